@@ -1,0 +1,42 @@
+"""How a server reaches an engine, wherever that runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from turnout.core.messages import Delta, Ready, Stats
+from turnout.core.request import RequestSpec
+
+__all__ = ["EngineClient"]
+
+
+class EngineClient(Protocol):
+    """An engine in this process, in a child process, or elsewhere."""
+
+    @property
+    def ready(self) -> Ready:
+        """What the engine said when it had been assembled."""
+        ...
+
+    @property
+    def stats(self) -> Stats | None:
+        """The latest the engine sent; None before its first step."""
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine is gone; None while it serves."""
+        ...
+
+    def submit(self, request: RequestSpec) -> AsyncIterator[Delta]:
+        """Serve a request; the iterator ends when all its choices have.
+
+        Leaving the iterator early (``aclose``) aborts what still runs. Raises RequestError for a request
+        that the engine refuses, EngineError when the engine is gone.
+        """
+        ...
+
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """Stop a request, or one of its choices; the iterator then yields no more of it."""
+        ...

@@ -1,0 +1,98 @@
+"""One definition of configuration: the CLI's flags, the YAML file's keys and `LLM`'s arguments.
+
+A field's name is the flag (``max_num_seqs`` is ``--max-num-seqs``) and its description the help.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from turnout.core.errors import ConfigError, nearest
+
+__all__ = ["ByteSize", "EngineConfig", "ServerConfig", "parse_bytes"]
+
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS |= {f"{letter}ib": _UNITS[letter] for letter in "kmgt"}
+
+
+def parse_bytes(text: object) -> object:
+    """``2GiB`` (or ``2g``) is 2 * 2**30, ``2GB`` is 2 * 10**9; numbers are bytes."""
+    if not isinstance(text, str):
+        return text
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in _UNITS:
+        raise ValueError(f"{text!r} is not a size; expected a number with a unit, such as 512MiB or 2GiB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+ByteSize = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+
+
+class _Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError("\n".join(self._explain(problem) for problem in error.errors())) from None
+
+    @classmethod
+    def _explain(cls, problem: Any) -> str:
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = cls.model_fields
+            return f"unknown option {name!r}{nearest(name, known)}; known: {', '.join(known)}"
+        return f"{name}: {problem['msg'].removeprefix('Value error, ')} (given: {problem['input']!r})"
+
+
+class EngineConfig(_Config):
+    """What an engine is made of."""
+
+    model: str = Field("turnout-tiny", description="Folder, hub name or short name of the model.")
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
+    scheduler: str = Field("fcfs", description="Scheduling policy, as NAME or NAME:option=value,….")
+    kv: str = Field("paged", description="KV backend, as NAME or NAME:option=value,….")
+    quantization: str = Field("none", description="Quantizer, as NAME or NAME:option=value,….")
+    decoding: str = Field(
+        "sampling", description="How to decode for requests that do not say, as NAME or NAME:option=value,…."
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto",
+        description="What to compute in; auto: the model's own where the device is fast at it, else float32.",
+    )
+    device: str = Field("auto", description="cpu, cuda or cuda:N; auto: a GPU if there is one.")
+    max_model_len: int | None = Field(
+        None, gt=0, description="Longest prompt and output together, in tokens; default: what the model supports."
+    )
+    max_num_seqs: int = Field(256, gt=0, description="Sequences that run at once.")
+    max_num_batched_tokens: int | None = Field(
+        None, gt=0, description="Tokens computed in one step; default: 512 on CPU, 8192 on a GPU."
+    )
+    max_waiting: int = Field(4096, gt=0, description="Requests that may wait; more are refused with 503.")
+    kv_memory: ByteSize | None = Field(
+        None, description="Memory for the KV pool, such as 2GiB; default: fitted to the device's free memory."
+    )
+    gpu_memory_utilization: float = Field(
+        0.9, gt=0, le=1, description="Share of the GPU's memory to use when kv-memory is not given."
+    )
+    block_size: int | None = Field(
+        None, gt=0, description="Tokens in a KV block, for backends that have blocks; default: theirs."
+    )
+    strict_plugins: bool = Field(False, description="A policy's fault at run time is fatal, not worked around.")
+
+
+class ServerConfig(_Config):
+    """How a server is reached."""
+
+    host: str = Field("127.0.0.1", description="Address to bind.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to bind; 0: any free one.")
+    served_model_name: str | None = Field(None, description="Name the API gives the model; default: --model as given.")
+    api_key: str | None = Field(
+        None, description="Key that clients must send as a bearer token; default: none is asked for."
+    )
+    max_body_size: ByteSize = Field(32 * 2**20, description="Largest request body; larger ones get 413.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much to log.")

@@ -1,0 +1,78 @@
+"""Every error Turnout raises on purpose.
+
+TurnoutError
+├── ConfigError            a flag, key or option that cannot be used as given
+│   ├── UnknownPlugin      a policy name that nobody registered
+│   └── PluginError        a plugin that broke, is misspelt or clashes with another
+│       └── PolicyError    a policy that answered what the mechanism cannot carry out
+├── ModelError             a checkpoint that is missing, damaged or not supported
+├── RequestError           one request that cannot be served; the others go on
+└── EngineError            the engine as a whole failed or is gone
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ConfigError",
+    "EngineError",
+    "ModelError",
+    "Overloaded",
+    "PluginError",
+    "PolicyError",
+    "RequestError",
+    "TurnoutError",
+    "UnknownPlugin",
+    "nearest",
+]
+
+
+class TurnoutError(Exception):
+    """Base of all; its message says what was wrong, what was expected and what to do."""
+
+
+class ConfigError(TurnoutError):
+    """A flag, key or option that cannot be used as given."""
+
+
+class UnknownPlugin(ConfigError):
+    """A policy name that nobody registered."""
+
+
+class PluginError(ConfigError):
+    """A plugin that broke, is misspelt or clashes with another; names it."""
+
+
+class PolicyError(PluginError):
+    """A policy that answered what the mechanism cannot carry out; names it."""
+
+
+class ModelError(TurnoutError):
+    """A checkpoint that is missing, damaged or not supported."""
+
+
+class RequestError(TurnoutError):
+    """One request that cannot be served; the others go on.
+
+    ``param`` names the offending field when there is one.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class Overloaded(RequestError):
+    """A request that could be served, but not now: too many are waiting."""
+
+
+class EngineError(TurnoutError):
+    """The engine as a whole failed or is gone."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'fcfs'?"`` when something known is close to `name`, else an empty string."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

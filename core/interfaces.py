@@ -1,0 +1,292 @@
+"""The seams: what a plugin implements and what the mechanism promises it in return.
+
+Nothing here imports torch; tensors appear in annotations alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from turnout.core.model import ModelSpec
+    from turnout.core.plan import Logits, Move, Plan
+    from turnout.core.request import Continuation, Request, SamplingParams
+    from turnout.core.request import Sequence as TokenSequence
+
+__all__ = [
+    "Attend",
+    "AttentionBackend",
+    "Decoding",
+    "KVBackend",
+    "KVCache",
+    "KVQueries",
+    "ModelFamily",
+    "Quantizer",
+    "Runner",
+    "SchedulingPolicy",
+    "Share",
+    "Span",
+    "View",
+]
+
+# ------------------------------------------------------------------ scheduling
+
+
+class KVQueries(Protocol):
+    """What a policy may ask about KV memory. No question changes anything."""
+
+    @property
+    def free(self) -> int:
+        """Token positions that could be reserved now."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Token positions in the whole pool."""
+        ...
+
+    def cached(self, sequence: TokenSequence) -> int:
+        """How many leading tokens of a sequence that holds nothing would need no compute."""
+        ...
+
+
+class View(NamedTuple):
+    """What a scheduling policy looks at when it is asked for an order. Read-only."""
+
+    now: float
+    """Seconds on the engine's clock, the one `Request.arrival` was read from."""
+    running: tuple[Request, ...]
+    """In order of admission."""
+    waiting: tuple[Request, ...]
+    """Preempted ones first, then in order of arrival."""
+    kv: KVQueries
+    fits: Callable[[Request], bool]
+    """Would this request, all of what it wants this step, be granted right now?"""
+
+
+class Share(NamedTuple):
+    """An entry in a policy's order that caps how many tokens the request may compute this step."""
+
+    request: Request
+    limit: int
+
+
+class SchedulingPolicy(ABC):
+    """Answers in what order requests are served. It owns no request and allocates nothing."""
+
+    head_of_line: ClassVar[bool] = False
+    """True: a request that cannot be admitted now keeps those behind it waiting too."""
+
+    @abstractmethod
+    def order(self, view: View) -> Iterable[Request | Share]:
+        """Requests in the order to serve them this step; leave out whoever should not run now.
+
+        Called once a step, and consumed only until the step's token budget is spent. Some running
+        request must be servable, or the mechanism reports the policy and serves in arrival order.
+        """
+
+    def victim(self, request: Request, running: tuple[Request, ...]) -> Request | None:
+        """Who gives its KV memory up when `request` does not fit; None: nobody, `request` waits.
+
+        `running` is in order of admission and not empty. By default a running request is made room
+        for by the newest admission, possibly itself, so that the oldest always makes progress, and a
+        newcomer waits.
+        """
+        return running[-1] if request in running else None
+
+    def observe(self, request: Request, tokens: int, now: float) -> None:
+        """Called after each step in which `request` produced `tokens` new tokens."""
+
+
+# ------------------------------------------------------------------ KV memory
+
+
+class Span(NamedTuple):
+    """Positions of a sequence that a step computes: its KV memory must reach to `upto`."""
+
+    sequence: TokenSequence
+    start: int
+    """What is computed, attached or cached already; the first position to be written."""
+    upto: int
+
+    @property
+    def count(self) -> int:
+        return self.upto - self.start
+
+
+class KVCache(KVQueries, Protocol):
+    """Host half of a KV backend: who holds which memory, in integers.
+
+    A query changes nothing; a transition is all or nothing.
+    """
+
+    def holds(self, length: int, sequences: int) -> bool:
+        """Could an empty pool hold that many sequences of that many tokens, sharing nothing?"""
+        ...
+
+    def fits(self, spans: Sequence[Span]) -> bool:
+        """Would `reserve` succeed?"""
+        ...
+
+    def reserve(self, spans: Sequence[Span]) -> bool:
+        """Take memory for all of `spans`, or change nothing and return False.
+
+        A sequence that holds nothing attaches to the prefix that `cached` reported. Memory shared
+        with another sequence is copied here, by a queued `Move`, before it is written to.
+        """
+        ...
+
+    def commit(self, sequence: TokenSequence, upto: int) -> None:
+        """Positions below `upto` are final and may be shared from now on. Frees nothing."""
+        ...
+
+    def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
+        """`child` shares all that `parent` holds. Cannot fail."""
+        ...
+
+    def release(self, sequences: Iterable[TokenSequence]) -> None:
+        """Give back what they hold; one that holds nothing is fine."""
+        ...
+
+    def drain(self) -> list[Move]:
+        """The moves queued since the last call, to be carried out in this order before the step."""
+        ...
+
+
+class Attend(Protocol):
+    """What a model sees of attention."""
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Write this step's `k`, `v` and attend with `q`, causally, each sequence to itself.
+
+        q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim], rotated already.
+        Returns [tokens, heads, head_dim], in q's dtype.
+        """
+        ...
+
+
+class AttentionBackend(Attend, Protocol):
+    """Device half of a KV backend: owns the KV tensors, the only reader of block tables."""
+
+    def move(self, moves: Sequence[Move]) -> None:
+        """Carry the host half's copies out, in order."""
+        ...
+
+    def bind(self, plan: Plan) -> None:
+        """Build what the step's attention calls need, once for all layers."""
+        ...
+
+    def shape(self, plan: Plan) -> Hashable | None:
+        """Steps of equal shape may replay one captured graph; None: never capture."""
+        ...
+
+
+class KVBackend(ABC):
+    """The plugin: a matching pair of halves and its arithmetic."""
+
+    def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
+        """Bytes of KV memory a token position costs over all layers."""
+        return 2 * spec.layers * spec.kv_heads * spec.head_dim * itemsize
+
+    @abstractmethod
+    def cache(self, tokens: int) -> KVCache:
+        """The host half, for a pool of at most `tokens` positions."""
+
+    @abstractmethod
+    def attention(
+        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
+    ) -> AttentionBackend:
+        """The device half that reads the tables of `cache`."""
+
+
+# ------------------------------------------------------------------ decoding
+
+
+class Decoding(ABC):
+    """Turns logits into decisions. Knows sequences, never KV memory."""
+
+    streams: ClassVar[bool] = True
+    """False: sequences may be dropped or forked late, so clients see only finished ones, whole."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Sampling parameters that `--decoding` with this strategy gives to requests that set none."""
+        return {}
+
+    @abstractmethod
+    def accepts(self, params: SamplingParams) -> bool:
+        """Does a request with these parameters ask for this strategy?"""
+
+    def width(self, params: SamplingParams) -> int:
+        """How many sequences such a request keeps alive at most."""
+        return params.n
+
+    def draft(self, sequences: Sequence[TokenSequence]) -> Iterable[tuple[TokenSequence, list[int]]]:
+        """Guess ahead for some of `sequences`, all one token away from their next logits.
+
+        Guessed tokens are computed in the same step as the last real one, and get logits rows too.
+        """
+        return ()
+
+    @abstractmethod
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        """Continue the live sequences of `requests`.
+
+        Called once a step for all requests of this strategy whose sequences all have logits. A
+        sequence named as a parent once continues in place; named again it forks; not named it is
+        dropped. Tokens are cut at the first stop by the engine.
+        """
+
+
+# ------------------------------------------------------------------ models and quantization
+
+
+class ModelFamily(ABC):
+    """A model architecture: how to read its config, build it and name its weights."""
+
+    architectures: ClassVar[tuple[str, ...]]
+    """The values of ``architectures`` in ``config.json`` that this family builds."""
+
+    @abstractmethod
+    def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        """Read ``config.json``; raises ModelError for what the family does not support."""
+
+    @abstractmethod
+    def build(self, spec: ModelSpec) -> nn.Module:
+        """The module, built on whatever device and dtype the caller made current.
+
+        ``forward(tokens, positions, attend) -> hidden``: tokens and positions int64 [tokens], hidden
+        [tokens, hidden_size] after the final norm; ``logits(hidden) -> [rows, vocab_size]``.
+        """
+
+    def rename(self, key: str) -> str | None:
+        """A checkpoint's tensor name to the module's; None: skip the tensor."""
+        return key
+
+
+class Quantizer(ABC):
+    """Replaces linear layers as their weights stream in."""
+
+    @abstractmethod
+    def wants(self, name: str, linear: nn.Linear) -> bool:
+        """Should the layer of this dotted name be converted?"""
+
+    @abstractmethod
+    def convert(self, linear: nn.Linear) -> nn.Module:
+        """The layer that takes its place; `linear` holds its weights, on the target device."""
+
+
+# ------------------------------------------------------------------ execution
+
+
+class Runner(Protocol):
+    """Executes plans: on a device, or by a cost model."""
+
+    def run(self, plan: Plan) -> Logits:
+        """Carry out the plan's moves, compute its chunks, return the logits rows they want."""
+        ...

@@ -1,0 +1,89 @@
+"""What crosses between a server and its engine: plain data, encoded with msgspec.
+
+``Command`` goes to the engine, ``Event`` comes back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from turnout.core.request import RequestSpec, TokenLogprobs
+
+__all__ = ["Abort", "Command", "Delta", "Event", "Failed", "Ready", "Shutdown", "Stats", "Submit"]
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """Serve this request."""
+
+    request: RequestSpec
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Stop a request, or one of its choices; unknown ones are ignored, they may just have finished."""
+
+    request_id: str
+    index: int | None = None
+
+
+class Shutdown(msgspec.Struct, frozen=True, tag=True):
+    """Leave the loop after the current step."""
+
+
+Command = Submit | Abort | Shutdown
+
+
+class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=True):
+    """New tokens of one choice of one request."""
+
+    request_id: str
+    index: int = 0
+    tokens: list[int] = []
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: str | None = None
+    """``stop``, ``length``, ``abort`` or ``error``; None while the choice goes on."""
+    stop_token: int | None = None
+    """The stop token that ended it."""
+    cached_tokens: int = 0
+    """Prompt tokens that were not computed again, on a choice's last delta."""
+    error: str = ""
+    error_kind: str = ""
+    """With ``error``: ``invalid`` (the request's fault), ``overloaded`` or ``internal``."""
+    error_param: str | None = None
+
+
+class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """How the engine stands; sent at most a few times a second."""
+
+    steps: int
+    running: int
+    waiting: int
+    kv_capacity: int
+    kv_free: int
+    preemptions: int
+    computed_tokens: int
+    """Run through the model so far, again after preemption included."""
+    output_tokens: int
+    policy_faults: int
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The engine is assembled and waits for requests."""
+
+    model: str
+    max_model_len: int
+    vocab_size: int
+    defaults: dict[str, Any]
+    """Sampling parameters for requests that do not set them: the decoding's and the checkpoint's own."""
+    summary: list[str]
+    """The chosen policies and the memory sums, a line each, as printed at start-up."""
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The engine could not start, or died."""
+
+    message: str
+
+
+Event = Delta | Stats | Ready | Failed

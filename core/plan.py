@@ -1,0 +1,67 @@
+"""What one step computes, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from turnout.core.request import Sequence
+
+__all__ = ["Chunk", "Logits", "Move", "Plan"]
+
+
+class Chunk(NamedTuple):
+    """A slice of one sequence's tokens (drafts included) to run through the model."""
+
+    sequence: Sequence
+    start: int
+    tokens: list[int]
+    rows: int
+    """Trailing positions whose logits are wanted; 0 while a prompt is only partly computed."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens)
+
+
+class Move(NamedTuple):
+    """Copy the KV of `count` token positions, all layers, inside the pool."""
+
+    source: int
+    target: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step: KV moves to carry out in order, then chunks to compute as one flat batch."""
+
+    chunks: list[Chunk]
+    moves: list[Move]
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(chunk.tokens) for chunk in self.chunks)
+
+    def __bool__(self) -> bool:
+        return bool(self.chunks or self.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The logits a plan asked for, and whose they are."""
+
+    values: Tensor
+    """[rows, vocab_size], on the device, in the plan's chunk order."""
+    rows: Mapping[Sequence, range]
+
+    def of(self, sequences: Iterable[Sequence]) -> Tensor:
+        """The rows of `sequences`, in that order; no copy when those are all the rows there are."""
+        wanted = [row for sequence in sequences for row in self.rows[sequence]]
+        if wanted == list(range(len(self.values))):
+            return self.values
+        return self.values[wanted]

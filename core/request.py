@@ -1,0 +1,237 @@
+"""The nouns of serving: what a client asked, and the token sequences that answer it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from turnout.core.errors import RequestError
+
+if TYPE_CHECKING:
+    from turnout.core.interfaces import Decoding
+
+__all__ = ["Continuation", "Request", "RequestSpec", "SamplingParams", "Sequence", "TokenLogprobs"]
+
+MAX_LOGPROBS = 20
+MAX_CHOICES = 128
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a request's tokens are chosen and when they end. Names and meanings are vLLM's."""
+
+    n: int = 1
+    """Choices to return for one prompt."""
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """Keep the k likeliest tokens; 0 (or -1) keeps all."""
+    min_p: float = 0.0
+    """Drop tokens less likely than this fraction of the likeliest."""
+    seed: int | None = None
+    """None: drawn when the request is submitted."""
+    max_tokens: int | None = 16
+    """None: as many as the model's context leaves room for."""
+    min_tokens: int = 0
+    """No end-of-sequence or stop token before so many."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the text; not part of it unless `include_stop_str_in_output`."""
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    """Over prompt and output, multiplicative; 1 is none (Keskar et al. 2019)."""
+    logit_bias: dict[int, float] = {}
+    logprobs: int | None = None
+    """Return the chosen token's log-probability and so many of the likeliest; None: neither."""
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:  # also refuses NaN
+                raise RequestError(f"{name} must be between {low:g} and {high:g}, not {value:g}", name)
+        if self.top_p == 0:
+            raise RequestError("top_p must be above 0 and at most 1, not 0", "top_p")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise RequestError(
+                f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})", "min_tokens"
+            )
+        if "" in self.stop:
+            raise RequestError("stop must not contain an empty string", "stop")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+_RANGES: tuple[tuple[str, float, float], ...] = (
+    ("n", 1, MAX_CHOICES),
+    ("temperature", 0, 100),
+    ("top_p", 0, 1),
+    ("top_k", -1, 2**31 - 1),
+    ("min_p", 0, 1),
+    ("seed", -(2**63), 2**63 - 1),
+    ("max_tokens", 1, 2**31 - 1),
+    ("min_tokens", 0, 2**31 - 1),
+    ("presence_penalty", -2, 2),
+    ("frequency_penalty", -2, 2),
+    ("repetition_penalty", 0.01, 100),
+    ("logprobs", 0, MAX_LOGPROBS),
+)
+
+
+class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client asked, as plain data: this is what travels to the engine."""
+
+    id: str
+    prompt: list[int]
+    params: SamplingParams
+    seed: int
+    """Concrete, so that a request gives the same tokens wherever and however often it runs."""
+    arrival: float | None = None
+    """Seconds on the engine's clock; None: when the engine reads it."""
+    priority: int = 0
+    """Lower is served first, by policies that look at it."""
+    user: str = ""
+    """Whose request this is, for policies that share between clients."""
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural log-probabilities at one position, of the model's own distribution (temperature 1)."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+    """The likeliest tokens and theirs, best first."""
+
+
+class Continuation(NamedTuple):
+    """A decision: continue `parent` with `tokens`."""
+
+    parent: Sequence
+    tokens: list[int]
+    logprob: float = 0.0
+    """What the tokens add to the sequence's cumulative log-probability."""
+    details: list[TokenLogprobs] | None = None
+    """One for each of `tokens`, where the request wants them."""
+
+
+_sequence_ids = count()
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One token path of a request.
+
+    ::
+
+        tokens   [ prompt .............. | output ...... ]
+        draft                                            [ guesses ]
+        computed [ KV is final ........... )
+                                           [ pending ............. )
+    """
+
+    request: Request
+    tokens: list[int]
+    index: int = 0
+    """Which of the request's choices this is."""
+    computed: int = 0
+    """Positions whose KV is final; what lies above is garbage to overwrite."""
+    draft: list[int] = field(default_factory=list)
+    held: bool = False
+    """It holds KV memory."""
+    logprob: float = 0.0
+    """Cumulative, over the output, as far as its decoding keeps one."""
+    details: list[TokenLogprobs] = field(default_factory=list)
+    """One for each output token, where the request wants them."""
+    id: int = field(default_factory=lambda: next(_sequence_ids))
+
+    @property
+    def end(self) -> int:
+        """Length with the drafts."""
+        return len(self.tokens) + len(self.draft)
+
+    @property
+    def pending(self) -> int:
+        """Tokens still to compute, drafts included."""
+        return self.end - self.computed
+
+    @property
+    def lag(self) -> int:
+        """Tokens to compute before the one whose logits say what comes next."""
+        return len(self.tokens) - 1 - self.computed
+
+    def fork(self) -> Sequence:
+        """A sibling that goes on from here; its KV memory is the caller's business."""
+        request = self.request
+        request.births += 1
+        return Sequence(
+            request,
+            list(self.tokens),
+            index=request.births - 1,
+            computed=self.computed,
+            held=self.held,
+            logprob=self.logprob,
+            details=list(self.details),
+        )
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[len(self.request.prompt) :]
+
+    @property
+    def room(self) -> int:
+        """Tokens it may still produce."""
+        return self.request.limit - len(self.tokens)
+
+
+class Request:
+    """A request inside the engine: its spec, how it is decoded, and the sequences that live."""
+
+    __slots__ = ("arrival", "births", "cached_tokens", "decoding", "limit", "live", "spec", "stop_ids", "width")
+
+    def __init__(self, spec: RequestSpec, decoding: Decoding, arrival: float, limit: int, stop_ids: frozenset[int]):
+        self.spec = spec
+        self.decoding = decoding
+        self.arrival = arrival
+        self.limit = limit
+        """Length at which its sequences end: prompt plus max_tokens."""
+        self.stop_ids = stop_ids
+        self.width = decoding.width(spec.params)
+        """Sequences it keeps alive at most."""
+        self.births = 1
+        """Sequences it ever had; numbers the next fork."""
+        self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
+        self.cached_tokens = 0
+        """Prompt tokens that its first admission found computed already."""
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def prompt(self) -> list[int]:
+        return self.spec.prompt
+
+    @property
+    def params(self) -> SamplingParams:
+        return self.spec.params
+
+    @property
+    def pending(self) -> int:
+        """Tokens it wants computed this step, over all its sequences."""
+        return sum(sequence.pending for sequence in self.live)
+
+    @property
+    def level(self) -> bool:
+        """Every live sequence is one token away from its next logits."""
+        return all(sequence.lag == 0 for sequence in self.live)
+
+    def __repr__(self) -> str:
+        return f"<Request {self.id} prompt={len(self.prompt)} live={len(self.live)}>"

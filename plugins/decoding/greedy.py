@@ -1,0 +1,37 @@
+"""Greedy decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.interfaces import Decoding
+from turnout.core.plan import Logits
+from turnout.core.request import Continuation, Request, SamplingParams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from turnout.plugins.decoding.candidates import Candidate
+
+__all__ = ["Greedy"]
+
+
+class Greedy(Decoding):
+    """The likeliest token at every position; serves requests with temperature 0."""
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        return {"temperature": 0.0}
+
+    def accepts(self, params: SamplingParams) -> bool:
+        return params.temperature == 0
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        from turnout.plugins.decoding.candidates import continue_each
+
+        return continue_each(requests, logits, _likeliest)
+
+
+def _likeliest(logits: Tensor, candidates: list[Candidate]) -> Tensor:
+    return logits.argmax(dim=-1)

@@ -1,0 +1,51 @@
+"""Sampling from the model's distribution, shaped by temperature, top-k, top-p and min-p."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from turnout.core.interfaces import Decoding
+from turnout.core.plan import Logits
+from turnout.core.request import Continuation, Request, SamplingParams
+
+__all__ = ["Sampling"]
+
+
+class Sampling(Decoding):
+    """Draws each token at random; serves requests with a temperature above 0.
+
+    The options are for requests that do not set the parameter of that name themselves. A draw depends on
+    the request's seed, the choice and the position alone: not on the batch, nor on preemption.
+    """
+
+    def __init__(
+        self,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+    ) -> None:
+        given = {
+            "temperature": temperature,
+            "top_p": top_p,
+            "top_k": top_k,
+            "min_p": min_p,
+            "repetition_penalty": repetition_penalty,
+        }
+        self._defaults = {name: value for name, value in given.items() if value is not None}
+        SamplingParams(**self._defaults)  # refuses values out of range
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        return self._defaults
+
+    def accepts(self, params: SamplingParams) -> bool:
+        return params.temperature > 0
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        from turnout.plugins.decoding.candidates import continue_each
+        from turnout.plugins.decoding.draw import draw
+
+        return continue_each(requests, logits, draw)

@@ -1,0 +1,29 @@
+"""The contiguous KV backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache
+from turnout.core.model import ModelSpec
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Contiguous"]
+
+
+class Contiguous(KVBackend):
+    """A slab for each sequence, as long as it may ever get: the baseline that paging is compared with."""
+
+    def cache(self, tokens: int) -> KVCache:
+        return ContiguousCache(tokens)
+
+    def attention(
+        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
+    ) -> AttentionBackend:
+        from turnout.plugins.kv_backends.contiguous_attention import ContiguousAttention
+
+        assert isinstance(cache, ContiguousCache)
+        return ContiguousAttention(spec, cache, device, dtype)

@@ -1,0 +1,43 @@
+"""Device half of the contiguous backend: a sequence's context is a view of its slab."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.core.model import ModelSpec
+from turnout.core.plan import Chunk
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.pool import Group, PooledAttention, Slots
+
+__all__ = ["ContiguousAttention"]
+
+
+class ContiguousAttention(PooledAttention):
+    """Reads the slabs of a `ContiguousCache`."""
+
+    def __init__(self, spec: ModelSpec, cache: ContiguousCache, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(spec, cache.capacity, device, dtype)
+        self._cache = cache
+
+    def slots(self, chunk: Chunk) -> Slots:
+        return self._start(chunk) + np.arange(chunk.start, chunk.end)
+
+    def size_class(self, chunk: Chunk) -> Hashable:
+        """Each by itself: reading in place beats copying slabs into a batch."""
+        return chunk.sequence.id
+
+    def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
+        (chunk,) = chunks
+        start = self._start(chunk)
+        return slice(start, start + chunk.end), chunk.end
+
+    def gather(self, pool: Tensor, group: Group) -> Tensor:
+        assert isinstance(group.context, slice)
+        return pool[group.context].unsqueeze(0)
+
+    def _start(self, chunk: Chunk) -> int:
+        return self._cache.slabs[chunk.sequence.id].start

@@ -1,0 +1,52 @@
+"""Device half of the paged backend: gathers a group's blocks into one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.core.model import ModelSpec
+from turnout.core.plan import Chunk
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.pool import Group, PooledAttention, Slots
+
+__all__ = ["PagedAttention"]
+
+
+class PagedAttention(PooledAttention):
+    """Reads the block tables of a `PagedCache`."""
+
+    def __init__(self, spec: ModelSpec, cache: PagedCache, device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(spec, cache.capacity, device, dtype)
+        self._cache = cache
+        self._size = cache.block_size
+
+    def slots(self, chunk: Chunk) -> Slots:
+        first = chunk.start // self._size
+        table = np.array(self._cache.tables[chunk.sequence.id][first:])
+        positions = np.arange(chunk.start, chunk.end)
+        return np.asarray(table[positions // self._size - first] * self._size + positions % self._size)
+
+    def size_class(self, chunk: Chunk) -> Hashable:
+        """Contexts up to twice as long are padded to one another, no more."""
+        return self._blocks(chunk).bit_length()
+
+    def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
+        most = max(self._blocks(chunk) for chunk in chunks)
+        tables = np.zeros((len(chunks), most), dtype=np.int64)
+        for row, chunk in zip(tables, chunks, strict=True):
+            count = self._blocks(chunk)
+            row[:count] = self._cache.tables[chunk.sequence.id][:count]
+            row[count:] = row[0]  # any block that holds finite numbers; the mask hides it
+        return self._on_device(tables.reshape(-1)), most * self._size
+
+    def gather(self, pool: Tensor, group: Group) -> Tensor:
+        assert isinstance(group.context, Tensor)
+        blocks = pool.view(-1, self._size * pool.shape[1] * pool.shape[2])
+        return blocks.index_select(0, group.context).view(group.batch, -1, *pool.shape[1:])
+
+    def _blocks(self, chunk: Chunk) -> int:
+        return -(-chunk.end // self._size)

@@ -1,0 +1,160 @@
+"""Device half that both built-in backends share: the KV tensors, and attention over groups of chunks.
+
+Plain PyTorch, the same on CPU and GPU. A step's chunks are sorted into groups that can be computed as one
+batch; a backend says where their memory lies and brings their context.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from turnout.core.model import ModelSpec
+from turnout.core.plan import Chunk, Move, Plan
+
+__all__ = ["Group", "PooledAttention", "Slots"]
+
+Slots = npt.NDArray[np.int64]
+"""Token positions in the pool."""
+
+FOLD_LIMIT = 16
+"""Query rows up to which the heads of a KV head are folded into rows: no expanded K, V; a bigger mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Chunks of equal length, attended as one batch."""
+
+    rows: slice | Tensor
+    """Where their tokens are in the flat batch: [batch * length]."""
+    batch: int
+    length: int
+    context: Tensor | slice
+    """What the backend needs to bring K and V of this group."""
+    mask: Tensor | None
+    """Additive, [batch, 1, length, context length]; None where every row may see all of it."""
+
+
+class PooledAttention(ABC):
+    """One K and one V tensor a layer, [slots, kv_heads, head_dim]; implements AttentionBackend."""
+
+    def __init__(self, spec: ModelSpec, slots: int, device: torch.device, dtype: torch.dtype) -> None:
+        shape = (spec.layers, slots, spec.kv_heads, spec.head_dim)
+        self.keys = _zeros(shape, device, dtype)
+        self.values = _zeros(shape, device, dtype)
+        self._groups: list[Group] = []
+        self._written = torch.empty(0, dtype=torch.int64, device=device)
+
+    # -------------------------------------------------------------- what a backend says
+
+    @abstractmethod
+    def slots(self, chunk: Chunk) -> Slots:
+        """Where the chunk's positions are to be written."""
+
+    @abstractmethod
+    def size_class(self, chunk: Chunk) -> Hashable:
+        """Chunks of equal length and class may form one group."""
+
+    @abstractmethod
+    def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
+        """What `gather` needs for a group of `chunks`, and how many positions it then brings."""
+
+    @abstractmethod
+    def gather(self, pool: Tensor, group: Group) -> Tensor:
+        """The group's context from one layer's keys or values: [batch, positions, kv_heads, head_dim]."""
+
+    # -------------------------------------------------------------- a step
+
+    def move(self, moves: Sequence[Move]) -> None:
+        for source, target, count in moves:
+            for pool in (self.keys, self.values):
+                pool[:, target : target + count] = pool[:, source : source + count]
+
+    def bind(self, plan: Plan) -> None:
+        members: dict[Hashable, list[tuple[int, Chunk]]] = {}
+        first = 0
+        for chunk in plan.chunks:
+            members.setdefault((len(chunk.tokens), self.size_class(chunk)), []).append((first, chunk))
+            first += len(chunk.tokens)
+        self._written = self._on_device(np.concatenate([self.slots(chunk) for chunk in plan.chunks]))
+        self._groups = [self._group(group, first) for group in members.values()]
+
+    def shape(self, plan: Plan) -> Hashable | None:
+        """Every step has its own shapes: none is captured."""
+        return None
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self.keys[layer], self.values[layer]
+        keys.index_copy_(0, self._written, k)
+        values.index_copy_(0, self._written, v)
+        if len(self._groups) == 1:
+            return self._attend(self._groups[0], q, keys, values)
+        out = torch.empty_like(q)
+        for group in self._groups:
+            out[group.rows] = self._attend(group, q[group.rows], keys, values)
+        return out
+
+    # -------------------------------------------------------------- details
+
+    def _group(self, members: list[tuple[int, Chunk]], tokens: int) -> Group:
+        chunks = [chunk for _, chunk in members]
+        firsts = np.array([first for first, _ in members])
+        length = len(chunks[0].tokens)
+        context, positions = self.context(chunks)
+        return Group(self._rows(firsts, length), len(chunks), length, context, self._mask(chunks, positions))
+
+    def _rows(self, firsts: Slots, length: int) -> slice | Tensor:
+        rows = (firsts[:, None] + np.arange(length)).reshape(-1)
+        if rows[-1] - rows[0] == len(rows) - 1:
+            return slice(int(rows[0]), int(rows[-1]) + 1)
+        return self._on_device(rows)
+
+    def _mask(self, chunks: Sequence[Chunk], positions: int) -> Tensor | None:
+        starts = np.array([chunk.start for chunk in chunks])
+        length = len(chunks[0].tokens)
+        if length == 1 and (starts + 1 == positions).all():
+            return None
+        device, dtype = self.keys.device, self.keys.dtype
+        last = self._on_device(starts[:, None] + np.arange(length))
+        hidden = torch.arange(positions, device=device) > last[:, None, :, None]
+        return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
+
+    def _attend(self, group: Group, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """q: [batch * length, heads, head_dim], and so the result."""
+        batch, length = group.batch, group.length
+        heads, dim, kv_heads = q.shape[1], q.shape[2], keys.shape[1]
+        k = self.gather(keys, group).transpose(1, 2)
+        v = self.gather(values, group).transpose(1, 2)
+        if length > FOLD_LIMIT:
+            queries = q.view(batch, length, heads, dim).transpose(1, 2)
+            out = F.scaled_dot_product_attention(queries, k, v, attn_mask=group.mask, enable_gqa=heads != kv_heads)
+            return out.transpose(1, 2).reshape(q.shape)
+        share = heads // kv_heads
+        mask = group.mask
+        if mask is not None and length > 1:
+            mask = mask.repeat(1, 1, share, 1)
+        folded = q.view(batch, length, kv_heads, share, dim).permute(0, 2, 3, 1, 4)
+        out = F.scaled_dot_product_attention(folded.reshape(batch, kv_heads, share * length, dim), k, v, attn_mask=mask)
+        return out.view(batch, kv_heads, share, length, dim).permute(0, 3, 1, 2, 4).reshape(q.shape)
+
+    def _on_device(self, array: npt.NDArray[np.int64]) -> Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+        return tensor.to(self.keys.device, non_blocking=True)
+
+
+def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Zeros, since a mask does not hide a NaN that happens to lie in fresh memory.
+
+    On CPU by way of NumPy, whose zeros cost no memory until they are written to.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)

@@ -1,0 +1,22 @@
+"""No quantization."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout.core.interfaces import Quantizer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["NoQuantization"]
+
+
+class NoQuantization(Quantizer):
+    """Leaves every layer as it is."""
+
+    def wants(self, name: str, linear: nn.Linear) -> bool:
+        return False
+
+    def convert(self, linear: nn.Linear) -> nn.Module:
+        return linear

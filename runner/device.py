@@ -1,0 +1,68 @@
+"""Which device to use, what to compute in, and how much memory there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import torch
+
+from turnout.core.errors import ConfigError
+
+__all__ = ["choose_device", "choose_dtype", "free_memory"]
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``. Raises ConfigError for what is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device {name!r} is not known; use auto, cpu, cuda or cuda:N") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N")
+    if device.type == "cuda":
+        _check_cuda(device)
+    return device
+
+
+def _check_cuda(device: torch.device) -> None:
+    if not torch.cuda.is_available():
+        raise ConfigError(f"device {device} was asked for, but torch sees no GPU; use --device cpu")
+    if (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device {device} is not there: torch sees {torch.cuda.device_count()} GPU(s), from cuda:0 on")
+
+
+def choose_dtype(name: str, checkpoint: str, device: torch.device) -> torch.dtype:
+    """``auto`` is the checkpoint's own dtype where the device is fast at it, else float32."""
+    if name == "auto":
+        name = checkpoint if _is_fast(checkpoint, device) else "float32"
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ConfigError(f"the checkpoint's dtype {name!r} is not supported; choose one with --dtype")
+    return dtype
+
+
+def _is_fast(dtype: str, device: torch.device) -> bool:
+    if device.type == "cuda":
+        return dtype != "bfloat16" or torch.cuda.is_bf16_supported(including_emulation=False)
+    return dtype == "bfloat16" and bool(torch.cpu.get_capabilities().get("avx512_bf16", False))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that could be allocated now; on CPU within the control group's limit, too."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(int(psutil.virtual_memory().available), _cgroup_room())
+
+
+def _cgroup_room() -> int:
+    try:
+        limit = (CGROUP / "memory.max").read_text().strip()
+        used = int((CGROUP / "memory.current").read_text())
+    except (OSError, ValueError):
+        return 2**63
+    return int(limit) - used if limit.isdigit() else 2**63

@@ -1,0 +1,100 @@
+"""How large the KV pool is, and the sums that say so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces import KVCache
+from turnout.core.model import ModelSpec
+from turnout.runner.device import free_memory
+
+__all__ = ["Budget", "format_bytes", "weight_bytes"]
+
+CPU_DEFAULT = 4 * 2**30
+"""KV pool on CPU unless told otherwise; memory that no token needs stays untouched."""
+CPU_SHARE = 0.5
+"""At most this share of the free memory."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the KV pool may take, and what a token position in it costs."""
+
+    config: EngineConfig
+    spec: ModelSpec
+    device: torch.device
+    bytes_per_token: int
+    max_model_len: int
+    max_batched_tokens: int
+
+    def tokens(self) -> int:
+        """Positions the pool is to have. To be asked when the weights are in memory."""
+        return self._pool_bytes() // self.bytes_per_token
+
+    def check(self, cache: KVCache) -> None:
+        """Raises ConfigError, with the sums, unless one request of the full length fits."""
+        if cache.holds(self.max_model_len, 1):
+            return
+        need = self.max_model_len * self.bytes_per_token
+        have = cache.capacity * self.bytes_per_token
+        raise ConfigError(
+            f"the KV pool of {format_bytes(have)} holds {cache.capacity:,} tokens, but one request of "
+            f"max_model_len={self.max_model_len:,} needs {format_bytes(need)} "
+            f"({self.bytes_per_token:,} bytes a token); raise --kv-memory or lower --max-model-len"
+        )
+
+    def describe(self, cache: KVCache, weights: int) -> str:
+        pool = cache.capacity * self.bytes_per_token
+        return (
+            f"weights {format_bytes(weights)}, KV pool {format_bytes(pool)} = {cache.capacity:,} tokens "
+            f"= {cache.capacity // self.max_model_len} requests of {self.max_model_len:,} tokens"
+        )
+
+    def _pool_bytes(self) -> int:
+        if self.config.kv_memory is not None:
+            return self._given(self.config.kv_memory)
+        most = self.config.max_num_seqs * self.max_model_len * self.bytes_per_token
+        return max(0, min(most, self._cpu() if self.device.type == "cpu" else self._gpu()))
+
+    def _given(self, wanted: int) -> int:
+        free = free_memory(self.device)
+        if wanted > free:
+            raise ConfigError(
+                f"kv_memory asks for {format_bytes(wanted)}, but {self.device} has {format_bytes(free)} free "
+                "with the weights loaded; ask for less"
+            )
+        return wanted
+
+    def _cpu(self) -> int:
+        return min(CPU_DEFAULT, int(CPU_SHARE * free_memory(self.device)))
+
+    def _gpu(self) -> int:
+        free, total = torch.cuda.mem_get_info(self.device)
+        return int(self.config.gpu_memory_utilization * total) - (total - free) - self._workspace()
+
+    def _workspace(self) -> int:
+        """What a step needs beside weights and pool: fp32 logits three times over, and activations."""
+        rows = min(self.config.max_num_seqs, self.max_batched_tokens)
+        logits = 3 * 4 * rows * self.spec.vocab_size
+        return logits + 4 * 4 * self.max_batched_tokens * (self.spec.hidden_size + 2 * self.spec.intermediate_size)
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of parameters and buffers, shared ones counted once."""
+    tensors = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
+    return sum(tensors.values())
+
+
+def format_bytes(count: int) -> str:
+    """``1.5 GiB``; two or three significant digits."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"

@@ -1,0 +1,115 @@
+"""Random workloads: whatever the policy, memory, chunking and preemption, outputs are brute force's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from toy import drive, expected, toy_engine, toy_request
+
+from turnout.core.interfaces import SchedulingPolicy, Share
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.schedulers.fcfs import Fcfs
+
+
+class ShortestFirst(SchedulingPolicy):
+    def order(self, view):
+        yield from view.running
+        yield from sorted(view.waiting, key=lambda r: r.pending)
+
+
+class Priority(SchedulingPolicy):
+    """Preempts running requests for more urgent ones."""
+
+    def order(self, view):
+        return sorted(view.running + view.waiting, key=_urgency)
+
+    def victim(self, request, running):
+        last = max((*running, request), key=_urgency)
+        return last if last in running else None
+
+
+class ChunkedPrefill(SchedulingPolicy):
+    def order(self, view):
+        yield from (r for r in view.running if r.level)
+        yield from (Share(r, 5) for r in (*view.running, *view.waiting) if not r.level)
+
+
+class PrefillFirst(SchedulingPolicy):
+    """Never mixes prompts and decoding; must ask `fits` or it would livelock."""
+
+    def order(self, view):
+        filling = [r for r in view.running if not r.level]
+        return [r for r in (*filling, *view.waiting) if view.fits(r)] or view.running
+
+
+class StaticBatch(SchedulingPolicy):
+    def order(self, view):
+        return view.running or view.waiting
+
+
+class LongestPrefix(SchedulingPolicy):
+    def order(self, view):
+        yield from view.running
+        yield from sorted(view.waiting, key=lambda r: -view.kv.cached(r.live[0]))
+
+
+class Fair(SchedulingPolicy):
+    """Least served user first; keeps state through `observe`."""
+
+    def __init__(self):
+        self.served = {}
+
+    def order(self, view):
+        yield from sorted(view.running, key=lambda r: self.served.get(r.spec.priority, 0))
+        yield from sorted(view.waiting, key=lambda r: self.served.get(r.spec.priority, 0))
+
+    def observe(self, request, tokens, now):
+        user = request.spec.priority
+        self.served[user] = self.served.get(user, 0) + tokens
+
+
+def _urgency(request):
+    return (request.spec.priority, request.arrival)
+
+
+POLICIES = (Fcfs, ShortestFirst, Priority, ChunkedPrefill, PrefillFirst, StaticBatch, LongestPrefix, Fair)
+
+
+def random_workload(rng):
+    shared = [rng.randrange(1, 7) for _ in range(rng.randrange(0, 12))]
+    for i in range(rng.randrange(1, 9)):
+        prompt = shared + [rng.randrange(1, 7) for _ in range(rng.randrange(1, 14))]
+        strategy = rng.choice(["greedy", "lookup", "parallel", "beam"])
+        n = rng.randrange(2, 5) if strategy in ("parallel", "beam") else 1
+        spec = toy_request(f"r{i}", prompt, strategy, rng.randrange(1, 12), n, priority=rng.randrange(3))
+        yield rng.randrange(0, 10), spec
+
+
+def random_cache(rng, arrivals):
+    """Room for the most demanding request and hardly more, so that requests fight for memory."""
+    needs = [(spec.params.n, len(spec.prompt) + spec.params.max_tokens) for _, spec in arrivals]
+    if rng.random() < 0.3:
+        return ContiguousCache(max(n * length for n, length in needs) + rng.randrange(0, 40))
+    size = rng.choice([1, 2, 4, 64])
+    blocks = max(n * -(-length // size) for n, length in needs) + rng.randrange(0, 6)
+    return PagedCache(blocks, size, prefix_caching=rng.random() < 0.7)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy):
+    preemptions = 0
+    for trial in range(120):
+        rng = random.Random(trial)
+        arrivals = list(random_workload(rng))
+        kv = random_cache(rng, arrivals)
+        engine = toy_engine(policy(), kv, budget=rng.randrange(5, 24), slots=rng.randrange(4, 8))
+        outcome = drive(engine, arrivals)
+        for _, spec in arrivals:
+            assert outcome.outputs(spec.id) == expected(spec), (trial, spec)
+            assert len(outcome.finished[spec.id]) == spec.params.n
+        assert kv.free == kv.capacity, (trial, "leaked memory")
+        assert not getattr(kv, "tables", None) and not getattr(kv, "slabs", None)
+        preemptions += engine.stats().preemptions
+    assert preemptions > 10, "the workloads must exercise preemption"

@@ -1,0 +1,262 @@
+"""Plugins come in by entry points, each guarded: what is broken is named and harms nobody else."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin
+from turnout.core.hookspecs import hookimpl
+from turnout.core.interfaces import SchedulingPolicy
+from turnout.core.plugins import Registry
+
+POLICY = """
+from turnout.core.hookspecs import hookimpl
+from turnout.core.interfaces import SchedulingPolicy
+
+class Ljf(SchedulingPolicy):
+    '''Longest job first.
+
+    More about it.
+    '''
+    def __init__(self, aging: float = 1.0):
+        self.aging = aging
+        if aging == 13:
+            raise ValueError("thirteen is refused")
+    def order(self, view):
+        return view.running + view.waiting
+"""
+
+HOOK = """
+@hookimpl
+def register_schedulers(register):
+    register("ljf", Ljf)
+"""
+
+Install = Callable[..., str]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Lay a distribution out as pip would: a module, and metadata with an entry point."""
+    modules = set(sys.modules)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def build(distribution: str, source: str, version: str = "1.0") -> str:
+        module = distribution.replace("-", "_")
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{module}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+        (info / "entry_points.txt").write_text(f"[turnout]\n{module}_plugin = {module}\n")
+        return module
+
+    yield build
+    for name in set(sys.modules) - modules:
+        if not name.startswith("turnout."):
+            del sys.modules[name]
+
+
+def test_our_own_come_by_the_same_entry_point() -> None:
+    entries = [entry for entry in Registry.load().entries() if entry.distribution == "turnout"]
+    assert {entry.axis for entry in entries} == {"scheduler", "kv", "quantization", "decoding", "model"}
+    assert all(entry.state == "ok" and entry.version for entry in entries)
+
+
+def test_an_installed_plugin_is_listed_built_and_described(install: Install) -> None:
+    install("turnout-ljf", POLICY + HOOK, "2.3")
+    registry = Registry.load()
+    (entry,) = [entry for entry in registry.entries() if entry.name == "ljf"]
+    assert (entry.axis, entry.distribution, entry.version, entry.state) == ("scheduler", "turnout-ljf", "2.3", "ok")
+    assert entry.summary == "Longest job first."
+    assert registry.names("scheduler") == ["fcfs", "ljf"]
+    assert vars(registry.create("scheduler", "ljf:aging=2.5")) == {"aging": 2.5}
+    assert vars(registry.create("scheduler", "ljf", aging=3)) == {"aging": 3.0}
+    assert vars(registry.create("scheduler", "ljf", aging=None)) == {"aging": 1.0}
+
+
+def test_a_lazy_factory_is_imported_only_when_asked_for(install: Install) -> None:
+    install("lazy-policy", POLICY)
+    source = "from turnout.core.hookspecs import hookimpl\n" + HOOK.replace("Ljf", "'lazy_policy:Ljf'")
+    install("lazy-plugin", source)
+    registry = Registry.load()
+    assert "ljf" in registry.names("scheduler")
+    assert [option.name for option in registry.options("scheduler", "ljf")] == ["aging"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "message"),
+    [
+        ("ljf:agin=1", {}, "scheduler 'ljf': unknown option 'agin'; did you mean 'aging'.*known: aging"),
+        ("ljf:aging=soon", {}, "scheduler 'ljf': aging: .*'soon'"),
+        ("ljf", {"block_size": 16}, "scheduler 'ljf': unknown option 'block_size'"),
+        ("ljf:aging=1", {"aging": 2}, "scheduler 'ljf': aging given twice"),
+        ("ljf:aging=13", {}, "'ljf' of good 1.0.*ValueError: thirteen is refused .*good.py, line"),
+    ],
+)
+def test_bad_options_name_the_policy(install: Install, spec: str, given: dict[str, object], message: str) -> None:
+    install("good", POLICY + HOOK)
+    with pytest.raises(ConfigError, match=message):
+        Registry.load().create("scheduler", spec, **given)
+
+
+def test_unknown_names_list_the_known_and_the_nearest() -> None:
+    with pytest.raises(UnknownPlugin, match="'fcfz'; did you mean 'fcfs'.*known: fcfs"):
+        Registry.load().create("scheduler", "fcfz")
+    with pytest.raises(ConfigError, match="'schedule'; did you mean 'scheduler'"):
+        Registry.load().names("schedule")
+
+
+BROKEN = {
+    "import error": ("import no_such_module_here", "ModuleNotFoundError: No module named 'no_such_module_here'"),
+    "syntax error": ("def broken(:", "SyntaxError"),
+    "exits": ("import sys; sys.exit(3)", "SystemExit: 3"),
+    "misspelt hook": (POLICY + HOOK.replace("register_schedulers", "register_scheduler"),
+                      "no hook 'register_scheduler'; did you mean 'register_schedulers'"),
+    "no hook": (POLICY + HOOK.replace("@hookimpl", ""), "implements no hook.*@turnout.hookimpl"),
+    "wrong parameter": (POLICY + HOOK.replace("(register)", "(registry)"), "registry"),
+    "other api": (POLICY + HOOK + "turnout_hook_api = 99", "hook API 99.*has 1"),
+    "other api, by constant": (POLICY + HOOK + "HOOK_API_VERSION = 99", "hook API 99.*has 1"),
+    "bad name": (POLICY + HOOK.replace("ljf", "l j f"), "'l j f' is no name"),
+    "bad factory": (POLICY + HOOK.replace('"ljf", Ljf', '"ljf", "nowhere"'), "'nowhere'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_plugin_is_an_error_only_for_who_names_it(
+    install: Install, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, message = BROKEN[kind]
+    install("bad-plugin", source)
+    install("good", POLICY.replace("Ljf", "Good") + HOOK.replace("Ljf", "Good").replace("ljf", "good"))
+    registry = Registry.load()
+    (entry,) = [entry for entry in registry.entries() if entry.state != "ok"]
+    assert (entry.distribution, entry.version, entry.state) == ("bad-plugin", "1.0", "broken")
+
+    with pytest.raises(PluginError, match=f"bad-plugin 1.0(?s:.*){message}") as caught:
+        registry.create("scheduler", "bad-plugin")
+    assert caught.value.__cause__ is not None
+    with pytest.raises(UnknownPlugin, match=f"known: fcfs, good\nnot loaded: bad-plugin 1.0(?s:.*){message}"):
+        registry.create("scheduler", "what")
+
+    with caplog.at_level(logging.WARNING):
+        assert registry.create("scheduler", "good")
+        assert registry.create("scheduler", "fcfs")
+    assert len(caplog.records) == 1 and "bad-plugin" in caplog.text
+
+
+def test_a_hook_that_fails_half_way_breaks_the_names_it_registered(install: Install) -> None:
+    install("half", POLICY + HOOK + "    raise RuntimeError('out of luck')")
+    registry = Registry.load()
+    assert registry.names("scheduler") == ["fcfs"]
+    with pytest.raises(PluginError, match="'ljf' of half 1.0.*RuntimeError: out of luck .*half.py, line"):
+        registry.create("scheduler", "ljf")
+
+
+@pytest.mark.parametrize("name", ["ljf", "fcfs"])
+def test_a_name_offered_twice_is_an_error_naming_both(install: Install, name: str) -> None:
+    source = POLICY + HOOK.replace("ljf", name)
+    install("first-dist", source)
+    install("second-dist", source)
+    registry = Registry.load()
+    with pytest.raises(PluginError, match="first-dist 1.0.*and by.*second-dist 1.0"):
+        registry.create("scheduler", name)
+    states = {entry.state for entry in registry.entries() if entry.name == name}
+    assert states == {"duplicate"}
+    assert name not in registry.names("scheduler")
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("dict", "'dict', which is no SchedulingPolicy"),
+        ("lambda: 3", "gave a 'int', which is no SchedulingPolicy"),
+        ("'wrong_base:Missing'", "AttributeError: .*Missing"),
+        ("'wrong_base.missing:Ljf'", "No module named 'wrong_base.missing'"),
+        ("'wrong_base:POLICY'", "cannot be called"),
+    ],
+)
+def test_a_factory_that_gives_something_else_is_named(install: Install, factory: str, message: str) -> None:
+    install("wrong-base", "POLICY = 1\n" + POLICY + HOOK.replace('"ljf", Ljf', f'"ljf", {factory}'))
+    with pytest.raises(PluginError, match=f"scheduler 'ljf' of wrong-base 1.0.*{message}"):
+        Registry.load().create("scheduler", "ljf")
+
+
+def test_a_signature_that_cannot_be_read_is_named(install: Install) -> None:
+    install("odd", "from __future__ import annotations\n" + POLICY.replace("float", "Unheard") + HOOK)
+    with pytest.raises(PluginError, match="'ljf' of odd 1.0.*cannot be read: NameError.*Unheard"):
+        Registry.load().check("scheduler", "ljf")
+
+
+def test_a_file_beside_the_config_is_a_plugin(install: Install, tmp_path: Path) -> None:
+    folder = tmp_path / "deployment"
+    folder.mkdir()
+    (folder / "turnout_plugins.py").write_text(POLICY + HOOK.replace("Ljf", '"turnout_plugins:Ljf"'))
+    registry = Registry.load(config_folder=folder)
+    assert registry.create("scheduler", "ljf")
+    assert registry.entry("scheduler", "ljf").distribution == "turnout_plugins.py"
+    assert "ljf" not in Registry.load().names("scheduler")
+
+
+def test_a_broken_file_beside_the_config_is_named(install: Install, tmp_path: Path) -> None:
+    (tmp_path / "turnout_plugins.py").write_text("1 / 0")
+    with pytest.raises(UnknownPlugin, match=r"not loaded: turnout_plugins.py: ZeroDivisionError: .*, line 1"):
+        Registry.load(config_folder=tmp_path).create("scheduler", "ljf")
+    assert "turnout_plugins" not in sys.modules
+
+
+class Direct(SchedulingPolicy):
+    def order(self, view: object) -> tuple[()]:  # type: ignore[override]
+        return ()
+
+
+@hookimpl
+def _register_schedulers(register: Callable[..., None]) -> None:
+    register("direct", Direct)
+
+
+def test_an_object_can_be_handed_in() -> None:
+    plugin = SimpleNamespace(register_schedulers=_register_schedulers)
+    registry = Registry.load(extra=[plugin, plugin])
+    assert isinstance(registry.create("scheduler", "direct"), Direct)
+
+
+def test_metadata_without_a_name_harms_nobody(install: Install, tmp_path: Path) -> None:
+    install("nameless", POLICY + HOOK)
+    (tmp_path / "nameless-1.0.dist-info" / "METADATA").unlink()
+    assert Registry.load().create("scheduler", "ljf")
+
+
+FAMILY = """
+from turnout.core.hookspecs import hookimpl
+from turnout.core.interfaces import ModelFamily
+
+class Toy(ModelFamily):
+    architectures = ("ToyForCausalLM",)
+    def spec(self, config): ...
+    def build(self, spec): ...
+
+@hookimpl
+def register_models(register):
+    register("NAME", Toy)
+"""
+
+
+def test_a_family_is_found_by_architecture(install: Install) -> None:
+    install("toy-family", FAMILY.replace("NAME", "toy"))
+    registry = Registry.load()
+    assert type(registry.family("ToyForCausalLM")).__name__ == "Toy"
+    with pytest.raises(ModelError, match="'ToyForCausal'; did you mean 'ToyForCausalLM'.*supported: .*ToyForCausalLM"):
+        registry.family("ToyForCausal")
+
+
+def test_an_architecture_of_two_families_names_both(install: Install) -> None:
+    install("toy-one", FAMILY.replace("NAME", "toy1"))
+    install("toy-two", FAMILY.replace("NAME", "toy2"))
+    with pytest.raises(PluginError, match="'toy1' of toy-one 1.0.*and.*'toy2' of toy-two 1.0"):
+        Registry.load().family("ToyForCausalLM")

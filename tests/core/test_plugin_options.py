@@ -1,0 +1,85 @@
+"""Options come from a factory's typed signature and validate themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from turnout.core.errors import ConfigError
+from turnout.core.plugin_options import Option, read_options
+
+
+def typed(
+    aging: Annotated[float, Field(gt=0, description="Seconds until priority doubles.")],
+    strict: bool = False,
+    ladder: list[int] | None = None,
+    mode: Literal["fast", "fair"] = "fair",
+    untyped=3,  # type: ignore[no-untyped-def]  # noqa: ANN001
+    **rest: Any,
+) -> None: ...
+
+
+class Settings(BaseModel):
+    aging: float = Field(1.0, description="Seconds until priority doubles.")
+
+
+class Modelled:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+
+class Bare:
+    """No options at all."""
+
+
+def test_text_is_read_as_the_parameters_types() -> None:
+    values = {"aging": "2.0", "strict": "true", "ladder": "[1,2]", "mode": "fast", "untyped": "4"}
+    assert read_options(typed).validate(values) == {
+        "aging": 2.0, "strict": True, "ladder": [1, 2], "mode": "fast", "untyped": 4,
+    }  # fmt: skip
+
+
+def test_only_what_is_given_is_passed_on() -> None:
+    assert read_options(typed).validate({"aging": 1, "ladder": "null"}) == {"aging": 1.0, "ladder": None}
+
+
+@pytest.mark.parametrize(
+    ("factory", "values", "message"),
+    [
+        (typed, {"aging": "soon"}, "aging: .*number.*'soon'"),
+        (typed, {"aging": "-1"}, "aging: .*greater than 0"),
+        (typed, {}, "'aging' must be given"),
+        (typed, {"aging": "1", "agin": "1"}, "'agin'; did you mean 'aging'.*known: aging, strict, ladder"),
+        (typed, {"aging": "1", "rest": "1"}, "unknown option 'rest'"),
+        (typed, {"aging": "1", "mode": "slow"}, "mode: .*'fast' or 'fair'"),
+        (Bare, {"aging": "1"}, "unknown option 'aging'; known: none"),
+        (Modelled, {"agin": "1"}, "'agin'; did you mean 'aging'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(factory: Callable[..., object], values: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_options(factory).validate(values)
+
+
+def test_a_lone_model_parameter_spreads_into_options() -> None:
+    options = read_options(Modelled)
+    settings = Modelled(**options.validate({"aging": "2"})).settings
+    assert isinstance(settings, Settings) and settings.aging == 2.0
+    assert options.describe() == [Option("aging", "float", "1.0", "Seconds until priority doubles.")]
+
+
+def test_options_describe_themselves() -> None:
+    described = {option.name: option for option in read_options(typed).describe()}
+    assert described["aging"] == Option("aging", "float", "", "Seconds until priority doubles.")
+    assert described["strict"] == Option("strict", "bool", "false", "")
+    assert described["ladder"] == Option("ladder", "list[int] | None", "null", "")
+    assert described["mode"].default == "fair"
+
+
+def test_an_option_may_be_called_like_a_method_of_pydantic() -> None:
+    def factory(copy: int = 1, json: str = "", schema: str = "") -> None: ...
+
+    assert read_options(factory).validate({"copy": "2", "schema": "s"}) == {"copy": 2, "schema": "s"}
