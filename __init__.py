@@ -1,0 +1,71 @@
+"""Turnout: a serving framework for large language models in which every policy is a plugin.
+
+Names are imported when first used, so that ``import turnout`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from turnout.core.config import EngineConfig, ServerConfig
+    from turnout.core.errors import TurnoutError
+    from turnout.core.hookspecs import hookimpl
+    from turnout.core.interfaces import (
+        Decoding,
+        KVBackend,
+        ModelFamily,
+        Quantizer,
+        SchedulingPolicy,
+        Share,
+        View,
+    )
+    from turnout.core.request import SamplingParams
+    from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput
+
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "Decoding",
+    "EngineConfig",
+    "KVBackend",
+    "Logprob",
+    "ModelFamily",
+    "Quantizer",
+    "RequestOutput",
+    "SamplingParams",
+    "SchedulingPolicy",
+    "ServerConfig",
+    "Share",
+    "TurnoutError",
+    "View",
+    "hookimpl",
+]
+
+_HOMES = {
+    "turnout.core.config": ("EngineConfig", "ServerConfig"),
+    "turnout.core.errors": ("TurnoutError",),
+    "turnout.core.hookspecs": ("hookimpl",),
+    "turnout.core.interfaces": (
+        "Decoding",
+        "KVBackend",
+        "ModelFamily",
+        "Quantizer",
+        "SchedulingPolicy",
+        "Share",
+        "View",
+    ),
+    "turnout.core.request": ("SamplingParams",),
+    "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'turnout' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from turnout.core.messages import Delta, Ready, Stats
@@ -29,14 +29,14 @@ class EngineClient(Protocol):
         """Why the engine is gone; None while it serves."""
         ...
 
-    def submit(self, request: RequestSpec) -> AsyncIterator[Delta]:
-        """Serve a request; the iterator ends when all its choices have.
+    def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
+        """Serve a request; the generator ends when all its choices have.
 
-        Leaving the iterator early (``aclose``) aborts what still runs. Raises RequestError for a request
+        Leaving it early (``aclose``) aborts what still runs. Raises RequestError for a request
         that the engine refuses, EngineError when the engine is gone.
         """
         ...
 
     def abort(self, request_id: str, index: int | None = None) -> None:
-        """Stop a request, or one of its choices; the iterator then yields no more of it."""
+        """Stop a request, or one of its choices; the generator then yields no more of it."""
         ...

@@ -6,6 +6,7 @@ A field's name is the flag (``max_num_seqs`` is ``--max-num-seqs``) and its desc
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -14,7 +15,18 @@ from turnout.core.errors import ConfigError, nearest
 
 __all__ = ["ByteSize", "EngineConfig", "ServerConfig", "parse_bytes"]
 
-_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 2**10,
+    "m": 2**20,
+    "g": 2**30,
+    "t": 2**40,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
 _UNITS |= {f"{letter}ib": _UNITS[letter] for letter in "kmgt"}
 
 
@@ -66,7 +78,9 @@ class EngineConfig(_Config):
     )
     device: str = Field("auto", description="cpu, cuda or cuda:N; auto: a GPU if there is one.")
     max_model_len: int | None = Field(
-        None, gt=0, description="Longest prompt and output together, in tokens; default: what the model supports."
+        None,
+        gt=0,
+        description="Longest prompt and output together, in tokens; default: what the model supports.",
     )
     max_num_seqs: int = Field(256, gt=0, description="Sequences that run at once.")
     max_num_batched_tokens: int | None = Field(
@@ -82,7 +96,16 @@ class EngineConfig(_Config):
     block_size: int | None = Field(
         None, gt=0, description="Tokens in a KV block, for backends that have blocks; default: theirs."
     )
-    strict_plugins: bool = Field(False, description="A policy's fault at run time is fatal, not worked around.")
+    plugins_folder: str | None = Field(
+        None, description="Folder whose turnout_plugins.py counts as a plugin; default: the config file's."
+    )
+    strict_plugins: bool = Field(
+        False, description="A policy's fault at run time is fatal, not worked around."
+    )
+
+    @property
+    def plugins_path(self) -> Path | None:
+        return Path(self.plugins_folder) if self.plugins_folder else None
 
 
 class ServerConfig(_Config):
@@ -90,7 +113,9 @@ class ServerConfig(_Config):
 
     host: str = Field("127.0.0.1", description="Address to bind.")
     port: int = Field(8000, ge=0, le=65535, description="Port to bind; 0: any free one.")
-    served_model_name: str | None = Field(None, description="Name the API gives the model; default: --model as given.")
+    served_model_name: str | None = Field(
+        None, description="Name the API gives the model; default: --model as given."
+    )
     api_key: str | None = Field(
         None, description="Key that clients must send as a bearer token; default: none is asked for."
     )

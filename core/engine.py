@@ -118,12 +118,16 @@ class Engine:
         ):
             if tokens and (min(tokens) not in vocabulary or max(tokens) not in vocabulary):
                 bad = next(token for token in tokens if token not in vocabulary)
-                raise RequestError(f"token id {bad} is outside the vocabulary of {len(vocabulary)} tokens", name)
+                raise RequestError(
+                    f"token id {bad} is outside the vocabulary of {len(vocabulary)} tokens", name
+                )
 
     def _check_fits(self, request: Request) -> None:
         slots = min(self.scheduler.max_sequences, self.scheduler.max_tokens)
         if request.width > slots:
-            raise RequestError(f"the request needs {request.width} sequences at once, at most {slots} can run", "n")
+            raise RequestError(
+                f"the request needs {request.width} sequences at once, at most {slots} can run", "n"
+            )
         if not self._kv.holds(request.limit, request.width):
             raise RequestError(
                 f"the request may need {request.width} x {request.limit} tokens of KV memory "
@@ -207,7 +211,13 @@ class Engine:
 
     def _fail(self, request: Request, message: str) -> list[Delta]:
         deltas = [
-            Delta(request_id=request.id, index=s.index, finish_reason="error", error=message, error_kind="internal")
+            Delta(
+                request_id=request.id,
+                index=s.index,
+                finish_reason="error",
+                error=message,
+                error_kind="internal",
+            )
             for s in request.live
         ]
         self._retire(request, request.live)
@@ -271,7 +281,9 @@ def _extend(sequence: TokenSequence, continuation: Continuation) -> Delta:
         request_id=request.id,
         index=sequence.index,
         tokens=sequence.tokens[len(sequence.tokens) - shown :],
-        logprobs=sequence.details[len(sequence.details) - shown :] if request.params.logprobs is not None else None,
+        logprobs=sequence.details[len(sequence.details) - shown :]
+        if request.params.logprobs is not None
+        else None,
         finish_reason=reason,
         stop_token=tokens[-1] if reason == "stop" else None,
         cached_tokens=request.cached_tokens if reason else 0,

@@ -86,8 +86,8 @@ class SchedulingPolicy(ABC):
     def order(self, view: View) -> Iterable[Request | Share]:
         """Requests in the order to serve them this step; leave out whoever should not run now.
 
-        Called once a step, and consumed only until the step's token budget is spent. Some running
-        request must be servable, or the mechanism reports the policy and serves in arrival order.
+        Called once a step, and read in full before anything changes. Where there is work, something in
+        the order must be servable, or the mechanism reports the policy and serves in arrival order.
         """
 
     def victim(self, request: Request, running: tuple[Request, ...]) -> Request | None:
@@ -115,7 +115,7 @@ class Span(NamedTuple):
     upto: int
 
     @property
-    def count(self) -> int:
+    def tokens(self) -> int:
         return self.upto - self.start
 
 

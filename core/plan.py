@@ -29,11 +29,11 @@ class Chunk(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Copy the KV of `count` token positions, all layers, inside the pool."""
+    """Copy the KV of `length` token positions, all layers, inside the pool."""
 
     source: int
     target: int
-    count: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ MAX_LOGPROBS = 20
 MAX_CHOICES = 128
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class SamplingParams(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """How a request's tokens are chosen and when they end. Names and meanings are vLLM's."""
 
     n: int = 1
@@ -194,9 +196,21 @@ class Sequence:
 class Request:
     """A request inside the engine: its spec, how it is decoded, and the sequences that live."""
 
-    __slots__ = ("arrival", "births", "cached_tokens", "decoding", "limit", "live", "spec", "stop_ids", "width")
+    __slots__ = (
+        "arrival",
+        "births",
+        "cached_tokens",
+        "decoding",
+        "limit",
+        "live",
+        "spec",
+        "stop_ids",
+        "width",
+    )
 
-    def __init__(self, spec: RequestSpec, decoding: Decoding, arrival: float, limit: int, stop_ids: frozenset[int]):
+    def __init__(
+        self, spec: RequestSpec, decoding: Decoding, arrival: float, limit: int, stop_ids: frozenset[int]
+    ):
         self.spec = spec
         self.decoding = decoding
         self.arrival = arrival

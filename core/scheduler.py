@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from turnout.core.errors import PolicyError
 from turnout.core.interfaces import KVCache, SchedulingPolicy, Share, Span, View
 from turnout.core.plan import Chunk, Plan
-from turnout.core.request import Request, Sequence
+from turnout.core.request import Request
 
 __all__ = ["Scheduler"]
 
@@ -24,7 +24,13 @@ class Scheduler:
     """Owns the queues. Asks the policy for an order, never the other way round."""
 
     def __init__(
-        self, policy: SchedulingPolicy, kv: KVCache, *, max_tokens: int, max_sequences: int, strict: bool = False
+        self,
+        policy: SchedulingPolicy,
+        kv: KVCache,
+        *,
+        max_tokens: int,
+        max_sequences: int,
+        strict: bool = False,
     ) -> None:
         self.policy = policy
         self.kv = kv
@@ -78,8 +84,8 @@ class Scheduler:
         """
         view = View(now, self.running, self.waiting, self.kv, self._fits)
         step = self._serve(self._ordered(view))
-        if view.running and not step.granted and not step.preempted:
-            self._fault(PolicyError(f"left {len(view.running)} running requests unserved"))
+        if not step.granted and not step.preempted and self.busy:
+            self._fault(PolicyError(_unserved(view)))
             step = self._serve(_arrival_order(view, set()))
         chunks = [_chunk(span) for grants in step.granted.values() for span in grants]
         return Plan(chunks, self.kv.drain())
@@ -106,10 +112,11 @@ class Scheduler:
         """
         if budget <= 0:
             return []
-        starts = [sequence.computed if sequence.held else self.kv.cached(sequence) for sequence in request.live]
+        starts = [
+            sequence.computed if sequence.held else self.kv.cached(sequence) for sequence in request.live
+        ]
         wanted = [
-            Span(sequence, start, sequence.end)
-            for sequence, start in zip(request.live, starts, strict=True)
+            Span(sequence, start, sequence.end) for sequence, start in zip(request.live, starts, strict=True)
         ]
         if len(wanted) == 1:
             sequence, start, upto = wanted[0]
@@ -118,7 +125,7 @@ class Scheduler:
             last = len(sequence.tokens) - 1
             if start < last:
                 return [Span(sequence, start, min(last, start + budget))]
-        return wanted if sum(span.count for span in wanted) <= budget else []
+        return wanted if sum(span.tokens for span in wanted) <= budget else []
 
     def _free_slots(self) -> int:
         return self.max_sequences - sum(request.width for request in self._running)
@@ -164,26 +171,32 @@ class Scheduler:
             self._running[request] = None
             step.slots -= request.width
         step.granted[request] = grants
-        step.budget -= sum(span.count for span in grants)
+        step.budget -= sum(span.tokens for span in grants)
 
     # -------------------------------------------------------------- a policy's faults
 
     def _ordered(self, view: View) -> Iterator[Share]:
-        """The policy's order, checked as it is consumed; in arrival order from where it goes wrong."""
+        """The policy's order, checked as it is served; in arrival order from where it goes wrong.
+
+        The policy answers in full before anything changes: while it is served, requests change state.
+        """
         served: set[Request] = set()
-        known = {*view.running, *view.waiting}
         try:
-            for entry in self.policy.order(view):
+            entries = list(self.policy.order(view))
+            for entry in entries:
                 share = entry if isinstance(entry, Share) else Share(entry, self.max_tokens)
-                if share.request not in known:
-                    raise PolicyError(f"ordered {share.request!r}, which is neither running nor waiting")
-                if share.request in served:
-                    raise PolicyError(f"ordered {share.request!r} twice")
+                self._check_entry(share.request, served)
                 served.add(share.request)
                 yield share
         except Exception as error:
             self._fault(error)
             yield from _arrival_order(view, served)
+
+    def _check_entry(self, request: Request, served: set[Request]) -> None:
+        if not (request in self._arrived or request in self._running or request in self._preempted):
+            raise PolicyError(f"ordered {request!r}, which is neither running nor waiting")
+        if request in served:
+            raise PolicyError(f"ordered {request!r} twice")
 
     def _victim(self, request: Request) -> Request | None:
         """The policy's choice of who gives way, or the default's where that cannot be carried out."""
@@ -229,7 +242,7 @@ class _Step:
         return self.closed or request.width > self.slots
 
     def preempt(self, victim: Request) -> None:
-        self.budget += sum(span.count for span in self.granted.pop(victim, ()))
+        self.budget += sum(span.tokens for span in self.granted.pop(victim, ()))
         self.slots += victim.width
         self.preempted.add(victim)
 
@@ -238,6 +251,12 @@ def _arrival_order(view: View, served: set[Request]) -> Iterator[Share]:
     for request in (*view.running, *view.waiting):
         if request not in served:
             yield Share(request, request.pending)
+
+
+def _unserved(view: View) -> str:
+    if view.running:
+        return f"left {len(view.running)} running requests unserved"
+    return f"admitted none of {len(view.waiting)} waiting requests while nothing runs"
 
 
 def _chunk(span: Span) -> Chunk:

@@ -13,7 +13,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine, Limits
 from turnout.core.errors import ConfigError, ModelError
-from turnout.core.interfaces import ModelFamily
+from turnout.core.interfaces import KVCache, ModelFamily
 from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugins import Registry
@@ -58,32 +58,30 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
 
     Raises TurnoutError, with one message that says what to do, for anything that cannot work.
     """
-    registry = Registry.load()
+    registry = Registry.load(config_folder=config.plugins_path)
     policies = build_policies(registry, config)
     checkpoint = _open(config, registry)
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, checkpoint.spec.dtype, device)
     budget = _budget(config, checkpoint.spec, policies, device, dtype)
     model = load_model(
-        checkpoint.folder, checkpoint.family, checkpoint.spec, device=device, dtype=dtype, quantizer=policies.quantizer
+        checkpoint.folder,
+        checkpoint.family,
+        checkpoint.spec,
+        device=device,
+        dtype=dtype,
+        quantizer=policies.quantizer,
     )
     cache = policies.kv.cache(budget.tokens())
     budget.check(cache)
     attention = policies.kv.attention(checkpoint.spec, cache, device, dtype)
-    scheduler = Scheduler(
-        policies.scheduler,
-        cache,
-        max_tokens=budget.max_batched_tokens,
-        max_sequences=config.max_num_seqs,
-        strict=config.strict_plugins,
+    engine = Engine(
+        _scheduler(config, policies, cache, budget),
+        ModelRunner(model, attention, device),
+        policies.decodings,
+        _limits(config, checkpoint, budget),
+        clock,
     )
-    limits = Limits(
-        max_model_len=budget.max_model_len,
-        vocab_size=checkpoint.spec.vocab_size,
-        max_waiting=config.max_waiting,
-        eos_token_ids=_eos_token_ids(checkpoint),
-    )
-    engine = Engine(scheduler, ModelRunner(model, attention, device), policies.decodings, limits, clock)
     ready = Ready(
         model=config.model,
         max_model_len=budget.max_model_len,
@@ -98,6 +96,25 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
     return AssembledEngine(engine, ready, checkpoint.folder)
 
 
+def _scheduler(config: EngineConfig, policies: Policies, cache: KVCache, budget: Budget) -> Scheduler:
+    return Scheduler(
+        policies.scheduler,
+        cache,
+        max_tokens=budget.max_batched_tokens,
+        max_sequences=config.max_num_seqs,
+        strict=config.strict_plugins,
+    )
+
+
+def _limits(config: EngineConfig, checkpoint: _Checkpoint, budget: Budget) -> Limits:
+    return Limits(
+        max_model_len=budget.max_model_len,
+        vocab_size=checkpoint.spec.vocab_size,
+        max_waiting=config.max_waiting,
+        eos_token_ids=_eos_token_ids(checkpoint),
+    )
+
+
 # ------------------------------------------------------------------ the checkpoint
 
 
@@ -106,7 +123,9 @@ def _open(config: EngineConfig, registry: Registry) -> _Checkpoint:
     raw = read_config(folder)
     architectures = raw.get("architectures") or []
     if not architectures:
-        raise ModelError(f"{folder / 'config.json'} names no architecture; expected a list under 'architectures'")
+        raise ModelError(
+            f"{folder / 'config.json'} names no architecture; expected a list under 'architectures'"
+        )
     family = registry.family(architectures[0])
     return _Checkpoint(folder, family, family.spec(raw), read_generation_config(folder))
 
@@ -134,7 +153,7 @@ def _budget(
     max_model_len = config.max_model_len or spec.max_positions
     if max_model_len > spec.max_positions:
         raise ConfigError(
-            f"max_model_len={max_model_len:,} exceeds the {spec.max_positions:,} positions that the model supports"
+            f"max_model_len={max_model_len:,} exceeds the model's {spec.max_positions:,} positions; lower it"
         )
     return Budget(
         config=config,
@@ -150,9 +169,12 @@ def _describe_model(
     config: EngineConfig, spec: ModelSpec, model: torch.nn.Module, device: torch.device, dtype: torch.dtype
 ) -> str:
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-    place = f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    place = (
+        f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    )
     kind = str(dtype).removeprefix("torch.")
-    return f"model {config.model} ({spec.architecture}, {millions:,.1f}M parameters) in {kind} on {device}, {place}"
+    what = f"{spec.architecture}, {millions:,.1f}M parameters"
+    return f"model {config.model} ({what}) in {kind} on {device}, {place}"
 
 
 def _describe_policies(config: EngineConfig) -> str:

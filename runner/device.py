@@ -33,7 +33,9 @@ def _check_cuda(device: torch.device) -> None:
     if not torch.cuda.is_available():
         raise ConfigError(f"device {device} was asked for, but torch sees no GPU; use --device cpu")
     if (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device {device} is not there: torch sees {torch.cuda.device_count()} GPU(s), from cuda:0 on")
+        raise ConfigError(
+            f"device {device} is not there: torch sees {torch.cuda.device_count()} GPU(s), from cuda:0 on"
+        )
 
 
 def choose_dtype(name: str, checkpoint: str, device: torch.device) -> torch.dtype:

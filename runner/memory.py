@@ -81,7 +81,9 @@ class Budget:
         """What a step needs beside weights and pool: fp32 logits three times over, and activations."""
         rows = min(self.config.max_num_seqs, self.max_batched_tokens)
         logits = 3 * 4 * rows * self.spec.vocab_size
-        return logits + 4 * 4 * self.max_batched_tokens * (self.spec.hidden_size + 2 * self.spec.intermediate_size)
+        return logits + 4 * 4 * self.max_batched_tokens * (
+            self.spec.hidden_size + 2 * self.spec.intermediate_size
+        )
 
 
 def weight_bytes(model: nn.Module) -> int:

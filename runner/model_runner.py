@@ -47,7 +47,9 @@ class ModelRunner:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
 
-def _wanted_rows(chunks: list[Chunk]) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], dict[Sequence, range]]:
+def _wanted_rows(
+    chunks: list[Chunk],
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], dict[Sequence, range]]:
     """Which positions of the flat batch get logits, and whose rows of the result those are."""
     pieces, rows, end, row = [np.empty(0, dtype=np.int64)], dict[Sequence, range](), 0, 0
     for chunk in chunks:

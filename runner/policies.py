@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError
 from turnout.core.interfaces import Decoding, KVBackend, Quantizer, SchedulingPolicy
 from turnout.core.plugins import Registry
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Policies", "build_policies"]
 
@@ -41,5 +45,11 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
 def _decodings(registry: Registry, default: str) -> tuple[Decoding, ...]:
     """The default one with its options, then every other as it comes: a request may ask for any."""
     first = default.partition(":")[0].strip()
-    others = [name for name in registry.names("decoding") if name != first]
-    return (registry.create("decoding", default), *(registry.create("decoding", name) for name in others))
+    decodings = [registry.create("decoding", default)]
+    for name in registry.names("decoding"):
+        if name != first:
+            try:
+                decodings.append(registry.create("decoding", name))
+            except ConfigError as error:  # nobody asked for it by name
+                logger.warning("decoding %s is not on offer: %s", name, error)
+    return tuple(decodings)

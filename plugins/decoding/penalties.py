@@ -56,11 +56,11 @@ def _penalise(row: Tensor, sequence: TokenSequence, params: SamplingParams) -> N
     """Repetition over prompt and output; presence and frequency over the output, as OpenAI defines them."""
     tokens = torch.tensor(sequence.tokens, device=row.device)
     if params.repetition_penalty != 1:
-        seen = tokens.unique()
+        seen = torch.unique(tokens)
         values = row[seen]
         factor = params.repetition_penalty
         row[seen] = torch.where(values > 0, values / factor, values * factor)
     output = tokens[len(sequence.request.prompt) :]
     if len(output):
-        produced, counts = output.unique(return_counts=True)
+        produced, counts = torch.unique(output, return_counts=True)
         row[produced] -= params.frequency_penalty * counts + params.presence_penalty

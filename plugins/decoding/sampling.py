@@ -27,7 +27,7 @@ class Sampling(Decoding):
         min_p: float | None = None,
         repetition_penalty: float | None = None,
     ) -> None:
-        given = {
+        given: dict[str, Any] = {
             "temperature": temperature,
             "top_p": top_p,
             "top_k": top_k,

@@ -19,7 +19,9 @@ __all__ = ["ContiguousAttention"]
 class ContiguousAttention(PooledAttention):
     """Reads the slabs of a `ContiguousCache`."""
 
-    def __init__(self, spec: ModelSpec, cache: ContiguousCache, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, spec: ModelSpec, cache: ContiguousCache, device: torch.device, dtype: torch.dtype
+    ) -> None:
         super().__init__(spec, cache.capacity, device, dtype)
         self._cache = cache
 

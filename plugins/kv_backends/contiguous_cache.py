@@ -77,7 +77,9 @@ class ContiguousCache:
             return False
         starts, self._gaps = placed
         for request, first in self._newcomers(spans).items():
-            self._holdings[request] = _Holding([Slab(start) for start in starts[first : first + request.width]])
+            self._holdings[request] = _Holding(
+                [Slab(start) for start in starts[first : first + request.width]]
+            )
         for span in spans:
             self._settle(span)
         return True

@@ -73,9 +73,9 @@ class PooledAttention(ABC):
     # -------------------------------------------------------------- a step
 
     def move(self, moves: Sequence[Move]) -> None:
-        for source, target, count in moves:
+        for source, target, length in moves:
             for pool in (self.keys, self.values):
-                pool[:, target : target + count] = pool[:, source : source + count]
+                pool[:, target : target + length] = pool[:, source : source + length]
 
     def bind(self, plan: Plan) -> None:
         members: dict[Hashable, list[tuple[int, Chunk]]] = {}
@@ -134,14 +134,18 @@ class PooledAttention(ABC):
         v = self.gather(values, group).transpose(1, 2)
         if length > FOLD_LIMIT:
             queries = q.view(batch, length, heads, dim).transpose(1, 2)
-            out = F.scaled_dot_product_attention(queries, k, v, attn_mask=group.mask, enable_gqa=heads != kv_heads)
+            out = F.scaled_dot_product_attention(
+                queries, k, v, attn_mask=group.mask, enable_gqa=heads != kv_heads
+            )
             return out.transpose(1, 2).reshape(q.shape)
         share = heads // kv_heads
         mask = group.mask
         if mask is not None and length > 1:
             mask = mask.repeat(1, 1, share, 1)
         folded = q.view(batch, length, kv_heads, share, dim).permute(0, 2, 3, 1, 4)
-        out = F.scaled_dot_product_attention(folded.reshape(batch, kv_heads, share * length, dim), k, v, attn_mask=mask)
+        out = F.scaled_dot_product_attention(
+            folded.reshape(batch, kv_heads, share * length, dim), k, v, attn_mask=mask
+        )
         return out.view(batch, kv_heads, share, length, dim).permute(0, 3, 1, 2, 4).reshape(q.shape)
 
     def _on_device(self, array: npt.NDArray[np.int64]) -> Tensor:

@@ -72,7 +72,12 @@ def test_an_installed_plugin_is_listed_built_and_described(install: Install) -> 
     install("turnout-ljf", POLICY + HOOK, "2.3")
     registry = Registry.load()
     (entry,) = [entry for entry in registry.entries() if entry.name == "ljf"]
-    assert (entry.axis, entry.distribution, entry.version, entry.state) == ("scheduler", "turnout-ljf", "2.3", "ok")
+    assert (entry.axis, entry.distribution, entry.version, entry.state) == (
+        "scheduler",
+        "turnout-ljf",
+        "2.3",
+        "ok",
+    )
     assert entry.summary == "Longest job first."
     assert registry.names("scheduler") == ["fcfs", "ljf"]
     assert vars(registry.create("scheduler", "ljf:aging=2.5")) == {"aging": 2.5}
@@ -92,32 +97,34 @@ def test_a_lazy_factory_is_imported_only_when_asked_for(install: Install) -> Non
 @pytest.mark.parametrize(
     ("spec", "given", "message"),
     [
-        ("ljf:agin=1", {}, "scheduler 'ljf': unknown option 'agin'; did you mean 'aging'.*known: aging"),
+        ("ljf:agin=1", {}, "scheduler 'ljf': unknown option 'agin'; known: aging; did you mean 'aging'"),
         ("ljf:aging=soon", {}, "scheduler 'ljf': aging: .*'soon'"),
         ("ljf", {"block_size": 16}, "scheduler 'ljf': unknown option 'block_size'"),
         ("ljf:aging=1", {"aging": 2}, "scheduler 'ljf': aging given twice"),
         ("ljf:aging=13", {}, "'ljf' of good 1.0.*ValueError: thirteen is refused .*good.py, line"),
     ],
 )
-def test_bad_options_name_the_policy(install: Install, spec: str, given: dict[str, object], message: str) -> None:
+def test_bad_options_name_the_policy(
+    install: Install, spec: str, given: dict[str, object], message: str
+) -> None:
     install("good", POLICY + HOOK)
     with pytest.raises(ConfigError, match=message):
         Registry.load().create("scheduler", spec, **given)
 
 
 def test_unknown_names_list_the_known_and_the_nearest() -> None:
-    with pytest.raises(UnknownPlugin, match="'fcfz'; did you mean 'fcfs'.*known: fcfs"):
+    with pytest.raises(UnknownPlugin, match="'fcfz'; known: fcfs; did you mean 'fcfs'"):
         Registry.load().create("scheduler", "fcfz")
-    with pytest.raises(ConfigError, match="'schedule'; did you mean 'scheduler'"):
+    with pytest.raises(ConfigError, match=r"'schedule'; known: scheduler, .*; did you mean 'scheduler'"):
         Registry.load().names("schedule")
 
 
 BROKEN = {
-    "import error": ("import no_such_module_here", "ModuleNotFoundError: No module named 'no_such_module_here'"),
+    "import error": ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
     "syntax error": ("def broken(:", "SyntaxError"),
     "exits": ("import sys; sys.exit(3)", "SystemExit: 3"),
     "misspelt hook": (POLICY + HOOK.replace("register_schedulers", "register_scheduler"),
-                      "no hook 'register_scheduler'; did you mean 'register_schedulers'"),
+                      "no hook 'register_scheduler'; known: .*; did you mean 'register_schedulers'"),
     "no hook": (POLICY + HOOK.replace("@hookimpl", ""), "implements no hook.*@turnout.hookimpl"),
     "wrong parameter": (POLICY + HOOK.replace("(register)", "(registry)"), "registry"),
     "other api": (POLICY + HOOK + "turnout_hook_api = 99", "hook API 99.*has 1"),
@@ -154,7 +161,7 @@ def test_a_hook_that_fails_half_way_breaks_the_names_it_registered(install: Inst
     install("half", POLICY + HOOK + "    raise RuntimeError('out of luck')")
     registry = Registry.load()
     assert registry.names("scheduler") == ["fcfs"]
-    with pytest.raises(PluginError, match="'ljf' of half 1.0.*RuntimeError: out of luck .*half.py, line"):
+    with pytest.raises(PluginError, match=r"'ljf' of half 1.0.*RuntimeError: out of luck .*half.py, line"):
         registry.create("scheduler", "ljf")
 
 
@@ -164,7 +171,7 @@ def test_a_name_offered_twice_is_an_error_naming_both(install: Install, name: st
     install("first-dist", source)
     install("second-dist", source)
     registry = Registry.load()
-    with pytest.raises(PluginError, match="first-dist 1.0.*and by.*second-dist 1.0"):
+    with pytest.raises(PluginError, match=r"first-dist 1.0.*and by.*second-dist 1.0"):
         registry.create("scheduler", name)
     states = {entry.state for entry in registry.entries() if entry.name == name}
     assert states == {"duplicate"}
@@ -189,7 +196,7 @@ def test_a_factory_that_gives_something_else_is_named(install: Install, factory:
 
 def test_a_signature_that_cannot_be_read_is_named(install: Install) -> None:
     install("odd", "from __future__ import annotations\n" + POLICY.replace("float", "Unheard") + HOOK)
-    with pytest.raises(PluginError, match="'ljf' of odd 1.0.*cannot be read: NameError.*Unheard"):
+    with pytest.raises(PluginError, match=r"'ljf' of odd 1.0.*cannot be read: NameError.*Unheard"):
         Registry.load().check("scheduler", "ljf")
 
 
@@ -251,12 +258,12 @@ def test_a_family_is_found_by_architecture(install: Install) -> None:
     install("toy-family", FAMILY.replace("NAME", "toy"))
     registry = Registry.load()
     assert type(registry.family("ToyForCausalLM")).__name__ == "Toy"
-    with pytest.raises(ModelError, match="'ToyForCausal'; did you mean 'ToyForCausalLM'.*supported: .*ToyForCausalLM"):
+    with pytest.raises(ModelError, match=r"'ToyForCausal'; supported: .*; did you mean 'ToyForCausalLM'"):
         registry.family("ToyForCausal")
 
 
 def test_an_architecture_of_two_families_names_both(install: Install) -> None:
     install("toy-one", FAMILY.replace("NAME", "toy1"))
     install("toy-two", FAMILY.replace("NAME", "toy2"))
-    with pytest.raises(PluginError, match="'toy1' of toy-one 1.0.*and.*'toy2' of toy-two 1.0"):
+    with pytest.raises(PluginError, match=r"'toy1' of toy-one 1.0.*and.*'toy2' of toy-two 1.0"):
         Registry.load().family("ToyForCausalLM")

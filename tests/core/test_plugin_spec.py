@@ -25,7 +25,9 @@ def test_what_is_read(text: str, name: str, options: dict[str, str]) -> None:
     assert PluginSpec.parse(text) == PluginSpec(name, options)
 
 
-@pytest.mark.parametrize("text", ["", ":", "fcfs:", ":a=1", "two words", "x:a", "x:a=1,", "x:=1", "x:a='1", "x:a='1'b"])
+@pytest.mark.parametrize(
+    "text", ["", ":", "fcfs:", ":a=1", "two words", "x:a", "x:a=1,", "x:=1", "x:a='1", "x:a='1'b"]
+)
 def test_what_is_refused_shows_the_text_and_the_form(text: str) -> None:
     with pytest.raises(ConfigError, match="NAME:option=value") as caught:
         PluginSpec.parse(text)

@@ -30,7 +30,7 @@ def toy_logits(context: Sequence[int]) -> list[float]:
     for token in context[-CONTEXT:]:
         seed = seed * 31 + token + 1
     rng = random.Random(seed)
-    return [rng.uniform(-2, 2) - (3.0 if token == EOS else 0.0) for token in range(VOCABULARY)]
+    return [rng.uniform(-2, 2) - (1.0 if token == EOS else 0.0) for token in range(VOCABULARY)]
 
 
 def argmax(row: Sequence[float]) -> int:
@@ -60,8 +60,8 @@ class ToyRunner:
     pool: dict[int, int] = field(default_factory=dict)
 
     def run(self, plan: Plan) -> Logits:
-        for source, target, count in plan.moves:
-            for offset in range(count):
+        for source, target, length in plan.moves:
+            for offset in range(length):
                 self.pool[target + offset] = self.pool[source + offset]
         for chunk in plan.chunks:
             slots = slots_of(self.kv, chunk.sequence, chunk.end)[chunk.start :]
@@ -76,7 +76,7 @@ class ToyRunner:
         return Logits(values, rows)  # type: ignore[arg-type]  # lists stand in for a tensor
 
 
-# ------------------------------------------------------------------ strategies, one for each shape of decision
+# ------------------------------------------------------------------ strategies
 
 
 class ToyDecoding(Decoding):
@@ -89,7 +89,9 @@ class ToyDecoding(Decoding):
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         for request in requests:
-            yield from self.choose(request, {s: [logits.values[i] for i in logits.rows[s]] for s in request.live})
+            yield from self.choose(
+                request, {s: [logits.values[i] for i in logits.rows[s]] for s in request.live}
+            )
 
     def choose(self, request: Request, rows: dict[TokenSequence, list]) -> Iterable[Continuation]:
         raise NotImplementedError
@@ -146,13 +148,20 @@ class Beam(ToyDecoding):
 
     def choose(self, request, rows):
         pool = [
-            (s.logprob + lp, s, token, lp) for s, r in rows.items() for token, lp in enumerate(log_softmax(r[-1]))
+            (s.logprob + lp, s, token, lp)
+            for s, r in rows.items()
+            for token, lp in enumerate(log_softmax(r[-1]))
         ]
         pool.sort(key=lambda c: (-c[0], c[1].tokens, c[2]))
-        return [Continuation(s, [token], lp) for _, s, token, lp in pool[: len(request.live) if request.births > 1 else request.params.n]]
+        return [
+            Continuation(s, [token], lp)
+            for _, s, token, lp in pool[: len(request.live) if request.births > 1 else request.params.n]
+        ]
 
 
-def toy_request(name: str, prompt: list[int], strategy: str, max_tokens: int, n: int = 1, priority: int = 0) -> RequestSpec:
+def toy_request(
+    name: str, prompt: list[int], strategy: str, max_tokens: int, n: int = 1, priority: int = 0
+) -> RequestSpec:
     params = SamplingParams(n=n, max_tokens=max_tokens, stop=(strategy,))
     return RequestSpec(id=name, prompt=prompt, params=params, seed=0, priority=priority)
 
@@ -196,11 +205,17 @@ def _beam(prompt: list[int], width: int, limit: int) -> list[list[int]]:
 # ------------------------------------------------------------------ driving
 
 
-def toy_engine(policy: SchedulingPolicy, kv: KVCache, *, budget: int = 16, slots: int = 6, strict: bool = True) -> Engine:
+def toy_engine(
+    policy: SchedulingPolicy, kv: KVCache, *, budget: int = 16, slots: int = 6, strict: bool = True
+) -> Engine:
     scheduler = Scheduler(policy, kv, max_tokens=budget, max_sequences=slots, strict=strict)
-    limits = Limits(max_model_len=256, vocab_size=VOCABULARY, max_waiting=1000, eos_token_ids=frozenset({EOS}))
+    limits = Limits(
+        max_model_len=256, vocab_size=VOCABULARY, max_waiting=1000, eos_token_ids=frozenset({EOS})
+    )
     steps = iter(range(10**9))
-    return Engine(scheduler, ToyRunner(kv), [Greedy(), Lookup(), Parallel(), Beam()], limits, lambda: float(next(steps)))
+    return Engine(
+        scheduler, ToyRunner(kv), [Greedy(), Lookup(), Parallel(), Beam()], limits, lambda: float(next(steps))
+    )
 
 
 @dataclass

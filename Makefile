@@ -1,0 +1,45 @@
+# One command each, on a machine that has Python, pip and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8000
+ARGS ?=
+
+.PHONY: serve test lint bench format clean
+
+serve: $(VENV)/.installed
+	exec $(BIN)/turnout serve --port $(PORT) $(ARGS)
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(ARGS)
+
+# mypy and import-linter must see the folder under the package's name, whatever the clone is called.
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	mkdir -p $(VENV)/lint && ln -sfn "$(CURDIR)" $(VENV)/lint/turnout
+	cd $(VENV)/lint && MYPYPATH=. ../bin/mypy --config-file turnout/pyproject.toml -p turnout
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed
+	$(BIN)/python bench/throughput.py $(ARGS)
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Turnout needs Python 3.11 or newer; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/.installed

@@ -1,0 +1,128 @@
+"""``turnout chat``: a conversation with a server, in the terminal or from a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from turnout.cli.chat_client import ChatClient, ChatError, Message
+from turnout.cli.chat_input import MULTILINE_HELP, read_prompt
+
+__all__ = ["Conversation", "command"]
+
+HELP = f"/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer.\n{MULTILINE_HELP}"
+
+
+@click.command(name="chat")
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Where the server is.")
+@click.option("--api-key", help="Key that the server asks for.")
+@click.option("--model", help="Model to talk to; default: the first that the server lists.")
+@click.option("--system", help="System message that begins the conversation.")
+@click.option("--temperature", type=float, help="0: always the likeliest token.")
+@click.option("--top-p", type=float, help="Sample from the likeliest tokens that make up this share.")
+@click.option("--max-tokens", type=int, help="Longest answer, in tokens.")
+@click.option("--seed", type=int, help="Makes answers repeatable.")
+def command(
+    url: str, api_key: str | None, model: str | None, system: str | None, **parameters: object
+) -> None:
+    """Talk to a server, streaming.
+
+    In a terminal this is a conversation. With a pipe each line is a prompt, and each answer is printed.
+    """
+    client = ChatClient(url, api_key)
+    served = client.models()
+    chosen = model or next(iter(served), None)
+    if chosen is None:
+        raise ChatError(f"the server at {client.url} serves no model")
+    given = {name: value for name, value in parameters.items() if value is not None}
+    conversation = Conversation(client, {"model": chosen, **given}, system)
+    if sys.stdin.isatty():
+        click.echo(f"{chosen} at {client.url}; /help for help")
+        _converse(conversation)
+    else:
+        _answer_lines(conversation)
+
+
+@dataclass
+class Conversation:
+    """What was said so far, and to whom."""
+
+    client: ChatClient
+    parameters: Mapping[str, Any]
+    system: str | None = None
+    history: list[Message] = field(default_factory=list)
+
+    def reset(self) -> None:
+        self.history.clear()
+
+    def ask(self, prompt: str, show: Callable[[str], None]) -> bool:
+        """Show the answer as it comes; False when Ctrl-C cut it short.
+
+        What was said is remembered, a cut answer too. After an error it is as if nothing had been asked.
+        """
+        question = {"role": "user", "content": prompt}
+        begin = [{"role": "system", "content": self.system}] if self.system else []
+        pieces: list[str] = []
+        complete = False
+        try:
+            with closing(self.client.answer([*begin, *self.history, question], self.parameters)) as answer:
+                for piece in answer:
+                    pieces.append(piece)
+                    show(piece)
+            complete = True
+        except KeyboardInterrupt:
+            pass
+        self.history += [question, {"role": "assistant", "content": "".join(pieces)}]
+        return complete
+
+
+def _converse(conversation: Conversation) -> None:
+    while True:
+        try:
+            prompt = read_prompt()
+        except EOFError:
+            click.echo()
+            return
+        except KeyboardInterrupt:
+            click.echo("\n(Ctrl-D or /exit leaves)")
+            continue
+        if prompt.strip() in ("/exit", "/quit"):
+            return
+        if prompt.startswith("/"):
+            click.echo(_obey(conversation, prompt.strip()))
+        elif prompt.strip():
+            _show_answer(conversation, prompt)
+
+
+def _obey(conversation: Conversation, order: str) -> str:
+    if order == "/reset":
+        conversation.reset()
+        return "(forgotten)"
+    return HELP if order == "/help" else f"there is no {order!r}; {HELP}"
+
+
+def _show_answer(conversation: Conversation, prompt: str) -> None:
+    try:
+        complete = conversation.ask(prompt, _show)
+    except ChatError as error:
+        click.echo(f"Error: {error}", err=True)
+    else:
+        click.echo("" if complete else " (stopped)")
+
+
+def _answer_lines(conversation: Conversation) -> None:
+    for line in sys.stdin:
+        if prompt := line.strip():
+            if not conversation.ask(prompt, _show):
+                raise KeyboardInterrupt
+            click.echo()
+
+
+def _show(piece: str) -> None:
+    click.echo(piece, nl=False)
+    sys.stdout.flush()

@@ -1,0 +1,61 @@
+"""``--config file.yaml``: keys are the flags' names; flags override them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.core.errors import ConfigError, nearest
+from turnout.core.plugin_axes import POLICY_AXES
+from turnout.core.plugin_spec import PluginSpec
+
+__all__ = ["build_configs", "read_config_file"]
+
+_FIELDS = {**EngineConfig.model_fields, **ServerConfig.model_fields}
+
+
+def build_configs(file: Path | None, flags: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
+    """Raises ConfigError for anything that cannot be used as given. A flag that is None was not given."""
+    values = read_config_file(file) if file else {}
+    values |= {name: value for name, value in flags.items() if value is not None}
+    if file:
+        values.setdefault("plugins_folder", str(file.parent.resolve()))
+    engine = {name: values[name] for name in EngineConfig.model_fields if name in values}
+    server = {name: values[name] for name in ServerConfig.model_fields if name in values}
+    return EngineConfig(**engine), ServerConfig(**server)
+
+
+def read_config_file(file: Path) -> dict[str, Any]:
+    """Field names and values; a policy given as a mapping comes out in its flag's form."""
+    values: dict[str, Any] = {}
+    for key, value in _load(file).items():
+        name = str(key).replace("-", "_")
+        if name not in _FIELDS:
+            known = [field.replace("_", "-") for field in _FIELDS]
+            hint = nearest(str(key).replace("_", "-"), known)
+            raise ConfigError(f"{file}: unknown key {str(key)!r}; known: {', '.join(known)}{hint}")
+        if name in values:
+            raise ConfigError(f"{file}: {key!r} is given twice, once with '-' and once with '_'")
+        if name in POLICY_AXES and isinstance(value, dict):
+            value = str(PluginSpec.from_mapping(value))
+        if value is not None:
+            values[name] = value
+    return values
+
+
+def _load(file: Path) -> Mapping[object, object]:
+    import yaml  # only who has a config file waits for it
+
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the config file {file} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the config file {file} is not YAML: {error}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"the config file {file} holds no keys; expected lines such as 'max-num-seqs: 64'")
+    return content

@@ -1,0 +1,32 @@
+"""The console scripts ``turnout`` and ``serve``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from turnout.cli.lazy_group import LazyCommand, LazyGroup
+
+__all__ = ["cli", "main", "serve"]
+
+COMMANDS = {
+    "serve": LazyCommand("turnout.cli.serve:command", "Serve a model over the OpenAI API."),
+    "chat": LazyCommand("turnout.cli.chat:command", "Talk to a server in the terminal."),
+    "plugins": LazyCommand("turnout.cli.plugins:command", "List the policies on offer, or describe one."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="turnout", message="turnout %(version)s")
+def cli() -> None:
+    """Serve large language models, every policy a plugin."""
+
+
+def main() -> None:
+    cli.main(prog_name="turnout")
+
+
+def serve() -> None:
+    """``serve …`` is ``turnout serve …``."""
+    cli.main(args=["serve", *sys.argv[1:]], prog_name="turnout")

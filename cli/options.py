@@ -1,0 +1,69 @@
+"""Flags from the fields of a configuration: a field's name is the flag, its description the help.
+
+A flag hands its text on as it is; what it means, and whether it is allowed, the field itself decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import click
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from turnout.core.config import ByteSize, parse_bytes
+
+__all__ = ["config_options"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def config_options(*models: type[BaseModel]) -> Callable[[Function], Function]:
+    """Decorates a command with a flag for each field. A flag that is not given arrives as None."""
+
+    def decorate(function: Function) -> Function:
+        fields = [item for model in models for item in model.model_fields.items()]
+        for name, field in reversed(fields):  # click lists first what was applied last
+            function = _flag(name, field)(function)
+        return function
+
+    return decorate
+
+
+def _flag(name: str, field: FieldInfo) -> Callable[[Function], Function]:
+    flag = name.replace("_", "-")
+    if field.annotation is bool:
+        return click.option(f"--{flag}/--no-{flag}", name, default=None, help=_help(field))
+    if get_origin(field.annotation) is Literal:
+        choice = click.Choice(get_args(field.annotation))
+        return click.option(f"--{flag}", name, type=choice, help=_help(field))
+    return click.option(f"--{flag}", name, metavar=_metavar(field), help=_help(field))
+
+
+def _help(field: FieldInfo) -> str:
+    text, default = field.description or "", field.default
+    if default is None or field.annotation is bool:
+        return text
+    return f"{text}  [default: {_size(default) if _is_size(field) else default}]"
+
+
+def _metavar(field: FieldInfo) -> str:
+    if _is_size(field):
+        return "SIZE"
+    for kind, metavar in ((int, "INTEGER"), (float, "FLOAT")):
+        if kind in (field.annotation, *get_args(field.annotation)):
+            return metavar
+    return "TEXT"
+
+
+def _is_size(field: FieldInfo) -> bool:
+    marks = (mark for mark in field.metadata if isinstance(mark, BeforeValidator))
+    return ByteSize in get_args(field.annotation) or any(mark.func is parse_bytes for mark in marks)
+
+
+def _size(number: int) -> str:
+    for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if number % 2**bits == 0:
+            return f"{number >> bits}{unit}"
+    return str(number)

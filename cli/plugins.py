@@ -1,0 +1,101 @@
+"""``turnout plugins``: what is on offer, and what each takes."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import click
+
+from turnout.cli.table import aligned
+from turnout.core.errors import UnknownPlugin, nearest
+from turnout.core.plugin_axes import AXES, POLICY_AXES
+from turnout.core.plugin_options import Option
+from turnout.core.plugins import PluginEntry, Registry
+
+__all__ = ["command"]
+
+
+@click.group(name="plugins", invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Config file, beside which turnout_plugins.py may lie.",
+)
+@click.pass_context
+def command(ctx: click.Context, as_json: bool, config_file: Path | None) -> None:
+    """List the policies on offer by axis, with the package each comes from and its state."""
+    ctx.obj = Registry.load(config_folder=config_file.parent if config_file else None)
+    if ctx.invoked_subcommand is None:
+        entries = sorted(ctx.obj.entries(), key=_order)
+        click.echo(_as_json(entries) if as_json else _as_table(entries))
+
+
+@command.command()
+@click.argument("target", metavar="[AXIS/]NAME")
+@click.pass_obj
+def show(registry: Registry, target: str) -> None:
+    """Print a policy's description and options."""
+    entry = _find(registry, target)
+    options = registry.options(entry.axis, entry.name)
+    parts = [f"{entry.axis}/{entry.name}, from {entry.origin}", inspect.cleandoc(entry.docstring)]
+    if entry.axis in POLICY_AXES:
+        parts += ["\n".join(_describe(entry, options))]
+    click.echo("\n\n".join(part for part in parts if part))
+
+
+# ------------------------------------------------------------------ the list
+
+
+def _order(entry: PluginEntry) -> tuple[int, str, str]:
+    axes = list(AXES)
+    return axes.index(entry.axis) if entry.axis in axes else len(axes), entry.name, entry.distribution
+
+
+def _as_json(entries: list[PluginEntry]) -> str:
+    return json.dumps([_fields(entry) for entry in entries], indent=2)
+
+
+def _fields(entry: PluginEntry) -> dict[str, str]:
+    fields = {name: getattr(entry, name) for name in ("axis", "name", "distribution", "version", "state")}
+    return {**fields, "error": entry.error} if entry.error else fields
+
+
+def _as_table(entries: list[PluginEntry]) -> str:
+    rows = [("AXIS", "NAME", "DISTRIBUTION", "VERSION", "STATE")]
+    rows += [(e.axis, e.name, e.distribution, e.version or "-", e.state) for e in entries]
+    problems = dict.fromkeys(f"{entry.title}: {entry.error}" for entry in entries if entry.error)
+    return "\n".join([*aligned(rows), *([""] if problems else []), *problems])
+
+
+# ------------------------------------------------------------------ one of them
+
+
+def _find(registry: Registry, target: str) -> PluginEntry:
+    axis, slash, name = target.rpartition("/")
+    if slash:
+        return registry.entry(axis, name)
+    axes = list(dict.fromkeys(entry.axis for entry in registry.entries() if entry.name == name))
+    if len(axes) > 1:
+        known = " or ".join(f"{axis}/{name}" for axis in axes)
+        raise click.UsageError(f"{name!r} is a name on more than one axis; say {known}")
+    if not axes:
+        names = sorted({entry.name for entry in registry.entries()})
+        raise UnknownPlugin(f"no plugin is called {name!r}; known: {', '.join(names)}{nearest(name, names)}")
+    return next(entry for entry in registry.entries() if (entry.axis, entry.name) == (axes[0], name))
+
+
+def _describe(entry: PluginEntry, options: list[Option]) -> list[str]:
+    if not options:
+        return ["Options: none", f"Use:     --{entry.axis} {entry.name}"]
+    rows = [(option.name, option.type, _default(option), option.help) for option in options]
+    example = f"{options[0].name}={options[0].default or '…'}"
+    return ["Options:", *aligned(rows, indent="  "), f"Use: --{entry.axis} {entry.name}:{example}"]
+
+
+def _default(option: Option) -> str:
+    return f"default {option.default}" if option.default else "must be given"

@@ -1,0 +1,16 @@
+"""Aligned columns of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["aligned"]
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
+    """A line for each row; columns as wide as their widest cell, the last one as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,72 @@
+"""The hooks a plugin may implement.
+
+A plugin is a module (or object) named by an entry point of group ``turnout``, or a file
+``turnout_plugins.py`` beside the config file::
+
+    from turnout import hookimpl
+
+    @hookimpl
+    def register_schedulers(register):
+        register("ljf", "my_package.ljf:LongestJobFirst")
+
+It may state the hook API that it was written for as ``turnout_hook_api = 1``; another version than
+`HOOK_API_VERSION` is then reported, not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import pluggy
+
+__all__ = ["HOOK_API_VERSION", "PROJECT", "Factory", "Register", "hookimpl", "hookspec"]
+
+HOOK_API_VERSION = 1
+"""Raised when a hook or a base class changes in a way that breaks plugins."""
+
+PROJECT = "turnout"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+Factory = Callable[..., object] | str
+"""A class or function, or where to find it as ``"package.module:Attribute"``, imported on first use.
+
+The parameters of its typed signature are the plugin's options.
+"""
+
+
+class Register(Protocol):
+    """What a hook calls for each policy it brings."""
+
+    def __call__(self, name: str, factory: Factory) -> None:
+        """Offer `factory` under `name`: letters, digits, ``_``, ``-`` and ``.``.
+
+        Raises TypeError or ValueError for what cannot be registered.
+        """
+        ...
+
+
+@hookspec
+def register_schedulers(register: Register) -> None:
+    """Offer scheduling policies (`SchedulingPolicy`), chosen with ``--scheduler``."""
+
+
+@hookspec
+def register_kv_backends(register: Register) -> None:
+    """Offer KV backends (`KVBackend`), chosen with ``--kv``."""
+
+
+@hookspec
+def register_quantizers(register: Register) -> None:
+    """Offer quantizers (`Quantizer`), chosen with ``--quantization``."""
+
+
+@hookspec
+def register_decodings(register: Register) -> None:
+    """Offer decoding strategies (`Decoding`), chosen with ``--decoding`` or by a request."""
+
+
+@hookspec
+def register_models(register: Register) -> None:
+    """Offer model families (`ModelFamily`), chosen by the architecture in ``config.json``."""

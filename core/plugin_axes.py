@@ -1,0 +1,40 @@
+"""The axes along which Turnout can be extended; each but the last is a field of `EngineConfig`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.core.errors import ConfigError, nearest
+from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer, SchedulingPolicy
+
+__all__ = ["AXES", "POLICY_AXES", "Axis", "axis_named"]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A kind of plugin: how it is called, which hook offers it, what it must be."""
+
+    name: str
+    hook: str
+    base: type
+
+
+AXES = {
+    axis.name: axis
+    for axis in (
+        Axis("scheduler", "register_schedulers", SchedulingPolicy),
+        Axis("kv", "register_kv_backends", KVBackend),
+        Axis("quantization", "register_quantizers", Quantizer),
+        Axis("decoding", "register_decodings", Decoding),
+        Axis("model", "register_models", ModelFamily),
+    )
+}
+
+POLICY_AXES = tuple(name for name in AXES if name != "model")
+"""Those chosen by a config field of the same name; a model's family follows from its checkpoint."""
+
+
+def axis_named(name: str) -> Axis:
+    if name not in AXES:
+        raise ConfigError(f"no axis is called {name!r}; known: {', '.join(AXES)}{nearest(name, AXES)}")
+    return AXES[name]

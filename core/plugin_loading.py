@@ -1,0 +1,134 @@
+"""Finding plugins and asking them what they offer, each on its own so that none can harm another."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import pluggy
+
+from turnout.core import hookspecs
+from turnout.core.errors import PluginError, nearest
+from turnout.core.hookspecs import HOOK_API_VERSION, PROJECT, Factory
+from turnout.core.plugin_axes import AXES, Axis
+from turnout.core.plugin_entry import NO_AXIS, Origin, PluginEntry, explain
+from turnout.core.plugin_spec import NAME
+
+__all__ = ["INLINE_FILE", "find_plugins"]
+
+INLINE_FILE = "turnout_plugins.py"
+_HOOKS = [axis.hook for axis in AXES.values()]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    origin: Origin
+    load: Callable[[], object]
+
+
+def find_plugins(extra: Iterable[object], config_folder: Path | None) -> list[PluginEntry]:
+    """What all plugins offer, with the broken ones among it; nothing is raised for those."""
+    seen: list[object] = []
+    entries: list[PluginEntry] = []
+    for candidate in _candidates(extra, config_folder):
+        entries += _offers(candidate, seen)
+    return entries
+
+
+def _candidates(extra: Iterable[object], config_folder: Path | None) -> Iterator[_Candidate]:
+    for point in sorted(entry_points(group=PROJECT), key=_order):
+        yield _Candidate(_origin(point), point.load)
+    if config_folder is not None and (file := config_folder / INLINE_FILE).is_file():
+        yield _Candidate(Origin(INLINE_FILE, INLINE_FILE, ""), lambda: _load_file(file))
+    for plugin in extra:
+        name = getattr(plugin, "__name__", type(plugin).__name__)
+        yield _Candidate(Origin(name, name, ""), lambda plugin=plugin: plugin)  # type: ignore[misc]
+
+
+def _order(point: EntryPoint) -> tuple[bool, str, str]:
+    """Ours first, the others by name: independent of the order of installation."""
+    distribution = _origin(point).distribution
+    return distribution != PROJECT, distribution, point.name
+
+
+def _origin(point: EntryPoint) -> Origin:
+    try:
+        assert point.dist is not None
+        return Origin(point.name, point.dist.name, point.dist.version)
+    except Exception:  # metadata that is missing or damaged
+        return Origin(point.name, point.value, "")
+
+
+def _load_file(file: Path) -> object:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # so that "turnout_plugins:Name" and annotations resolve
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[file.stem]
+        raise
+    return module
+
+
+def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
+    offered: list[PluginEntry] = []
+    try:
+        plugin = candidate.load()
+        if any(plugin is other for other in seen):
+            return []
+        seen.append(plugin)
+        _ask(plugin, candidate.origin, offered)
+    except (Exception, SystemExit) as error:  # a module may call sys.exit as it is imported
+        message = str(error) if isinstance(error, PluginError) else explain(error)
+        nameless = PluginEntry(NO_AXIS, candidate.origin.plugin, candidate.origin, None)
+        return [replace(entry, state="broken", error=message, cause=error) for entry in offered or [nameless]]
+    return offered
+
+
+def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
+    """Call the plugin's hooks, adding what they register to `offered`, up to where one fails."""
+    _check_version(plugin)
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(plugin)
+    _check_hooks(manager, plugin)
+    for axis in AXES.values():
+        getattr(manager.hook, axis.hook)(register=_register(axis, origin, offered))
+
+
+def _check_version(plugin: object) -> None:
+    for attribute in ("turnout_hook_api", "HOOK_API_VERSION"):
+        wanted = getattr(plugin, attribute, HOOK_API_VERSION)
+        if wanted != HOOK_API_VERSION:
+            raise PluginError(
+                f"it was written for hook API {wanted} ({attribute}), this Turnout has {HOOK_API_VERSION}; "
+                "install matching versions"
+            )
+
+
+def _check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
+    hooks = manager.get_hookcallers(plugin) or []
+    if not hooks:
+        raise PluginError(f"it implements no hook; mark one of {', '.join(_HOOKS)} with @turnout.hookimpl")
+    for hook in hooks:
+        needed = any(not implementation.optionalhook for implementation in hook.get_hookimpls())
+        if needed and not hook.has_spec():
+            hint = nearest(hook.name, _HOOKS)
+            raise PluginError(f"there is no hook {hook.name!r}; known: {', '.join(_HOOKS)}{hint}")
+
+
+def _register(axis: Axis, origin: Origin, offered: list[PluginEntry]) -> Callable[[str, Factory], None]:
+    def register(name: str, factory: Factory) -> None:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for a {axis.name}; use letters, digits, '_', '-' and '.'")
+        if not callable(factory) and not (isinstance(factory, str) and all(factory.partition(":"))):
+            raise TypeError(f"{axis.name} {name!r} needs a class or 'package.module:Class', not {factory!r}")
+        offered.append(PluginEntry(axis.name, name, origin, factory))
+
+    return register

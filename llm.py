@@ -1,0 +1,209 @@
+"""Offline use: the engine in this process, prompts in, completions out."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import EngineError, RequestError
+from turnout.core.request import RequestSpec, SamplingParams, TokenLogprobs
+
+if TYPE_CHECKING:
+    from turnout.core.messages import Delta
+    from turnout.text.choice import ChoiceText
+    from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput"]
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Logprob:
+    """A token's natural log-probability at a position, before temperature and penalties."""
+
+    logprob: float
+    rank: int | None
+    """1 is the likeliest; None for a chosen token that is not among the likeliest asked for."""
+    decoded_token: str
+
+
+@dataclass
+class CompletionOutput:
+    """One choice."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[dict[int, Logprob]] | None = None
+    """For each token the chosen one and the likeliest ones, where asked for."""
+    cumulative_logprob: float | None = None
+    """Of the tokens, where log-probabilities were asked for."""
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+@dataclass
+class RequestOutput:
+    """What a prompt became."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool = True
+
+
+class LLM:
+    """A model, and the policies that serve it. Arguments are the fields of `EngineConfig`.
+
+    Raises ConfigError or ModelError for what cannot work.
+    """
+
+    def __init__(self, model: str = "turnout-tiny", **options: Any) -> None:
+        from turnout.runner.assembly import build_engine
+        from turnout.text.tokenizer import load_tokenizer
+
+        self.config = EngineConfig(model=model, **options)
+        assembled = build_engine(self.config)
+        self.engine = assembled.engine
+        self.ready = assembled.ready
+        self.tokenizer: Tokenizer = load_tokenizer(assembled.folder)
+        self._ids = itertools.count()
+
+    def default_params(self, **given: Any) -> SamplingParams:
+        """The checkpoint's and the decoding's own sampling parameters, with `given` ones over them."""
+        return SamplingParams(**{**self.ready.defaults, **given})
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = True,
+    ) -> list[RequestOutput]:
+        """Complete the prompts, texts or token ids, all together; results are in their order.
+
+        Raises RequestError, before anything runs, for a prompt that cannot be served.
+        """
+        listed = _listed(prompts)
+        params = self._params_for(len(listed), sampling_params)
+        jobs = [self._job(prompt, p) for prompt, p in zip(listed, params, strict=True)]
+        try:
+            for job in jobs:
+                self.engine.add(job.spec)
+            self._run({job.spec.id: job for job in jobs}, progress)
+        finally:
+            # Whatever ends the loop, an interrupt too, the next call starts with an idle engine.
+            for job in jobs:
+                self.engine.abort(job.spec.id)
+        return [job.result() for job in jobs]
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        progress: bool = True,
+    ) -> list[RequestOutput]:
+        """Answer one conversation, or several, each a list of ``{"role": …, "content": …}``."""
+        several = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        prompts = [self.tokenizer.apply_chat_template(conversation) for conversation in several]  # type: ignore[arg-type]
+        return self.generate(prompts, sampling_params, progress=progress)
+
+    # -------------------------------------------------------------- details
+
+    def _params_for(
+        self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
+    ) -> Sequence[SamplingParams]:
+        if given is None or isinstance(given, SamplingParams):
+            return [given or self.default_params()] * count
+        if len(given) != count:
+            raise RequestError(
+                f"{count} prompts need as many sampling_params, not {len(given)}", "sampling_params"
+            )
+        return given
+
+    def _job(self, prompt: Prompt, params: SamplingParams) -> _Job:
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        seed = secrets.randbits(63) if params.seed is None else params.seed
+        spec = RequestSpec(id=str(next(self._ids)), prompt=ids, params=params, seed=seed)
+        return _Job(spec, prompt if isinstance(prompt, str) else None, self)
+
+    def _run(self, jobs: dict[str, _Job], progress: bool) -> None:
+        from tqdm import tqdm
+
+        with tqdm(total=len(jobs), desc="requests", disable=None if progress else True) as bar:
+            left = len(jobs)
+            while left and self.engine.busy:
+                for delta in self.engine.step():
+                    job = jobs.get(delta.request_id)
+                    if job is not None and job.take(delta):
+                        left -= 1
+                        bar.update()
+
+
+class _Job:
+    """One prompt on its way."""
+
+    def __init__(self, spec: RequestSpec, prompt: str | None, llm: LLM) -> None:
+        from turnout.text.choice import ChoiceText
+
+        self.spec = spec
+        self._prompt = prompt
+        self._llm = llm
+        wanted = spec.params.logprobs is not None
+        self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
+        self._texts: list[ChoiceText] = [ChoiceText(llm.tokenizer, spec.params) for _ in self._outputs]
+        self._open = spec.params.n
+
+    def take(self, delta: Delta) -> bool:
+        """Add what a step brought; True when that was the last of the request."""
+        if delta.error:
+            raise EngineError(delta.error)
+        output, text = self._outputs[delta.index], self._texts[delta.index]
+        if output.finish_reason is not None:
+            return False
+        piece = text.feed(delta)
+        output.text += piece.text
+        output.token_ids += piece.tokens
+        self._add_logprobs(output, delta.logprobs, len(piece.tokens))
+        if piece.finish_reason is None:
+            return False
+        output.finish_reason, output.stop_reason = piece.finish_reason, piece.stop_reason
+        if text.stopped_by_text:
+            self._llm.engine.abort(self.spec.id, delta.index)
+        self._open -= 1
+        return not self._open
+
+    def result(self) -> RequestOutput:
+        return RequestOutput(self.spec.id, self._prompt, self.spec.prompt, self._outputs)
+
+    def _add_logprobs(
+        self, output: CompletionOutput, details: list[TokenLogprobs] | None, count: int
+    ) -> None:
+        if output.logprobs is None or details is None:
+            return
+        for detail in details[:count]:
+            output.logprobs.append(dict(self._named(detail)))
+            output.cumulative_logprob = (output.cumulative_logprob or 0.0) + detail.logprob
+
+    def _named(self, detail: TokenLogprobs) -> Iterator[tuple[int, Logprob]]:
+        decode = self._llm.tokenizer.token_text
+        ranks = {token: rank for rank, (token, _) in enumerate(detail.top, 1)}
+        yield detail.token, Logprob(detail.logprob, ranks.get(detail.token), decode(detail.token))
+        for token, logprob in detail.top:
+            if token != detail.token:
+                yield token, Logprob(logprob, ranks[token], decode(token))
+
+
+def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt, a text or a list of ids, as a list of one."""
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]

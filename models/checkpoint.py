@@ -1,0 +1,71 @@
+"""What lies in a checkpoint's folder: JSON files and the list of its weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from turnout.core.errors import ModelError
+
+__all__ = ["INDEX_FILE", "SINGLE_FILE", "read_config", "read_generation_config", "weight_files"]
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.json``; raises ModelError when it is missing or malformed."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{folder} holds no config.json; give the folder of a Hugging Face style checkpoint")
+    return read_json(path)
+
+
+def read_generation_config(folder: Path) -> dict[str, Any]:
+    """``generation_config.json``; empty when there is none."""
+    path = folder / "generation_config.json"
+    return read_json(path) if path.is_file() else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file that must hold one JSON object."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read as JSON: {error}; fetch the checkpoint again") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} should hold a JSON object, not {type(value).__name__}")
+    return value
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint, one or its shards; raises ModelError unless all are there."""
+    if (folder / INDEX_FILE).is_file():
+        return _shards(folder)
+    if (folder / SINGLE_FILE).is_file():
+        return [folder / SINGLE_FILE]
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    if pickles:
+        raise ModelError(
+            f"{folder} holds only pickle weights ({pickles[0]}), which can run code when loaded and are "
+            "refused; convert them to safetensors"
+        )
+    raise ModelError(f"{folder} holds no weights: expected {SINGLE_FILE} or {INDEX_FILE} with its shards")
+
+
+def _shards(folder: Path) -> list[Path]:
+    index = folder / INDEX_FILE
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ModelError(f"{index} should hold a 'weight_map' from tensor names to file names")
+    names = sorted(set(weight_map.values()))
+    for name in names:
+        if Path(name).name != name:
+            raise ModelError(f"{index} names {name!r}, which is not a file name in the same folder")
+        if not (folder / name).is_file():
+            raise ModelError(
+                f"{folder / name} is missing, of {len(names)} shards; fetch the checkpoint again"
+            )
+    return [folder / name for name in names]

@@ -1,0 +1,69 @@
+"""Typed reading of ``config.json``: every complaint names the key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.core.errors import ModelError
+
+__all__ = ["ConfigReader"]
+
+
+class ConfigReader:
+    """Reads keys of a known type. A key that is null counts as absent, as checkpoints write both."""
+
+    def __init__(self, config: Mapping[str, Any], where: str = "config.json") -> None:
+        self.config = config
+        self.where = where
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """A positive integer."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise self._wrong(key, value, "a positive integer")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number, an integer kept as it is."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise self._wrong(key, value, "a positive number")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "true or false")
+        return value
+
+    def text(self, key: str, default: str) -> str:
+        value = self._value(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, value, "a string")
+        return value
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """An object; empty when absent."""
+        value = self._value(key, {})
+        if not isinstance(value, Mapping):
+            raise self._wrong(key, value, "an object")
+        return value
+
+    def has(self, key: str) -> bool:
+        return self.config.get(key) is not None
+
+    def reject(self, key: str, because: str) -> ModelError:
+        """The error for a value that is well formed and not supported."""
+        return ModelError(f"{self.where}: {key} = {self.config.get(key)!r} is not supported: {because}")
+
+    def _value(self, key: str, default: object) -> object:
+        value = self.config.get(key)
+        if value is not None:
+            return value
+        if default is None:
+            raise ModelError(f"{self.where}: {key!r} is missing; is this the folder of a language model?")
+        return default
+
+    def _wrong(self, key: str, value: object, expected: str) -> ModelError:
+        return ModelError(f"{self.where}: {key} = {value!r} should be {expected}")

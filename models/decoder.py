@@ -1,0 +1,68 @@
+"""The decoder-only transformer that the families build. Names of submodules are those of checkpoints."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from turnout.core.interfaces import Attend
+from turnout.core.model import ModelSpec
+from turnout.models.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
+from turnout.models.rope import Rotation, make_rotary
+
+__all__ = ["Decoder"]
+
+
+class Decoder(nn.Module):
+    """A causal language model over a flat ragged batch."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.model = DecoderStack(spec)
+        self.lm_head = Linear(spec.hidden_size, spec.vocab_size, bias=False)
+        if spec.tied_embeddings:
+            self.lm_head.weight = self.model.embed_tokens.weight
+
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """tokens, positions: int64 [tokens]; returns the normed hidden states [tokens, hidden_size]."""
+        hidden: Tensor = self.model(tokens, positions, attend)
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden: [rows, hidden_size]; returns [rows, vocab_size] in the same dtype."""
+        scores: Tensor = self.lm_head(hidden)
+        return scores
+
+
+class DecoderStack(nn.Module):
+    """All but the head."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(spec, layer) for layer in range(spec.layers))
+        self.norm = RMSNorm(spec.hidden_size, spec.norm_eps)
+        self.rotary = make_rotary(spec.rope, spec.head_dim)
+
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        hidden: Tensor = self.embed_tokens(tokens)
+        rotation = self.rotary(positions, hidden.dtype)
+        for layer in self.layers:
+            hidden = layer(hidden, rotation, attend)
+        normed: Tensor = self.norm(hidden)
+        return normed
+
+
+class DecoderLayer(nn.Module):
+    """Attention and MLP, each behind a norm and beside a residual."""
+
+    def __init__(self, spec: ModelSpec, layer: int) -> None:
+        super().__init__()
+        self.self_attn = Attention(spec, layer)
+        self.mlp = GatedMLP(spec)
+        self.input_layernorm = RMSNorm(spec.hidden_size, spec.norm_eps)
+        self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.norm_eps)
+
+    def forward(self, hidden: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden), rotation, attend)
+        out: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return out

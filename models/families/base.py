@@ -1,0 +1,115 @@
+"""What families of decoder-only transformers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.errors import ModelError
+from turnout.core.interfaces import ModelFamily
+from turnout.core.model import ModelSpec
+from turnout.models.config_reader import ConfigReader
+from turnout.models.rope_spec import reachable_positions, read_rope
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["Biases", "DecoderFamily", "read_spec"]
+
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+class DecoderFamily(ModelFamily):
+    """Builds the shared decoder; a subclass reads the config."""
+
+    def build(self, spec: ModelSpec) -> nn.Module:
+        # Here and not above: listing plugins must not import torch.
+        from turnout.models.decoder import Decoder
+
+        return Decoder(spec)
+
+    def rename(self, key: str) -> str | None:
+        # Old checkpoints stored the frequencies, which follow from the config.
+        return None if key.endswith("rotary_emb.inv_freq") else key
+
+
+@dataclass(frozen=True)
+class Biases:
+    """Which linear layers add one."""
+
+    qkv: bool
+    output: bool
+    mlp: bool
+
+
+def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> ModelSpec:
+    """Read the keys that Llama-like configs share; raises ModelError naming the key at fault."""
+    reader = ConfigReader(config)
+    _check_supported(reader)
+    heads = reader.integer("num_attention_heads")
+    rope = read_rope(reader)
+    return ModelSpec(
+        architecture=architecture,
+        vocab_size=reader.integer("vocab_size"),
+        hidden_size=reader.integer("hidden_size"),
+        intermediate_size=reader.integer("intermediate_size"),
+        layers=reader.integer("num_hidden_layers"),
+        heads=heads,
+        kv_heads=_kv_heads(reader, heads),
+        head_dim=_head_dim(reader, heads),
+        max_positions=reachable_positions(rope, reader.integer("max_position_embeddings")),
+        norm_eps=reader.number("rms_norm_eps", 1e-6),
+        rope=rope,
+        qkv_bias=biases.qkv,
+        output_bias=biases.output,
+        mlp_bias=biases.mlp,
+        tied_embeddings=reader.flag("tie_word_embeddings", False),
+        dtype=_dtype(reader),
+        eos_token_ids=_token_ids(reader, "eos_token_id"),
+    )
+
+
+def _check_supported(reader: ConfigReader) -> None:
+    if reader.text("hidden_act", "silu") not in ("silu", "swish"):
+        raise reader.reject("hidden_act", "the gate of the MLP must be 'silu'")
+    if reader.has("quantization_config"):
+        raise reader.reject("quantization_config", "use the checkpoint with unquantized weights")
+
+
+def _kv_heads(reader: ConfigReader, heads: int) -> int:
+    kv_heads = reader.integer("num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise ModelError(
+            f"config.json: num_attention_heads = {heads} should be a multiple of "
+            f"num_key_value_heads = {kv_heads}"
+        )
+    return kv_heads
+
+
+def _head_dim(reader: ConfigReader, heads: int) -> int:
+    hidden = reader.integer("hidden_size")
+    if not reader.has("head_dim") and hidden % heads:
+        raise ModelError(
+            f"config.json: hidden_size = {hidden} should be a multiple of num_attention_heads = {heads}, "
+            "or head_dim be given"
+        )
+    head_dim = reader.integer("head_dim", hidden // heads)
+    if head_dim % 2:
+        raise ModelError(f"config.json: head_dim = {head_dim} should be even for rotary embeddings")
+    return head_dim
+
+
+def _dtype(reader: ConfigReader) -> str:
+    dtype = reader.text("dtype", reader.text("torch_dtype", "float32")).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise ModelError(f"config.json: dtype = {dtype!r} is not supported, only {', '.join(DTYPES)}")
+    return dtype
+
+
+def _token_ids(reader: ConfigReader, key: str) -> tuple[int, ...]:
+    value = reader.config.get(key)
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(token, int) for token in ids):
+        raise ModelError(f"config.json: {key} = {value!r} should be an integer or a list of integers")
+    return tuple(ids)

@@ -1,0 +1,26 @@
+"""Llama, and whatever else names its architecture ``LlamaForCausalLM``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from turnout.core.model import ModelSpec
+from turnout.models.config_reader import ConfigReader
+from turnout.models.families.base import Biases, DecoderFamily, read_spec
+
+__all__ = ["Llama"]
+
+
+class Llama(DecoderFamily):
+    """``attention_bias`` gives all four projections a bias, ``mlp_bias`` the three of the MLP."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM",)
+
+    def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        reader = ConfigReader(config)
+        if reader.integer("pretraining_tp", 1) > 1:
+            raise reader.reject("pretraining_tp", "set it to 1, which computes the same up to rounding")
+        attention = reader.flag("attention_bias", False)
+        biases = Biases(qkv=attention, output=attention, mlp=reader.flag("mlp_bias", False))
+        return read_spec(self.architectures[0], config, biases)

@@ -1,0 +1,167 @@
+"""Models in the Hugging Face cache and on the hub.
+
+huggingface_hub reads HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN, once, when it is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from turnout.core.errors import ModelError
+from turnout.models.checkpoint import weight_files
+from turnout.models.short_names import likely_repositories
+
+__all__ = ["cached", "download"]
+
+log = logging.getLogger(__name__)
+
+NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+ANSWER_SECONDS = 5.0
+"""How long the hub may take to answer the first question before it counts as out of reach."""
+
+WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+# Subfolders hold other formats of the same weights, and so does "consolidated".
+UNWANTED = ["*/*", "consolidated*"]
+
+
+def cached(name: str, revision: str | None) -> Path | str:
+    """The snapshot of a repository in the cache, or why there is none."""
+    root = Path(constants.HF_HUB_CACHE)
+    reasons = []
+    for repository in _cached_repositories(root, name):
+        folder = _snapshot(root, repository, revision or constants.DEFAULT_REVISION)
+        reason = _incomplete(folder) if folder else f"no revision {revision or constants.DEFAULT_REVISION!r}"
+        if folder and not reason:
+            return folder
+        reasons.append(f"{repository}: {reason}")
+    return "; ".join(reasons) or f"{root} holds no repository of this name"
+
+
+def download(name: str, revision: str | None) -> Path | str:
+    """The snapshot of a repository after fetching it, or why it could not be."""
+    if constants.HF_HUB_OFFLINE:
+        return f"{constants.ENDPOINT} was not asked, HF_HUB_OFFLINE is set"
+    if not NAME.fullmatch(name):
+        return f"{name!r} is not a name that a repository can have"
+    reasons = []
+    try:
+        for repository in _candidates(name):
+            found = _fetch(repository, revision)
+            if isinstance(found, Path):
+                return found
+            reasons.append(f"{repository}: {found}")
+    except _OutOfReach as error:
+        reasons.append(str(error))
+    return f"{constants.ENDPOINT}: {'; '.join(reasons) or 'no repository of this name'}"
+
+
+class _OutOfReach(Exception):
+    """The hub does not answer, so asking it anything else would only take time."""
+
+
+# ------------------------------------------------------------------ the cache
+
+
+def _cached_repositories(root: Path, name: str) -> list[str]:
+    """The repositories in the cache that `name` may mean, likeliest owners first."""
+    wanted = name.lower()
+    found = []
+    for folder in sorted(root.glob("models--*")):
+        repository = folder.name.removeprefix("models--").replace("--", "/")
+        if wanted in (repository.lower(), repository.lower().rpartition("/")[2]):
+            found.append(repository)
+    likely = likely_repositories(name)
+    return sorted(found, key=lambda repository: repository not in likely)
+
+
+def _snapshot(root: Path, repository: str, revision: str) -> Path | None:
+    """Where the cache keeps a revision: refs/<branch> holds a commit, snapshots/<commit> the files."""
+    home = root / f"models--{repository.replace('/', '--')}"
+    reference = home / "refs" / revision
+    commit = reference.read_text().strip() if reference.is_file() else revision
+    folder = home / "snapshots" / commit
+    return folder if folder.is_dir() else None
+
+
+def _incomplete(folder: Path) -> str | None:
+    """What an interrupted download left out."""
+    if not (folder / "config.json").is_file():
+        return "holds no config.json"
+    try:
+        weight_files(folder)
+    except ModelError as error:
+        return str(error)
+    return None
+
+
+# ------------------------------------------------------------------ the hub
+
+
+def _candidates(name: str) -> Iterator[str]:
+    """The repositories that `name` may mean; the hub is searched only once the likely ones failed."""
+    if "/" in name:
+        yield name
+        return
+    likely = likely_repositories(name)
+    yield from likely
+    found = _search(name)
+    if found and found not in likely:
+        yield found
+
+
+def _search(name: str) -> str | None:
+    """The most downloaded repository called `name`, whoever owns it."""
+    try:
+        models = list(HfApi().list_models(search=name, sort="downloads", limit=50))
+    except HfHubHTTPError:
+        return None  # a mirror need not have a search
+    except Exception as error:
+        raise _out_of_reach(error) from error
+    named = [model.id for model in models if model.id.lower().rpartition("/")[2] == name.lower()]
+    return named[0] if named else None
+
+
+def _fetch(repository: str, revision: str | None) -> Path | str:
+    try:
+        info = HfApi().model_info(repository, revision=revision, timeout=ANSWER_SECONDS)
+        files = [file.rfilename for file in info.siblings or ()]
+        if "config.json" not in files:
+            return "holds no config.json"
+        if not any(file.endswith(".safetensors") for file in files):
+            return "holds no safetensors; pickle weights can run code when loaded and are refused"
+        log.info("downloading %s from %s", repository, constants.ENDPOINT)
+        return Path(
+            snapshot_download(repository, revision=revision, allow_patterns=WANTED, ignore_patterns=UNWANTED)
+        )
+    except HfHubHTTPError as error:
+        return _refusal(error, revision)
+    except Exception as error:  # the client's transport differs between its versions
+        raise _out_of_reach(error) from error
+
+
+def _refusal(error: HfHubHTTPError, revision: str | None) -> str:
+    status = f"HTTP {error.response.status_code}"
+    if isinstance(error, GatedRepoError):
+        return f"{status}, gated: accept its terms on the hub, then set HF_TOKEN"
+    if isinstance(error, RepositoryNotFoundError):
+        return f"{status}, does not exist, or is private: then set HF_TOKEN"
+    if isinstance(error, RevisionNotFoundError):
+        return f"{status}, no revision {revision!r}"
+    return status
+
+
+def _out_of_reach(error: Exception) -> _OutOfReach:
+    kind = type(error)
+    transport = isinstance(error, ConnectionError | TimeoutError) or kind.__module__.startswith("httpx")
+    return _OutOfReach(f"{'connection failed' if transport else 'failed'} ({kind.__name__}: {error})")

@@ -1,0 +1,84 @@
+"""The layers that decoder-only families share, over a flat ragged batch ``[tokens, …]``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from turnout.core.interfaces import Attend
+from turnout.core.model import ModelSpec
+from turnout.models.rope import Rotation
+
+__all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "RMSNorm"]
+
+
+class Linear(nn.Linear):
+    """A linear layer whose weights are left for the checkpoint to fill.
+
+    Drawing random ones costs time on a real device, and seconds of imports on "meta".
+    """
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embedding(nn.Embedding):
+    """An embedding whose weights are left for the checkpoint to fill."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class RMSNorm(nn.Module):
+    """Root mean square norm, computed in float32; the weight is applied in the input's dtype."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(x.dtype)
+
+
+class GatedMLP(nn.Module):
+    """SwiGLU: a SiLU gate beside the up projection (https://arxiv.org/abs/2002.05202)."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.gate_proj = Linear(spec.hidden_size, spec.intermediate_size, bias=spec.mlp_bias)
+        self.up_proj = Linear(spec.hidden_size, spec.intermediate_size, bias=spec.mlp_bias)
+        self.down_proj = Linear(spec.intermediate_size, spec.hidden_size, bias=spec.mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class Attention(nn.Module):
+    """Grouped-query attention: projections and rotation here, keys, values and softmax in `attend`."""
+
+    def __init__(self, spec: ModelSpec, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.head_dim = spec.head_dim
+        queries, keys = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+        self.q_proj = Linear(spec.hidden_size, queries, bias=spec.qkv_bias)
+        self.k_proj = Linear(spec.hidden_size, keys, bias=spec.qkv_bias)
+        self.v_proj = Linear(spec.hidden_size, keys, bias=spec.qkv_bias)
+        self.o_proj = Linear(queries, spec.hidden_size, bias=spec.output_bias)
+
+    def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
+        """x: [tokens, hidden_size], normed; returns the same shape."""
+        q = rotation.apply(self._heads(self.q_proj(x)))
+        k = rotation.apply(self._heads(self.k_proj(x)))
+        mixed = attend(self.layer, q, k, self._heads(self.v_proj(x)))
+        out: Tensor = self.o_proj(mixed.flatten(1))
+        return out
+
+    def _heads(self, x: Tensor) -> Tensor:
+        # The number of heads is read off the tensor: a sharded projection yields fewer.
+        return x.reshape(x.shape[0], x.shape[1] // self.head_dim, self.head_dim)

@@ -1,0 +1,187 @@
+"""Weights from safetensors into a model, one tensor at a time.
+
+Peak memory is the final weights and one tensor: the module is built without storage, each tensor is
+copied from its file to where it will stay, and the file is unmapped again before the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from turnout.core.errors import ModelError
+from turnout.core.interfaces import ModelFamily, Quantizer
+from turnout.core.model import ModelSpec
+from turnout.models.checkpoint import weight_files
+
+__all__ = ["load_model"]
+
+
+def load_model(
+    folder: Path,
+    family: ModelFamily,
+    spec: ModelSpec,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    quantizer: Quantizer | None = None,
+    progress: bool = True,
+) -> nn.Module:
+    """Build the family's module and fill it from the checkpoint in `folder`.
+
+    Linear layers that `quantizer` wants are converted as soon as their weights are complete. Raises
+    ModelError, naming tensor and file, unless the checkpoint holds exactly the model's tensors.
+    """
+    with torch.device("meta"):
+        module = family.build(spec)
+    slots = _slots(module)
+    entries = _entries(folder, family, slots)
+    # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
+    for entry in tqdm(entries, desc="loading weights", unit="tensor", disable=None if progress else True):
+        slot = slots[entry.name]
+        _fill(module, slot, _read(entry, slot, device, dtype))
+        if quantizer is not None:
+            _convert_complete(module, slot, quantizer)
+    _place_buffers(module, device)
+    return module.eval()
+
+
+# ------------------------------------------------------------------ where tensors go
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A parameter and all its dotted names: tied layers share one. Known by the first of them.
+
+    Names and not layers, which would live on here after a quantizer replaced them.
+    """
+
+    names: tuple[str, ...]
+    shape: torch.Size
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    @property
+    def layers(self) -> list[str]:
+        return [name.rpartition(".")[0] for name in self.names]
+
+
+def _slots(module: nn.Module) -> dict[str, _Slot]:
+    """The slot behind every parameter name."""
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    slots: dict[str, _Slot] = {}
+    for parameter, known in names.items():
+        slots.update(dict.fromkeys(known, _Slot(tuple(known), parameter.shape)))
+    return slots
+
+
+def _fill(module: nn.Module, slot: _Slot, value: Tensor) -> None:
+    parameter = nn.Parameter(value, requires_grad=False)
+    for name in slot.names:
+        layer, _, attribute = name.rpartition(".")
+        setattr(module.get_submodule(layer), attribute, parameter)
+
+
+def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer) -> None:
+    """Replace the linear layers that `slot` completed, where the quantizer wants to."""
+    for name in slot.layers:
+        layer = module.get_submodule(name)
+        if not isinstance(layer, nn.Linear) or any(value.is_meta for value in layer.parameters()):
+            continue
+        if quantizer.wants(name, layer):
+            module.set_submodule(name, quantizer.convert(layer))
+
+
+def _place_buffers(module: nn.Module, device: torch.device) -> None:
+    """Buffers follow from the config and are built on the CPU; they keep their own dtype."""
+    for path, owner in module.named_modules():
+        for name, buffer in owner.named_buffers(recurse=False):
+            if buffer.is_meta:
+                raise ModelError(
+                    f"the buffer {path}.{name} has no values; a family must create its buffers on an "
+                    "explicit device"
+                )
+            setattr(owner, name, buffer.to(device))
+
+
+# ------------------------------------------------------------------ what the files hold
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A tensor in a file: `name` in the model, `key` in the checkpoint."""
+
+    name: str
+    key: str
+    file: Path
+
+
+def _entries(folder: Path, family: ModelFamily, slots: dict[str, _Slot]) -> list[_Entry]:
+    """What to read, in the order it lies on disk; exactly one entry for each slot."""
+    entries: dict[str, _Entry] = {}
+    for file in weight_files(folder):
+        for entry in _listed(file, family):
+            slot = slots.get(entry.name)
+            if slot is None:
+                raise ModelError(f"{file} holds the tensor {entry.key!r}, which the model has no place for")
+            if entry.name in entries:
+                raise ModelError(f"{file} holds the tensor {entry.key!r} a second time")
+            if entry.name == slot.name:  # else the copy of a tied tensor
+                entries[entry.name] = entry
+    _check_complete(folder, entries, slots.values())
+    return list(entries.values())
+
+
+def _check_complete(folder: Path, entries: dict[str, _Entry], slots: Iterable[_Slot]) -> None:
+    missing = sorted({slot.name for slot in slots} - entries.keys())
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ModelError(f"{folder} lacks the tensor {missing[0]!r}{more}, which config.json asks for")
+
+
+def _listed(file: Path, family: ModelFamily) -> Iterator[_Entry]:
+    with _open(file) as tensors:
+        keys = tensors.offset_keys()
+    for key in keys:
+        name = family.rename(key)
+        if name is not None:
+            yield _Entry(name, key, file)
+
+
+def _read(entry: _Entry, slot: _Slot, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """A tensor's own copy, where it will stay.
+
+    Not a view of the mapped file, which would die with the process when the file is cut short. And the
+    file is opened anew for each tensor, because its pages count as ours for as long as it is mapped.
+    """
+    with _open(entry.file) as tensors:
+        shape = torch.Size(tensors.get_slice(entry.key).get_shape())
+        if shape != slot.shape:
+            raise ModelError(
+                f"{entry.file}: {entry.key!r} has shape {list(shape)}, "
+                f"config.json asks for {list(slot.shape)}"
+            )
+        mapped: Tensor = tensors.get_tensor(entry.key)
+        if not mapped.is_floating_point():
+            raise ModelError(
+                f"{entry.file}: {entry.key!r} is {mapped.dtype}, a floating point type is expected"
+            )
+        return mapped.to(device=device, dtype=dtype, copy=True)
+
+
+def _open(file: Path) -> Any:
+    try:
+        return safe_open(file, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file} is damaged or cut short ({error}); fetch it again") from error

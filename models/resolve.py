@@ -1,0 +1,78 @@
+"""From a model's name to the folder that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from turnout.core.errors import ModelError
+
+__all__ = ["EMBEDDED_MODELS", "resolve_model"]
+
+EMBEDDED_MODELS = ("turnout-tiny", "turnout-tiny-draft")
+"""The models that are part of the package."""
+
+EMBEDDED_FOLDER = Path(__file__).parent / "tiny"
+
+ADVICE = (
+    "Give a folder, an embedded model or OWNER/NAME on the hub; where the hub is blocked, set HF_ENDPOINT "
+    "to a mirror of it."
+)
+
+
+def resolve_model(name: str, *, revision: str | None = None) -> Path:
+    """Find `name` as a local folder, an embedded model, in the Hugging Face cache, or on the hub.
+
+    A name without an owner, such as ``Qwen2.5-0.5B``, finds the repository of that name. `revision` is
+    a branch, tag or commit for the last two. Raises ModelError that lists every place tried.
+    """
+    tried = []
+    for place, look in PLACES.items():
+        found = look(name, revision)
+        if isinstance(found, Path):
+            return found
+        tried.append(f"  {place}: {found}")
+    raise ModelError("\n".join((f"cannot find the model {name!r}; tried", *tried, ADVICE)))
+
+
+# Each of these returns the folder, or why it is not there.
+
+
+def _local(name: str, revision: str | None) -> Path | str:
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return folder
+    if folder.is_dir():
+        return f"{folder.absolute()} holds no config.json"
+    if folder.exists():
+        return f"{folder.absolute()} is a file, a folder is expected"
+    return f"{folder.absolute()} does not exist"
+
+
+def _embedded(name: str, revision: str | None) -> Path | str:
+    if name not in EMBEDDED_MODELS:
+        return f"only {' and '.join(EMBEDDED_MODELS)}"
+    folder = EMBEDDED_FOLDER / name
+    if not (folder / "config.json").is_file():
+        return f"{folder} is missing; install the package again"
+    return folder
+
+
+def _cached(name: str, revision: str | None) -> Path | str:
+    from turnout.models import hub  # imports huggingface_hub, which takes a while
+
+    return hub.cached(name, revision)
+
+
+def _downloaded(name: str, revision: str | None) -> Path | str:
+    from turnout.models import hub
+
+    return hub.download(name, revision)
+
+
+PLACES: dict[str, Callable[[str, str | None], Path | str]] = {
+    "local folder": _local,
+    "embedded models": _embedded,
+    "Hugging Face cache": _cached,
+    "hub": _downloaded,
+}

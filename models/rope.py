@@ -1,0 +1,156 @@
+"""Rotary position embedding and its scalings to longer contexts.
+
+Frequencies are computed on the CPU in float32 by the same arithmetic as transformers, so that tokens
+come out equal. Whatever the scaling, the rotation of a token depends on its own position alone: it is
+the same in any batch, in any chunking of the prompt, and after preemption.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.model import RopeSpec
+
+__all__ = ["Rotary", "Rotation", "make_rotary"]
+
+
+class Rotation(NamedTuple):
+    """The step's rotation, computed once for all layers. cos, sin: [tokens, 1, head_dim]."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Rotate x: [tokens, heads, head_dim]."""
+        first, second = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
+
+
+class Rotary(nn.Module):
+    """Frequencies that are the same for all positions."""
+
+    inverse_frequencies: Tensor
+
+    def __init__(self, inverse_frequencies: Tensor, amplitude: float = 1.0) -> None:
+        """inverse_frequencies: float32 [head_dim / 2]; `amplitude` multiplies cosine and sine."""
+        super().__init__()
+        self.register_buffer("inverse_frequencies", inverse_frequencies, persistent=False)
+        self.amplitude = amplitude
+
+    def forward(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
+        """positions: int64 [tokens]."""
+        angles = positions[:, None].float() * self.frequencies(positions)
+        angles = torch.cat((angles, angles), dim=-1)[:, None, :]
+        return Rotation((angles.cos() * self.amplitude).to(dtype), (angles.sin() * self.amplitude).to(dtype))
+
+    def frequencies(self, positions: Tensor) -> Tensor:
+        """What broadcasts over [tokens, head_dim / 2]."""
+        return self.inverse_frequencies
+
+
+class DynamicRotary(Rotary):
+    """NTK scaling that grows with the sequence ("dynamic").
+
+    A token at position p is rotated as the last token of a sequence of p + 1 tokens, and its key stays
+    as it was rotated. transformers takes the length of each forward call instead. The two agree for
+    every prompt within the original length, however much is generated after it, and for any sequence
+    fed token by token. They differ for a prompt longer than the original length, which transformers
+    rotates by its whole length: that could not be kept up under chunked prefill and recomputation.
+    """
+
+    exponents: Tensor
+
+    def __init__(self, rope: RopeSpec, head_dim: int) -> None:
+        super().__init__(_unscaled(rope.theta, head_dim))
+        self.register_buffer("exponents", _exponents(head_dim), persistent=False)
+        self.theta = rope.theta
+        self.factor = rope.parameters["factor"]
+        self.original: int = rope.parameters["original_max_position_embeddings"]
+        self.power = head_dim / (head_dim - 2)
+
+    def frequencies(self, positions: Tensor) -> Tensor:
+        lengths = (positions[:, None] + 1).clamp(min=self.original).float()
+        stretch = self.factor * lengths / self.original - (self.factor - 1)
+        scaled = 1.0 / (self.theta * stretch**self.power) ** self.exponents
+        # Rounding may keep `stretch` from being exactly 1 within the original length.
+        return torch.where(positions[:, None] < self.original, self.inverse_frequencies, scaled)
+
+
+def make_rotary(rope: RopeSpec, head_dim: int) -> Rotary:
+    """The module for a checkpoint's rotary embedding."""
+    if rope.kind == "dynamic":
+        return DynamicRotary(rope, head_dim)
+    if rope.kind == "linear":
+        return Rotary(_unscaled(rope.theta, head_dim) / rope.parameters["factor"])
+    if rope.kind == "llama3":
+        return Rotary(_llama3(rope, head_dim))
+    if rope.kind == "yarn":
+        return Rotary(_yarn(rope, head_dim), _yarn_amplitude(rope))
+    return Rotary(_unscaled(rope.theta, head_dim))
+
+
+def _exponents(head_dim: int) -> Tensor:
+    # The device is spelt out here and below: these must be real numbers in a module built on "meta".
+    return torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
+
+
+def _unscaled(theta: float, head_dim: int) -> Tensor:
+    inverse: Tensor = 1.0 / (theta ** _exponents(head_dim))
+    return inverse
+
+
+def _llama3(rope: RopeSpec, head_dim: int) -> Tensor:
+    """Long wavelengths are slowed down, short ones kept, those between blended (Llama 3.1)."""
+    low, high = rope.parameters["low_freq_factor"], rope.parameters["high_freq_factor"]
+    factor, original = rope.parameters["factor"], rope.parameters["original_max_position_embeddings"]
+    inverse = _unscaled(rope.theta, head_dim)
+    wavelength = 2 * math.pi / inverse
+    slowed = torch.where(wavelength > original / low, inverse / factor, inverse)
+    blend = (original / wavelength - low) / (high - low)
+    blended = (1 - blend) * slowed / factor + blend * slowed
+    between = (wavelength >= original / high) & (wavelength <= original / low)
+    return torch.where(between, blended, slowed)
+
+
+def _yarn(rope: RopeSpec, head_dim: int) -> Tensor:
+    """Interpolate slow dimensions, keep fast ones, ramp between them (https://arxiv.org/abs/2309.00071)."""
+    wavelengths = rope.theta ** _exponents(head_dim)
+    low, high = _yarn_range(rope, head_dim)
+    ramp = (torch.arange(head_dim // 2, dtype=torch.float32, device="cpu") - low) / (high - low)
+    keep = 1 - ramp.clamp(0, 1)
+    interpolated: Tensor = 1.0 / (rope.parameters["factor"] * wavelengths)
+    return interpolated * (1 - keep) + 1.0 / wavelengths * keep
+
+
+def _yarn_range(rope: RopeSpec, head_dim: int) -> tuple[float, float]:
+    """The dimensions between which yarn ramps from keeping to interpolating."""
+
+    def dimension(rotations: float) -> float:
+        """Which dimension turns that often over the original length."""
+        original = rope.parameters["original_max_position_embeddings"]
+        return head_dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(rope.theta))
+
+    low = dimension(rope.parameters.get("beta_fast") or 32)
+    high = dimension(rope.parameters.get("beta_slow") or 1)
+    if rope.parameters.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    return (low, high + 0.001) if low == high else (low, high)
+
+
+def _yarn_amplitude(rope: RopeSpec) -> float:
+    """What yarn multiplies cosine and sine by, unless the checkpoint says it."""
+
+    def scale(weight: float) -> float:
+        factor = rope.parameters["factor"]
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    given = rope.parameters.get("attention_factor")
+    if given is not None:
+        return float(given)
+    above, below = rope.parameters.get("mscale"), rope.parameters.get("mscale_all_dim")
+    return scale(above) / scale(below) if above and below else scale(1.0)

@@ -1,0 +1,35 @@
+"""Turnout's own policies, registered by the hooks that everybody's are."""
+
+from __future__ import annotations
+
+from turnout.core.hookspecs import Register, hookimpl
+
+turnout_hook_api = 1
+
+
+@hookimpl
+def register_schedulers(register: Register) -> None:
+    register("fcfs", "turnout.plugins.schedulers.fcfs:Fcfs")
+
+
+@hookimpl
+def register_kv_backends(register: Register) -> None:
+    register("contiguous", "turnout.plugins.kv_backends.contiguous:Contiguous")
+    register("paged", "turnout.plugins.kv_backends.paged:Paged")
+
+
+@hookimpl
+def register_quantizers(register: Register) -> None:
+    register("none", "turnout.plugins.quantization.none:NoQuantization")
+
+
+@hookimpl
+def register_decodings(register: Register) -> None:
+    register("greedy", "turnout.plugins.decoding.greedy:Greedy")
+    register("sampling", "turnout.plugins.decoding.sampling:Sampling")
+
+
+@hookimpl
+def register_models(register: Register) -> None:
+    register("llama", "turnout.models.families.llama:Llama")
+    register("qwen2", "turnout.models.families.qwen2:Qwen2")

@@ -1,0 +1,84 @@
+"""A stand-in for a server: the two routes that `turnout chat` uses, scripted."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+
+@dataclass
+class FakeServer:
+    """Answers each prompt with ``You said: …``, a word at a time."""
+
+    url: str = ""
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    pause: float = 0.0
+    """Seconds between words."""
+    cut: threading.Event = field(default_factory=threading.Event)
+    """Set when a client left in the middle of an answer."""
+
+
+@pytest.fixture
+def fake_server() -> Iterator[FakeServer]:
+    fake = FakeServer()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
+    server.daemon_threads = True
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield fake
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: object) -> None: ...
+
+        def do_GET(self) -> None:
+            fake.keys.append(self.headers.get("Authorization"))
+            self._reply(200, json.dumps({"object": "list", "data": [{"id": "fake-model"}]}))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            fake.requests.append(body)
+            prompt = body["messages"][-1]["content"]
+            if prompt == "refuse":
+                self._reply(400, json.dumps({"error": {"message": "too long by 3 tokens"}}))
+            else:
+                self._stream(prompt)
+
+        def _reply(self, status: int, text: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def _stream(self, prompt: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            try:
+                self._event({"choices": [{"delta": {"role": "assistant"}}]})
+                for word in f"You said: {prompt}".split(" "):
+                    self._event({"choices": [{"delta": {"content": f"{word} "}}]})
+                    time.sleep(fake.pause)
+                if prompt == "break":
+                    self._event({"error": {"message": "the engine is gone"}})
+                self.wfile.write(b"data: [DONE]\n\n")
+            except OSError:
+                fake.cut.set()
+
+        def _event(self, data: object) -> None:
+            self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
+
+    return Handler

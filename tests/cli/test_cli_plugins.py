@@ -1,0 +1,129 @@
+"""``turnout plugins``: the list, its JSON and a policy's page; and the group's own manners."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from turnout.cli.main import cli
+
+INLINE = '''
+from turnout.core.hookspecs import hookimpl
+from turnout.core.interfaces import SchedulingPolicy
+
+class Ljf(SchedulingPolicy):
+    """Longest job first.
+
+    Indented like any docstring.
+    """
+    def __init__(self, *, horizon: int, aging: float = 1.0):
+        ...
+    def order(self, view):
+        return view.running
+
+@hookimpl
+def register_schedulers(register):
+    register("ljf", Ljf)
+    register("paged", Ljf)
+'''
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def inline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delitem(sys.modules, "turnout_plugins", raising=False)
+    (tmp_path / "turnout_plugins.py").write_text(INLINE)
+    return tmp_path / "turnout.yaml"
+
+
+def test_the_list_is_an_aligned_table() -> None:
+    done = run("plugins")
+    head, *lines = done.stdout.splitlines()
+    assert head.split() == ["AXIS", "NAME", "DISTRIBUTION", "VERSION", "STATE"]
+    assert ["scheduler", "fcfs", "turnout", version("turnout"), "ok"] in [line.split() for line in lines]
+    assert {line.index(" ok") for line in lines if line.endswith(" ok")} == {head.index("STATE") - 1}
+
+
+def test_json_is_a_list_of_objects() -> None:
+    listed = json.loads(run("plugins", "--json").stdout)
+    names = {(entry["axis"], entry["name"]) for entry in listed if entry["distribution"] == "turnout"}
+    assert names >= {
+        ("scheduler", "fcfs"),
+        ("kv", "contiguous"),
+        ("kv", "paged"),
+        ("quantization", "none"),
+        ("decoding", "greedy"),
+        ("decoding", "sampling"),
+        ("model", "llama"),
+        ("model", "qwen2"),
+    }
+    assert all(entry.keys() >= {"axis", "name", "distribution", "version", "state"} for entry in listed)
+
+
+def test_a_broken_plugin_is_listed_with_its_error(inline: Path) -> None:
+    (inline.parent / "turnout_plugins.py").write_text("import no_such_module")
+    done = run("plugins", "--config", inline)
+    assert done.exit_code == 0 and "No module named 'no_such_module'" in done.stdout
+    (broken,) = [
+        entry
+        for entry in json.loads(run("plugins", "--json", "--config", inline).stdout)
+        if entry["state"] != "ok"
+    ]
+    assert (broken["name"], broken["state"]) == ("turnout_plugins.py", "broken")
+    assert "no_such_module" in broken["error"]
+
+
+@pytest.mark.parametrize("target", ["ljf", "scheduler/ljf"])
+def test_a_policys_page(inline: Path, target: str) -> None:
+    done = run("plugins", "--config", inline, "show", target)
+    assert done.stdout == (
+        "scheduler/ljf, from turnout_plugins.py\n\n"
+        "Longest job first.\n\nIndented like any docstring.\n\n"
+        "Options:\n"
+        "  horizon  int    must be given\n"
+        "  aging    float  default 1.0\n"
+        "Use: --scheduler ljf:horizon=…\n"
+    )
+
+
+def test_a_policy_without_options() -> None:
+    assert "Options: none\nUse:     --scheduler fcfs\n" in run("plugins", "show", "fcfs").stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("pagd", "no plugin is called 'pagd'"),
+        ("pagd", "did you mean 'paged'?"),
+        ("kv/pagd", "no kv is called 'pagd'; known: contiguous, paged"),
+        ("cv/paged", "no axis is called 'cv'"),
+        ("paged", "say kv/paged or scheduler/paged"),
+    ],
+)
+def test_what_has_no_page(inline: Path, target: str, message: str) -> None:
+    done = run("plugins", "--config", inline, "show", target)
+    assert done.exit_code == 2 and message in done.stderr
+
+
+def test_unknown_commands_and_the_version() -> None:
+    done = run("serv")
+    assert done.exit_code == 2
+    assert "there is no command 'serv'; known: serve, chat, plugins; did you mean 'serve'?" in done.stderr
+    assert run("--version").stdout == f"turnout {version('turnout')}\n"
+
+
+def test_help_says_what_each_command_does() -> None:
+    from turnout.cli.main import COMMANDS
+
+    text = run("--help").stdout
+    for name, lazy in COMMANDS.items():
+        assert name in text and lazy.help in text
+        assert lazy.load().name == name

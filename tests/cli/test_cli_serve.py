@@ -1,0 +1,187 @@
+"""``turnout serve`` up to where the server takes over: flags, config file, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner, Result
+
+from turnout.cli.main import cli, serve
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.core.errors import ConfigError, EngineError
+
+
+class Served:
+    """Stands in for the server and keeps what it was started with."""
+
+    def __init__(self) -> None:
+        self.engine = EngineConfig()
+        self.server = ServerConfig()
+        self.outcome: int | BaseException = 0
+
+    def serve(self, engine: EngineConfig, server: ServerConfig) -> int:
+        self.engine, self.server = engine, server
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    stand_in, module = Served(), ModuleType("turnout.server.serve")
+    module.serve = stand_in.serve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return stand_in
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["serve", *map(str, arguments)])
+
+
+def refused(done: Result) -> str:
+    """The message of a refusal: exit code 2, and never a traceback."""
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+    return done.stderr
+
+
+def config_file(folder: Path, text: str) -> Path:
+    file = folder / "turnout.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_without_arguments_it_is_the_defaults(served: Served) -> None:
+    assert run().exit_code == 0
+    assert (served.engine, served.server) == (EngineConfig(), ServerConfig())
+
+
+def test_every_field_is_a_flag_with_its_help(served: Served) -> None:
+    words = " ".join(run("--help").stdout.split())
+    for name in (*EngineConfig.model_fields, *ServerConfig.model_fields):
+        assert f"--{name.replace('_', '-')}" in words
+    assert "[default: fcfs]" in words and "[default: 32MiB]" in words
+
+
+def test_flags_become_configs(served: Served) -> None:
+    flags = "--kv contiguous --kv-memory 2GiB --max-num-seqs 8 --strict-plugins --port 0 --dtype float32"
+    assert run("some/folder", *flags.split()).exit_code == 0
+    assert served.engine == EngineConfig(
+        model="some/folder",
+        kv="contiguous",
+        kv_memory=2 * 2**30,
+        max_num_seqs=8,
+        strict_plugins=True,
+        dtype="float32",
+    )
+    assert served.server == ServerConfig(port=0)
+
+
+def test_the_model_is_a_flag_too_but_not_both(served: Served) -> None:
+    run("--model", "this")
+    assert served.engine.model == "this"
+    assert "given twice: this and --model that" in refused(run("this", "--model", "that"))
+
+
+def test_flags_override_the_file(served: Served, tmp_path: Path) -> None:
+    file = config_file(
+        tmp_path,
+        "kv-memory: 1GiB\nmax_num_seqs: 8\nport: 9000\nstrict-plugins: true\nserved-model-name: null\n"
+        "kv: {name: paged, block-size: 32}\n",
+    )
+    assert run("--config", file, "--port", "9001", "--no-strict-plugins").exit_code == 0
+    assert served.engine == EngineConfig(kv_memory=2**30, max_num_seqs=8, kv="paged:block_size=32")
+    assert served.server == ServerConfig(port=9001)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kv-memori: 1GiB", "unknown key 'kv-memori'; known: model, "),
+        ("kv-memori: 1GiB", "; did you mean 'kv-memory'?"),
+        ("max-num-seqs: many", "max_num_seqs: "),
+        ("kv: {block-size: 32}", "expected a key 'name'"),
+        ("kv: {name: paged, blok-size: 32}", "kv 'paged': unknown option 'blok_size'"),
+        ("port: 1\nport : [", "is not YAML"),
+        ("- model", "holds no keys"),
+        ("max-num-seqs: 1\nmax_num_seqs: 2", "given twice"),
+    ],
+)
+def test_what_a_file_may_not_say(served: Served, tmp_path: Path, text: str, message: str) -> None:
+    assert message in refused(run("--config", config_file(tmp_path, text)))
+
+
+def test_a_missing_file_is_named(served: Served, tmp_path: Path) -> None:
+    assert "absent.yaml cannot be read: " in refused(run("--config", tmp_path / "absent.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--scheduler fcfz", "no scheduler is called 'fcfz'; known: fcfs; did you mean 'fcfs'?"),
+        ("--kv pagd", "known: contiguous, paged; did you mean 'paged'?"),
+        ("--quantization int3", "no quantization is called 'int3'; known: none"),
+        ("--decoding gredy", "known: greedy, sampling; did you mean 'greedy'?"),
+        ("--scheduler fcfs:aging=1", "scheduler 'fcfs': unknown option 'aging'; known: none"),
+        ("--kv paged:blok_size=1", "did you mean 'block_size'?"),
+        ("--kv paged:block_size=many", "block_size: "),
+        ("--kv contiguous --block-size 16", "kv 'contiguous': unknown option 'block_size'"),
+        ("--scheduler fcfs:", "expected NAME or NAME:option=value"),
+        ("--schedulr fcfs", "--scheduler"),
+        ("--port 70000", "port: "),
+        ("--kv-memory much", "expected a number with a unit"),
+        ("--dtype int1", "'bfloat16'"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_loaded(served: Served, arguments: str, message: str) -> None:
+    served.outcome = AssertionError("it went on")
+    assert message in refused(run(*arguments.split()))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "message"),
+    [
+        (3, 3, ""),
+        (EngineError("no memory left;\nask for less"), 1, "Error: no memory left;\nask for less\n"),
+        (ConfigError("device 'gpu' is unknown"), 2, "Error: device 'gpu' is unknown\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+    ],
+)
+def test_how_it_ends(served: Served, outcome: int | BaseException, code: int, message: str) -> None:
+    served.outcome = outcome
+    done = run()
+    assert (done.exit_code, done.stderr) == (code, message)
+
+
+def test_a_policy_beside_the_config_file_is_known(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "turnout_plugins.py").write_text(
+        "from turnout.core.hookspecs import hookimpl\n"
+        "@hookimpl\n"
+        "def register_schedulers(register):\n"
+        "    register('mine', 'turnout.plugins.schedulers.fcfs:Fcfs')\n"
+    )
+    file = config_file(tmp_path, "scheduler: mine")
+    assert run("--config", file).exit_code == 0
+    assert "no scheduler is called 'mine'" in refused(run("--scheduler", "mine"))
+
+
+def test_serve_is_a_program_of_its_own(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["serve", "m", "--port", "1"])
+    with pytest.raises(SystemExit) as caught:
+        serve()
+    assert (caught.value.code, served.engine.model, served.server.port) == (0, "m", 1)
+
+
+def test_a_mistake_costs_no_import_of_torch() -> None:
+    code = (
+        "import sys\n"
+        "from turnout.cli.main import cli\n"
+        "try: cli.main(['serve', '--decoding', 'gredy'])\n"
+        "except SystemExit as end: print(end.code, 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "False"]
+    assert "Traceback" not in done.stderr and "did you mean 'greedy'?" in done.stderr

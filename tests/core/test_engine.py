@@ -1,0 +1,236 @@
+"""What the engine promises each request: admission with sums, aborts, and nobody else's faults."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+import pytest
+from toy import EOS, VOCABULARY, Greedy, drive, expected, toy_engine, toy_request
+
+from turnout.core.errors import Overloaded, PolicyError, RequestError
+from turnout.core.interfaces import SchedulingPolicy
+from turnout.core.request import RequestSpec, SamplingParams
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.schedulers.fcfs import Fcfs
+
+PROMPT = [1, 2, 3, 4, 5]
+PROMPT_THAT_ENDS = next(
+    list(prompt)
+    for prompt in itertools.product(range(1, VOCABULARY), repeat=4)
+    if (output := expected(toy_request("r", list(prompt), "greedy", 60))[0])[-1] == EOS and len(output) > 3
+)
+"""Greedy decoding reaches the end of sequence from here."""
+
+
+def small_engine(policy=None, *, blocks=32, **options):
+    return toy_engine(policy or Fcfs(), PagedCache(blocks, 4), **options)
+
+
+def spec(prompt=PROMPT, **params):
+    return RequestSpec(
+        id="r", prompt=prompt, params=SamplingParams(**{"stop": ("greedy",), **params}), seed=0
+    )
+
+
+# ------------------------------------------------------------------ admission
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (spec([]), "prompt is empty"),
+        (spec([1] * 256), "has 256 tokens, but the context length is 256"),
+        (spec([1] * 250, max_tokens=7), "257 were requested: 250 in the prompt and max_tokens=7.*at most 6"),
+        (spec([1, VOCABULARY]), f"token id {VOCABULARY} is outside the vocabulary"),
+        (spec([1, -1]), "token id -1 is outside"),
+        (spec(logit_bias={99: 1.0}), "token id 99 is outside"),
+        (spec(n=7), "needs 7 sequences at once, at most 6 can run"),
+        (spec(max_tokens=124), r"may need 1 x 129 tokens.*\(prompt 5 \+ max_tokens 124\).*holds 128"),
+        (spec(stop=("nobody",)), "no decoding strategy serves"),
+    ],
+)
+def test_a_request_that_can_never_run_is_refused_with_the_sums(request_, message):
+    engine = small_engine()
+    with pytest.raises(RequestError, match=message):
+        engine.add(request_)
+    assert not engine.busy
+
+
+def test_max_tokens_left_open_means_what_the_context_leaves_room_for():
+    engine = toy_engine(Fcfs(), PagedCache(64, 4))
+    engine.add(spec([1] * 250, max_tokens=None))
+    assert engine.scheduler.waiting[0].limit == 256
+
+
+def test_a_full_queue_is_overload_not_the_requests_fault():
+    engine = small_engine()
+    for i in range(1000):
+        engine.add(toy_request(f"r{i}", PROMPT, "greedy", 2))
+    with pytest.raises(Overloaded, match="1000 requests are waiting"):
+        engine.add(spec())
+
+
+def test_the_same_id_twice_is_refused():
+    engine = small_engine()
+    engine.add(spec())
+    with pytest.raises(RequestError, match="being served already"):
+        engine.add(spec())
+
+
+# ------------------------------------------------------------------ endings
+
+
+def test_an_output_ends_at_eos_at_stop_tokens_or_at_the_limit():
+    prompt = PROMPT_THAT_ENDS
+    natural = drive(small_engine(), [(0, spec(prompt, max_tokens=60))])
+    whole = natural.tokens["r"][0]
+    assert natural.finished["r"][0] == "stop" and whole[-1] == EOS
+
+    ignored = drive(small_engine(), [(0, spec(prompt, max_tokens=60, ignore_eos=True))])
+    assert len(ignored.tokens["r"][0]) == 60 and ignored.finished["r"][0] == "length"
+
+    token = whole[1]
+    assert token != EOS
+    stopped = drive(small_engine(), [(0, spec(prompt, max_tokens=60, stop_token_ids=(token,)))])
+    assert stopped.tokens["r"][0] == whole[: whole.index(token) + 1]
+    assert stopped.finished["r"][0] == "stop"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("make_kv", [lambda: PagedCache(32, 4), lambda: ContiguousCache(128)])
+def test_an_abort_frees_everything_at_once(steps, make_kv):
+    kv = make_kv()
+    engine = toy_engine(Fcfs(), kv, budget=4)
+    engine.add(toy_request("gone", PROMPT, "parallel", 20, n=3))
+    engine.add(toy_request("stays", PROMPT, "greedy", 8))
+    for _ in range(steps):
+        engine.step()
+    engine.abort("gone")
+    engine.abort("never was")
+    assert "gone" not in drive(engine, []).tokens
+    assert kv.free == kv.capacity
+
+
+def test_one_choice_can_be_aborted_while_its_siblings_go_on():
+    engine = small_engine()
+    request = toy_request("r", PROMPT, "parallel", 9, n=3)
+    engine.add(request)
+    engine.step()
+    engine.abort("r", index=1)
+    outcome = drive(engine, [])
+    assert set(outcome.finished["r"]) == {0, 2}
+    assert engine.stats().kv_free == engine.stats().kv_capacity
+
+
+# ------------------------------------------------------------------ sharing
+
+
+def test_a_common_prefix_is_computed_once_even_while_its_first_owner_runs():
+    engine = small_engine(blocks=64, budget=64)
+    prefix = [1, 2, 3, 4] * 8
+    arrivals = [(i, toy_request(f"r{i}", [*prefix, 1 + i], "greedy", 4)) for i in range(5)]
+    outcome = drive(engine, arrivals)
+    assert [outcome.outputs(s.id) for _, s in arrivals] == [expected(s) for _, s in arrivals]
+    outputs = sum(len(outcome.tokens[s.id][0]) for _, s in arrivals)
+    assert engine.stats().computed_tokens == len(prefix) + 5 + outputs - 5
+
+
+# ------------------------------------------------------------------ faults
+
+
+class Raises(SchedulingPolicy):
+    def order(self, view):
+        yield from view.running
+        raise RuntimeError("out of ideas")
+
+
+class Forgets(SchedulingPolicy):
+    def order(self, view):
+        return view.waiting
+
+
+class Idles(SchedulingPolicy):
+    def order(self, view):
+        return view.running
+
+
+class Repeats(SchedulingPolicy):
+    def order(self, view):
+        return (*view.running, *view.waiting) * 2
+
+
+class Invents(SchedulingPolicy):
+    def order(self, view):
+        return ["nobody", *view.running, *view.waiting]
+
+
+class WrongVictim(Fcfs):
+    def victim(self, request, running):
+        return "nobody"
+
+
+FAULTY = (Raises, Forgets, Idles, Repeats, Invents, WrongVictim)
+
+
+@pytest.mark.parametrize("policy", FAULTY)
+def test_a_faulty_policy_is_named_once_and_loses_nothing(policy, caplog):
+    engine = small_engine(policy(), blocks=8, budget=8, strict=False)
+    arrivals = [(0, toy_request(f"r{i}", [1 + i, 2, 3], "greedy", 12)) for i in range(4)]
+    with caplog.at_level(logging.ERROR):
+        outcome = drive(engine, arrivals)
+    assert [outcome.outputs(s.id) for _, s in arrivals] == [expected(s) for _, s in arrivals]
+    assert engine.stats().policy_faults >= 1
+    assert [record.message for record in caplog.records] == [caplog.records[0].message]
+    assert policy.__name__ in caplog.records[0].message
+
+
+@pytest.mark.parametrize("policy", FAULTY)
+def test_a_faulty_policy_is_fatal_when_strict(policy):
+    engine = small_engine(policy(), blocks=8, budget=8, strict=True)
+    with pytest.raises(PolicyError, match=policy.__name__):
+        drive(engine, [(0, toy_request(f"r{i}", [1 + i, 2, 3], "greedy", 12)) for i in range(4)])
+
+
+def test_a_strategys_fault_ends_its_own_requests_and_no_others(monkeypatch):
+    def broken(self, requests, logits):
+        raise ZeroDivisionError("no chance")
+
+    engine = small_engine()
+    monkeypatch.setattr(Greedy, "decide", broken)
+    engine.add(toy_request("ends", PROMPT, "greedy", 5))
+    engine.add(toy_request("lives", PROMPT, "lookup", 5))
+    deltas = []
+    while engine.busy:
+        deltas += engine.step()
+    (failed,) = [d for d in deltas if d.request_id == "ends"]
+    assert failed.finish_reason == "error" and "Greedy failed: no chance" in failed.error
+    assert sum(len(d.tokens) for d in deltas if d.request_id == "lives") >= 1
+    assert engine.stats().kv_free == engine.stats().kv_capacity
+
+
+# ------------------------------------------------------------------ parameters
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"n": 0},
+        {"max_tokens": 0},
+        {"min_tokens": 9, "max_tokens": 8},
+        {"stop": ("",)},
+        {"logprobs": 21},
+        {"presence_penalty": 2.1},
+        {"repetition_penalty": 0},
+    ],
+)
+def test_sampling_parameters_out_of_range_are_refused_by_name(bad):
+    with pytest.raises(RequestError) as caught:
+        SamplingParams(**bad)
+    assert caught.value.param == next(iter(bad))
+    assert caught.value.param in str(caught.value)
