@@ -93,7 +93,9 @@ def test_flags_override_the_file(served: Served, tmp_path: Path) -> None:
         "kv: {name: paged, block-size: 32}\n",
     )
     assert run("--config", file, "--port", "9001", "--no-strict-plugins").exit_code == 0
-    assert served.engine == EngineConfig(kv_memory=2**30, max_num_seqs=8, kv="paged:block_size=32")
+    assert served.engine == EngineConfig(
+        kv_memory=2**30, max_num_seqs=8, kv="paged:block_size=32", plugins_folder=str(tmp_path.resolve())
+    )
     assert served.server == ServerConfig(port=9001)
 
 

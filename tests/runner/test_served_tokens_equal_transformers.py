@@ -1,0 +1,135 @@
+"""Greedy tokens are transformers' own, 64 of them, in fp32: under both KV backends, alone and with 15
+others, in small and large chunks, and when memory is so short that requests are preempted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from turnout.core.config import EngineConfig
+from turnout.core.engine import Engine
+from turnout.core.request import RequestSpec, SamplingParams
+from turnout.models.random_weights import write_random_checkpoint
+from turnout.models.shapes import Shape, config_of
+from turnout.runner.assembly import build_engine
+
+TOKENS = 64
+LENGTHS = (12, 1, 33, 5, 62, 17, 48, 2, 29, 9, 55, 16, 21, 40, 3, 31)
+"""Of 16 prompts; with their outputs most go beyond the 64 positions before rope scaling."""
+
+TIE = 2e-5
+"""A lead that rounding in fp32 could turn around."""
+
+BIASED = {"attention_bias": True, "mlp_bias": True}
+MODELS = {
+    # name: family, (heads, kv heads), tied embeddings, rope, further config
+    "qwen2-gqa2": ("qwen2", (4, 2), True, "default", {}),
+    "qwen2-gqa7-dynamic": ("qwen2", (7, 1), False, "dynamic", {}),
+    "qwen2-gqa1-yarn": ("qwen2", (4, 4), False, "yarn", {}),
+    "qwen2-gqa2-linear": ("qwen2", (4, 2), True, "linear", {}),
+    "llama-gqa7": ("llama", (7, 1), True, "default", {}),
+    "llama-gqa2-llama3": ("llama", (4, 2), False, "llama3", {}),
+    "llama-gqa1-biased": ("llama", (4, 4), True, "default", BIASED),
+    "llama-gqa7-biased-yarn": ("llama", (14, 2), False, "yarn", BIASED),
+}
+
+
+class Checkpoint(NamedTuple):
+    folder: Path
+    prompts: Sequence[list[int]]
+    expected: Sequence[list[int]]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A random model, 16 prompts, and what transformers makes of them."""
+    folder = tmp_path_factory.mktemp(request.param)
+    family, (heads, kv_heads), tied, rope, more = MODELS[request.param]
+    positions = 512 if rope in ("default", "yarn", "llama3") else 64
+    shape = Shape(16 * heads, 2, heads, kv_heads, 96, 160, max_positions=positions, theta=10_000.0, tied=tied)
+    config = {**config_of(shape, family, rope=rope, dtype="float32"), **more}
+    write_random_checkpoint(folder, config, seed=len(request.param))
+    return Checkpoint(folder, *zip(*_decided(_load(folder)), strict=True))
+
+
+def _load(folder: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def _decided(model: Any) -> Iterator[tuple[list[int], list[int]]]:
+    """Prompts and outputs, passing over prompts on whose way two tokens tie but for rounding."""
+    generator = torch.Generator().manual_seed(1)
+    for length in LENGTHS:
+        gap = 0.0
+        while gap < TIE:
+            prompt = torch.randint(160, (length,), generator=generator).tolist()
+            output, gap = _generate(model, prompt)
+        yield prompt, output
+
+
+@torch.inference_mode()
+def _generate(model: Any, prompt: list[int]) -> tuple[list[int], float]:
+    """transformers' greedy output, and the least lead of a chosen token over the next best."""
+    ids = torch.tensor([prompt])
+    out = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=TOKENS,
+        min_new_tokens=TOKENS,
+        do_sample=False,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    best = torch.cat(out.logits).topk(2).values
+    return out.sequences[0, len(prompt) :].tolist(), float((best[:, 0] - best[:, 1]).min())
+
+
+def build(checkpoint: Checkpoint, **options: Any) -> Engine:
+    config = EngineConfig(
+        model=str(checkpoint.folder), dtype="float32", device="cpu", max_model_len=192, **options
+    )
+    return build_engine(config).engine
+
+
+def serve(engine: Engine, prompts: Sequence[list[int]]) -> list[list[int]]:
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
+    for i, prompt in enumerate(prompts):
+        engine.add(RequestSpec(id=str(i), prompt=prompt, params=params, seed=i))
+    outputs: list[list[int]] = [[] for _ in prompts]
+    while engine.busy:
+        for delta in engine.step():
+            outputs[int(delta.request_id)] += delta.tokens
+    assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
+    return outputs
+
+
+@pytest.mark.parametrize("budget", [16, 4096])
+@pytest.mark.parametrize("kv", ["contiguous", "paged", "paged:block_size=4,prefix_caching=false"])
+def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kv: str, budget: int) -> None:
+    engine = build(checkpoint, kv=kv, kv_memory="64MiB", max_num_batched_tokens=budget)
+    assert len({*checkpoint.expected[0]}) > 3, "a model that repeats itself proves nothing"
+    assert serve(engine, checkpoint.prompts[:1]) == list(checkpoint.expected[:1])
+    assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
+    assert engine.stats().preemptions == 0
+
+
+@pytest.mark.parametrize("budget", [16, 4096])
+def test_with_memory_for_hardly_two_requests(checkpoint: Checkpoint, budget: int) -> None:
+    room = build(checkpoint, kv_memory="64MiB").scheduler.kv.capacity
+    per_token = 64 * 2**20 // room
+    engine = build(checkpoint, kv="paged", kv_memory=per_token * 256, max_num_batched_tokens=budget)
+    assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
+    assert engine.stats().preemptions > 0
+
+
+def test_contiguous_memory_for_one_request_at_a_time(checkpoint: Checkpoint) -> None:
+    room = build(checkpoint, kv_memory="64MiB", kv="contiguous").scheduler.kv.capacity
+    engine = build(checkpoint, kv="contiguous", kv_memory=64 * 2**20 // room * 192)
+    assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
