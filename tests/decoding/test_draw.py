@@ -1,0 +1,121 @@
+"""Draws follow the distribution that the parameters ask for, and depend on seed and position alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.plugins.decoding.candidates import Candidate
+from turnout.plugins.decoding.draw import draw, uniform
+from turnout.plugins.decoding.sampling import Sampling
+
+VOCABULARY = 50
+
+
+def candidate(seed: int = 0, position: int = 3, index: int = 0, **params: Any) -> Candidate:
+    spec = RequestSpec(id="r", prompt=[1] * position, params=SamplingParams(**params), seed=seed)
+    request = Request(spec, Sampling(), 0.0, 100, frozenset())
+    return Candidate(request.live[0], index)
+
+
+def some_logits(rows: int = 1, vocabulary: int = VOCABULARY, scale: float = 2.0) -> Tensor:
+    return torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(3)) * scale
+
+
+def warped(logits: Tensor, params: SamplingParams) -> Tensor:
+    """The distribution by transformers' processors, min_p before top_k and top_p."""
+    ids = torch.zeros(1, 1, dtype=torch.long)
+    scores = TemperatureLogitsWarper(params.temperature)(ids, logits)
+    if params.min_p:
+        scores = MinPLogitsWarper(params.min_p)(ids, scores)
+    if params.top_k > 0:
+        scores = TopKLogitsWarper(params.top_k)(ids, scores)
+    if params.top_p < 1:
+        scores = TopPLogitsWarper(params.top_p)(ids, scores)
+    return scores.softmax(dim=-1)[0]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"temperature": 0.5},
+        {"temperature": 3.0},
+        {"top_k": 5},
+        {"top_p": 0.8},
+        {"top_k": 20, "top_p": 0.7},
+        {"min_p": 0.1},
+        {"min_p": 0.05, "top_p": 0.9, "top_k": 30, "temperature": 1.5},
+    ],
+    ids=str,
+)
+def test_frequencies_are_those_of_transformers_distribution(params: dict[str, Any]) -> None:
+    """Chi-square at 20,000 draws; the bound is the 99.99% quantile, and draws are seeded."""
+    logits, draws = some_logits(), 20_000
+    expected = warped(logits, SamplingParams(**params)) * draws
+    candidates = [candidate(seed=seed, **params) for seed in range(draws)]
+    counts = Counter(draw(logits.expand(draws, -1), candidates).tolist())
+    assert set(counts) <= set(expected.nonzero().flatten().tolist())
+    bins = [(counts[token], count) for token, count in enumerate(expected.tolist()) if count > 5]
+    statistic = sum((seen - count) ** 2 / count for seen, count in bins)
+    freedom = len(bins) - 1
+    assert statistic < freedom + 4 * (2 * freedom) ** 0.5 + 10
+
+
+def test_a_vocabulary_too_flat_for_the_first_guess_is_still_cut_at_top_p() -> None:
+    logits, draws = some_logits(vocabulary=2000, scale=0.1), 4000
+    kept = warped(logits, SamplingParams(top_p=0.5)).nonzero().flatten().tolist()
+    assert len(kept) > 512
+    drawn = draw(logits.expand(draws, -1), [candidate(seed=s, top_p=0.5) for s in range(draws)])
+    assert set(drawn.tolist()) <= set(kept)
+    assert len(set(drawn.tolist())) > 512
+
+
+def test_a_draw_does_not_depend_on_the_rows_beside_it() -> None:
+    """Neighbours with other parameters change how the batch is computed, never what a row draws."""
+    logits = some_logits(40, vocabulary=3000)
+    wishes: list[dict[str, Any]] = [
+        {},
+        {"top_p": 0.9},
+        {"top_k": 7},
+        {"min_p": 0.2},
+        {"top_k": 1000, "top_p": 0.99, "temperature": 2.0},
+    ]
+    candidates = [candidate(seed=row, position=row + 1, **wishes[row % 5]) for row in range(40)]
+    together = draw(logits, candidates).tolist()
+    alone = [int(draw(logits[row : row + 1], [candidates[row]])) for row in range(40)]
+    assert together == alone
+
+
+def test_among_equally_likely_tokens_the_lower_id_counts_as_likelier() -> None:
+    """Whatever order a sort leaves equals in: bf16 logits are full of them."""
+    logits = torch.zeros(1, 1000)
+    drawn = draw(logits.expand(500, -1), [candidate(seed=s, top_k=10) for s in range(500)])
+    assert set(drawn.tolist()) == set(range(10))
+
+
+@pytest.mark.parametrize("temperature", [1e-5, 1e-20, 1e-30])
+def test_a_tiny_temperature_is_greedy_and_does_not_overflow(temperature: float) -> None:
+    logits = some_logits(30)
+    drawn = draw(logits, [candidate(seed=s, temperature=temperature) for s in range(30)])
+    assert drawn.tolist() == logits.argmax(dim=-1).tolist()
+
+
+def test_noise_is_uniform_and_each_of_seed_choice_and_position_matters() -> None:
+    values = torch.tensor([uniform(seed, 0, 7) for seed in range(20_000)])
+    assert values.min() >= 0 and values.max() < 1
+    histogram = torch.histc(values, bins=20, min=0, max=1)
+    assert ((histogram - 1000) ** 2 / 1000).sum() < 60
+    assert len({uniform(1, 0, 0), uniform(0, 1, 0), uniform(0, 0, 1), uniform(-1, 0, 0)}) == 4
+    assert uniform(42, 1, 17) == 0.2820951466866919, "stable across processes, machines and releases"

@@ -1,0 +1,28 @@
+"""Serving requests with an engine, in the test's own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnout.core.engine import Engine
+from turnout.core.messages import Delta
+from turnout.core.request import RequestSpec
+
+
+def run(engine: Engine, specs: Sequence[RequestSpec]) -> dict[tuple[str, int], list[int]]:
+    """Serve `specs` together; tokens by request id and choice."""
+    for spec in specs:
+        engine.add(spec)
+    tokens: dict[tuple[str, int], list[int]] = {}
+    for delta in drain(engine):
+        tokens.setdefault((delta.request_id, delta.index), []).extend(delta.tokens)
+    assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
+    return tokens
+
+
+def drain(engine: Engine) -> list[Delta]:
+    deltas: list[Delta] = []
+    while engine.busy:
+        deltas += engine.step()
+    assert not any(delta.error for delta in deltas), deltas
+    return deltas

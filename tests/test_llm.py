@@ -1,0 +1,126 @@
+"""Offline use on the embedded model: what a script sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from turnout import LLM, SamplingParams
+from turnout.core.errors import ConfigError, ModelError, RequestError
+
+PROMPTS = ["def add(a, b):\n", "import os\n\n# 你好，世界 🙂\nfor name in", "class Stack:\n    def push(self"]
+GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    yield LLM(kv_memory="64MiB", device="cpu")
+
+
+def test_outputs_come_in_the_order_of_the_prompts_and_equal_solo_runs(llm: LLM) -> None:
+    together = llm.generate(PROMPTS, GREEDY, progress=False)
+    assert [out.prompt for out in together] == PROMPTS
+    for prompt, out in zip(PROMPTS, together, strict=True):
+        (alone,) = llm.generate(prompt, GREEDY, progress=False)
+        (choice,) = out.outputs
+        assert choice.token_ids == alone.outputs[0].token_ids and len(choice.token_ids) == 24
+        assert choice.text == alone.outputs[0].text == llm.tokenizer.decode(choice.token_ids)
+        assert choice.finish_reason == "length" and out.finished
+        assert llm.tokenizer.decode(out.prompt_token_ids) == prompt
+
+
+def test_greedy_text_is_what_transformers_generates(llm: LLM) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from turnout.models.resolve import resolve_model
+
+    folder = resolve_model("turnout-tiny")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    (out,) = llm.generate(PROMPTS[0], GREEDY, progress=False)
+    ids = tokenizer(PROMPTS[0], return_tensors="pt")
+    theirs = model.generate(**ids, max_new_tokens=24, min_new_tokens=24, do_sample=False)
+    assert out.prompt_token_ids == ids["input_ids"][0].tolist()
+    assert out.outputs[0].token_ids == theirs[0, len(out.prompt_token_ids) :].tolist()
+
+
+def test_prompts_may_be_token_ids(llm: LLM) -> None:
+    ids = llm.tokenizer.encode(PROMPTS[0])
+    one, text = llm.generate([ids, PROMPTS[0]], GREEDY, progress=False)
+    (alone,) = llm.generate(ids, GREEDY, progress=False)
+    assert one.outputs[0].token_ids == text.outputs[0].token_ids == alone.outputs[0].token_ids
+    assert one.prompt is None
+
+
+def test_each_prompt_may_have_its_own_parameters(llm: LLM) -> None:
+    params = [SamplingParams(temperature=0, max_tokens=n, ignore_eos=True) for n in (1, 2, 3)]
+    outputs = llm.generate(PROMPTS, params, progress=False)
+    assert [len(out.outputs[0].token_ids) for out in outputs] == [1, 2, 3]
+    with pytest.raises(RequestError, match="3 prompts need as many sampling_params, not 2"):
+        llm.generate(PROMPTS, params[:2], progress=False)
+
+
+def test_a_stop_string_cuts_the_text_and_ends_the_choice(llm: LLM) -> None:
+    whole = llm.generate(PROMPTS[0], GREEDY, progress=False)[0].outputs[0].text
+    stop = whole[7:10]
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, stop=(stop,))
+    choice = llm.generate(PROMPTS[0], params, progress=False)[0].outputs[0]
+    assert choice.text == whole[: whole.index(stop)]
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
+    assert not llm.engine.busy
+
+
+def test_choices_and_logprobs(llm: LLM) -> None:
+    params = SamplingParams(n=3, temperature=1.0, seed=4, max_tokens=8, ignore_eos=True, logprobs=2)
+    (out,) = llm.generate(PROMPTS[0], params, progress=False)
+    assert [choice.index for choice in out.outputs] == [0, 1, 2]
+    assert len({tuple(choice.token_ids) for choice in out.outputs}) == 3
+    for choice in out.outputs:
+        assert choice.logprobs is not None and choice.cumulative_logprob is not None
+        chosen = [table[token] for token, table in zip(choice.token_ids, choice.logprobs, strict=True)]
+        assert abs(sum(entry.logprob for entry in chosen) - choice.cumulative_logprob) < 1e-4
+        assert all(len(table) in (2, 3) for table in choice.logprobs)
+        assert "".join(entry.decoded_token for entry in chosen) == choice.text
+
+
+def test_chat_goes_through_the_models_template(llm: LLM) -> None:
+    conversation = [{"role": "user", "content": "def add(a, b):"}]
+    (out,) = llm.chat(conversation, GREEDY, progress=False)
+    assert out.prompt_token_ids == llm.tokenizer.apply_chat_template(conversation)
+    assert len(llm.chat([conversation] * 2, GREEDY, progress=False)) == 2
+
+
+def test_defaults_are_the_checkpoints_and_the_decodings() -> None:
+    llm = LLM(kv_memory="64MiB", decoding="sampling:top_p=0.5", device="cpu")
+    params = llm.default_params(max_tokens=3)
+    assert (params.temperature, params.top_p, params.max_tokens) == (0.2, 0.5, 3)
+    assert LLM(kv_memory="64MiB", decoding="greedy").default_params().greedy
+
+
+def test_nothing_runs_when_one_prompt_cannot(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="context length"):
+        llm.generate([PROMPTS[0], [5] * 5000], GREEDY, progress=False)
+    assert not llm.engine.busy
+    assert len(llm.generate(PROMPTS, GREEDY, progress=False)) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"schedular": "fcfs"}, ConfigError, "unknown option 'schedular'; did you mean 'scheduler'"),
+        ({"scheduler": "fcsf"}, ConfigError, "fcsf.*did you mean 'fcfs'"),
+        ({"kv": "paged:blocksize=8"}, ConfigError, "unknown option 'blocksize'.*block_size"),
+        ({"kv": "contiguous", "block_size": 8}, ConfigError, "block_size"),
+        ({"kv_memory": "64KiB"}, ConfigError, "holds 0 tokens|needs .* MiB"),
+        ({"kv_memory": "900TiB"}, ConfigError, "has .* free"),
+        ({"max_model_len": 10**6}, ConfigError, "exceeds the model's 2,048 positions"),
+        ({"device": "cuda:99"}, ConfigError, "cuda:99"),
+        ({"device": "tpu"}, ConfigError, "use auto, cpu, cuda or cuda:N"),
+        ({"model": "no/such-model"}, ModelError, "HF_ENDPOINT"),
+    ],
+)
+def test_what_cannot_work_says_so_at_once(options, error, message) -> None:
+    with pytest.raises(error, match=message):
+        LLM(**options)
