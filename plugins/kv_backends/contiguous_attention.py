@@ -37,9 +37,9 @@ class ContiguousAttention(PooledAttention):
         start = self._start(chunk)
         return slice(start, start + chunk.end), chunk.end
 
-    def gather(self, pool: Tensor, group: Group) -> Tensor:
+    def gather(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
         assert isinstance(group.context, slice)
-        return pool[group.context].unsqueeze(0)
+        return self.keys[layer, None, group.context], self.values[layer, None, group.context]
 
     def _start(self, chunk: Chunk) -> int:
         return self._cache.slabs[chunk.sequence.id].start

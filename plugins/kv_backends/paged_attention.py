@@ -23,6 +23,11 @@ class PagedAttention(PooledAttention):
         super().__init__(spec, cache.capacity, device, dtype)
         self._cache = cache
         self._size = cache.block_size
+        width = cache.block_size * spec.kv_heads * spec.head_dim
+        self._key_blocks = self.keys.view(spec.layers, -1, width)
+        self._value_blocks = self.values.view(spec.layers, -1, width)
+        # Where contexts are gathered, kept between steps: fresh memory costs more than the copy.
+        self._scratch = self.keys.new_empty(2, 0, width)
 
     def slots(self, chunk: Chunk) -> Slots:
         first = chunk.start // self._size
@@ -41,12 +46,17 @@ class PagedAttention(PooledAttention):
             count = self._blocks(chunk)
             row[:count] = self._cache.tables[chunk.sequence.id][:count]
             row[count:] = row[0]  # any block that holds finite numbers; the mask hides it
+        if tables.size > self._scratch.shape[1]:
+            self._scratch = self._scratch.new_empty(2, 2 * tables.size, self._scratch.shape[2])
         return self._on_device(tables.reshape(-1)), most * self._size
 
-    def gather(self, pool: Tensor, group: Group) -> Tensor:
+    def gather(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
         assert isinstance(group.context, Tensor)
-        blocks = pool.view(-1, self._size * pool.shape[1] * pool.shape[2])
-        return blocks.index_select(0, group.context).view(group.batch, -1, *pool.shape[1:])
+        shape = (group.batch, -1, *self.keys.shape[2:])
+        keys, values = self._scratch[:, : len(group.context)]
+        torch.index_select(self._key_blocks[layer], 0, group.context, out=keys)
+        torch.index_select(self._value_blocks[layer], 0, group.context, out=values)
+        return keys.view(shape), values.view(shape)
 
     def _blocks(self, chunk: Chunk) -> int:
         return -(-chunk.end // self._size)

@@ -67,8 +67,11 @@ class PooledAttention(ABC):
         """What `gather` needs for a group of `chunks`, and how many positions it then brings."""
 
     @abstractmethod
-    def gather(self, pool: Tensor, group: Group) -> Tensor:
-        """The group's context from one layer's keys or values: [batch, positions, kv_heads, head_dim]."""
+    def gather(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
+        """Keys and values of the group's context: [batch, positions, kv_heads, head_dim] each.
+
+        Valid until the next call.
+        """
 
     # -------------------------------------------------------------- a step
 
@@ -91,14 +94,13 @@ class PooledAttention(ABC):
         return None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self.keys[layer], self.values[layer]
-        keys.index_copy_(0, self._written, k)
-        values.index_copy_(0, self._written, v)
+        self.keys[layer].index_copy_(0, self._written, k)
+        self.values[layer].index_copy_(0, self._written, v)
         if len(self._groups) == 1:
-            return self._attend(self._groups[0], q, keys, values)
+            return _attend(self._groups[0], q, *self.gather(layer, self._groups[0]))
         out = torch.empty_like(q)
         for group in self._groups:
-            out[group.rows] = self._attend(group, q[group.rows], keys, values)
+            out[group.rows] = _attend(group, q[group.rows], *self.gather(layer, group))
         return out
 
     # -------------------------------------------------------------- details
@@ -126,31 +128,31 @@ class PooledAttention(ABC):
         hidden = torch.arange(positions, device=device) > last[:, None, :, None]
         return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
 
-    def _attend(self, group: Group, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """q: [batch * length, heads, head_dim], and so the result."""
-        batch, length = group.batch, group.length
-        heads, dim, kv_heads = q.shape[1], q.shape[2], keys.shape[1]
-        k = self.gather(keys, group).transpose(1, 2)
-        v = self.gather(values, group).transpose(1, 2)
-        if length > FOLD_LIMIT:
-            queries = q.view(batch, length, heads, dim).transpose(1, 2)
-            out = F.scaled_dot_product_attention(
-                queries, k, v, attn_mask=group.mask, enable_gqa=heads != kv_heads
-            )
-            return out.transpose(1, 2).reshape(q.shape)
-        share = heads // kv_heads
-        mask = group.mask
-        if mask is not None and length > 1:
-            mask = mask.repeat(1, 1, share, 1)
-        folded = q.view(batch, length, kv_heads, share, dim).permute(0, 2, 3, 1, 4)
-        out = F.scaled_dot_product_attention(
-            folded.reshape(batch, kv_heads, share * length, dim), k, v, attn_mask=mask
-        )
-        return out.view(batch, kv_heads, share, length, dim).permute(0, 3, 1, 2, 4).reshape(q.shape)
-
     def _on_device(self, array: npt.NDArray[np.int64]) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
         return tensor.to(self.keys.device, non_blocking=True)
+
+
+def _attend(group: Group, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """q: [batch * length, heads, head_dim], and so the result."""
+    batch, length = group.batch, group.length
+    heads, dim, kv_heads = q.shape[1], q.shape[2], keys.shape[2]
+    k, v = keys.transpose(1, 2), values.transpose(1, 2)
+    if length > FOLD_LIMIT:
+        queries = q.view(batch, length, heads, dim).transpose(1, 2)
+        out = F.scaled_dot_product_attention(
+            queries, k, v, attn_mask=group.mask, enable_gqa=heads != kv_heads
+        )
+        return out.transpose(1, 2).reshape(q.shape)
+    share = heads // kv_heads
+    mask = group.mask
+    if mask is not None and length > 1:
+        mask = mask.repeat(1, 1, share, 1)
+    folded = q.view(batch, length, kv_heads, share, dim).permute(0, 2, 3, 1, 4)
+    out = F.scaled_dot_product_attention(
+        folded.reshape(batch, kv_heads, share * length, dim), k, v, attn_mask=mask
+    )
+    return out.view(batch, kv_heads, share, length, dim).permute(0, 3, 1, 2, 4).reshape(q.shape)
 
 
 def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
