@@ -286,7 +286,7 @@ def _extend(sequence: TokenSequence, continuation: Continuation) -> Delta:
         else None,
         finish_reason=reason,
         stop_token=tokens[-1] if reason == "stop" else None,
-        cached_tokens=request.cached_tokens if reason else 0,
+        cached_tokens=request.cached_tokens,
     )
 
 

@@ -46,7 +46,7 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     stop_token: int | None = None
     """The stop token that ended it."""
     cached_tokens: int = 0
-    """Prompt tokens that were not computed again, on a choice's last delta."""
+    """Prompt tokens whose KV memory was found, not computed."""
     error: str = ""
     error_kind: str = ""
     """With ``error``: ``invalid`` (the request's fault), ``overloaded`` or ``internal``."""

@@ -1,0 +1,47 @@
+"""The shape of an answer: what endpoints differ in once text comes out of the engine."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from msgspec import UNSET, UnsetType
+
+from turnout.server.generation import Update
+from turnout.server.protocol.responses import Choice, Envelope, Usage
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["Answer"]
+
+
+@dataclass(frozen=True)
+class Answer(ABC):
+    id: str
+    model: str
+    created: int
+    tokenizer: Tokenizer
+    logprobs: bool
+    """The client asked for log-probabilities."""
+
+    object: ClassVar[str]
+    chunk_object: ClassVar[str]
+
+    @abstractmethod
+    def opening(self, index: int) -> Choice | None:
+        """What a streamed choice begins with, before any text."""
+
+    @abstractmethod
+    def chunks(self, update: Update) -> Iterable[Choice]:
+        """A streamed update."""
+
+    @abstractmethod
+    def whole(self, update: Update) -> Choice:
+        """A choice in one piece."""
+
+    def envelope(self, choices: list[Choice], usage: Usage) -> Envelope:
+        return Envelope(self.id, self.object, self.created, self.model, choices, usage)
+
+    def chunk(self, choices: list[Choice], usage: Usage | UnsetType | None = UNSET) -> Envelope:
+        return Envelope(self.id, self.chunk_object, self.created, self.model, choices, usage)

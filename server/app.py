@@ -1,0 +1,50 @@
+"""The server's application: every route, in one place."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route
+
+from turnout.core.client import EngineClient
+from turnout.core.config import ServerConfig
+from turnout.core.errors import TurnoutError
+from turnout.server import information, tokenization
+from turnout.server.auth import RequireKey
+from turnout.server.chat import chat
+from turnout.server.completions import completions
+from turnout.server.context import Context
+from turnout.server.errors import respond_to_disconnect, respond_to_error
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["create_app"]
+
+ROUTES = [
+    Route("/", information.index),
+    Route("/health", information.health),
+    Route("/version", information.show_version),
+    Route("/v1/models", information.list_models),
+    Route("/v1/models/{name:path}", information.show_model),
+    Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/chat/completions", chat, methods=["POST"]),
+    Route("/tokenize", tokenization.tokenize, methods=["POST"]),
+    Route("/detokenize", tokenization.detokenize, methods=["POST"]),
+]
+
+
+def create_app(client: EngineClient, tokenizer: Tokenizer, config: ServerConfig) -> Starlette:
+    """The OpenAI API over an engine that is ready."""
+    app = Starlette(
+        routes=ROUTES,
+        middleware=[Middleware(RequireKey, config.api_key)] if config.api_key else [],
+        exception_handlers={
+            ClientDisconnect: respond_to_disconnect,
+            HTTPException: respond_to_error,
+            TurnoutError: respond_to_error,
+            Exception: respond_to_error,
+        },
+    )
+    app.state.context = Context(client, tokenizer, config)
+    return app

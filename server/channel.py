@@ -1,0 +1,108 @@
+"""The two ends of the socket between a server and its engine.
+
+A pair over a Unix socket in a private folder, or over loopback TCP where there are none. Commands travel one
+by one, events in batches: a step's deltas are one message. Nothing waits for the other side: queues are
+unlimited, because requests are limited.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import zmq
+
+from turnout.core.messages import Command, Event
+
+__all__ = ["EngineChannel", "ServerChannel"]
+
+MAX_PATH = 100
+"""A Unix socket's path is at most 103 bytes long on some systems."""
+LINGER = 1000
+"""Milliseconds to get the last message out."""
+
+
+class EngineChannel:
+    """The engine's end: blocking, for one thread."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
+        self._socket = context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        self._socket.linger = LINGER
+        self._socket.connect(address)
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(Command)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def send(self, events: list[Event]) -> None:
+        self._socket.send(self._encoder.encode(events))
+
+    def receive(self) -> Iterator[Command]:
+        """What has come so far."""
+        while True:
+            try:
+                message = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            yield self._decoder.decode(message)
+
+    def wait(self, seconds: float | None) -> None:
+        """Until something comes, or that long."""
+        self._socket.poll(None if seconds is None else round(seconds * 1000))
+
+
+class ServerChannel:
+    """The server's end, for an event loop: `fd` becomes readable when `receive` may have something.
+
+    The trap of ZeroMQ's descriptor: it signals changes of state, once. After `send` as after a signal, call
+    `receive` until it returns nothing.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="turnout-")  # for this user alone
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.set_hwm(0)
+        self._socket.linger = LINGER
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(list[Event])
+        self.address = self._bind()
+        self.fd = self._socket.fileno()
+
+    def _bind(self) -> str:
+        path = f"{self._folder}/engine"
+        local = zmq.has("ipc") and len(path.encode()) <= MAX_PATH
+        self._socket.bind(f"ipc://{path}" if local else "tcp://127.0.0.1:*")
+        return self._socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+    def send(self, command: Command) -> None:
+        self._socket.send(self._encoder.encode(command), zmq.NOBLOCK)
+
+    def receive(self) -> list[Event]:
+        """What has come so far; empty when nothing has."""
+        events: list[Event] = []
+        while not self._socket.closed:
+            try:
+                events += self._decoder.decode(self._socket.recv(zmq.NOBLOCK))
+            except zmq.Again:
+                break
+        return events
+
+    def connected(self) -> None:
+        """The engine has been heard: the socket needs no name any more, so none is left behind at any end."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+        shutil.rmtree(self._folder, ignore_errors=True)

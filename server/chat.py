@@ -1,0 +1,65 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.errors import RequestError
+from turnout.core.request import RequestSpec
+from turnout.server.body import read_body
+from turnout.server.chat_answer import ChatAnswer
+from turnout.server.context import Context, context_of
+from turnout.server.generation import Generation
+from turnout.server.protocol.chat import ChatRequest
+from turnout.server.respond import respond
+
+__all__ = ["chat", "chat_prompt"]
+
+FIELDS = {"prompt": "messages", "logprobs": "top_logprobs"}
+"""What a field of the engine's request is called here."""
+
+
+async def chat(request: Request) -> Response:
+    context = context_of(request)
+    asked = await read_body(request, ChatRequest, limit=context.config.max_body_size)
+    context.check_model(asked.model)
+    answer = ChatAnswer(
+        id=f"chatcmpl-{uuid.uuid4().hex}",
+        model=context.model_name,
+        created=int(time.time()),
+        tokenizer=context.tokenizer,
+        logprobs=bool(asked.logprobs),
+    )
+    try:
+        spec = await asyncio.to_thread(_request, context, asked, answer.id)
+        generation = Generation(context.client, context.tokenizer, [spec])
+        return await respond(request, asked, generation, answer)
+    except RequestError as error:
+        error.param = FIELDS.get(error.param or "", error.param)
+        raise
+
+
+def _request(context: Context, asked: ChatRequest, id: str) -> RequestSpec:
+    return RequestSpec(
+        id=id,
+        prompt=chat_prompt(context, asked),
+        params=asked.sampling_params(context.client.ready.defaults),
+        seed=asked.concrete_seed(),
+        priority=asked.priority,
+        user=asked.user or "",
+    )
+
+
+def chat_prompt(context: Context, asked: ChatRequest) -> list[int]:
+    """The tokens of a conversation; runs in a thread."""
+    return context.tokenizer.apply_chat_template(
+        asked.template_messages(),
+        add_generation_prompt=asked.add_generation_prompt,
+        continue_final_message=asked.continue_final_message,
+        **(asked.chat_template_kwargs or {}),
+    )

@@ -1,0 +1,82 @@
+"""The loop of an engine's process: commands in, a step, deltas out."""
+
+from __future__ import annotations
+
+import math
+
+from turnout.core.clock import Clock, monotonic
+from turnout.core.engine import Engine
+from turnout.core.errors import Overloaded, RequestError
+from turnout.core.messages import Abort, Command, Delta, Event, Submit
+from turnout.core.request import RequestSpec
+from turnout.server.channel import EngineChannel
+
+__all__ = ["EngineLoop"]
+
+STATS_INTERVAL = 0.25
+"""Seconds between two reports, at least."""
+
+
+class EngineLoop:
+    """Steps while there is work, sleeps while there is none."""
+
+    def __init__(self, engine: Engine, channel: EngineChannel, clock: Clock = monotonic) -> None:
+        self._engine = engine
+        self._channel = channel
+        self._clock = clock
+        self._reported = -math.inf
+        self._changed = True
+        """Something happened since the last report."""
+
+    def run(self) -> None:
+        """Until told to shut down. Raises what the engine raises."""
+        while self._obey():
+            events: list[Event] = list(self._engine.step()) if self._engine.busy else []
+            events += self._report()
+            if events:
+                self._channel.send(events)
+            if not self._engine.busy:
+                self._channel.wait(self._until_report() if self._changed else None)
+
+    def _obey(self) -> bool:
+        """Carry out the commands that have come; False: leave."""
+        for command in self._channel.receive():
+            self._changed = True
+            if not self._carry_out(command):
+                return False
+        return True
+
+    def _carry_out(self, command: Command) -> bool:
+        if isinstance(command, Submit):
+            self._add(command.request)
+        elif isinstance(command, Abort):
+            self._engine.abort(command.request_id, command.index)
+        else:
+            return False
+        return True
+
+    def _add(self, request: RequestSpec) -> None:
+        try:
+            self._engine.add(request)
+        except RequestError as error:
+            refusal = Delta(
+                request_id=request.id,
+                finish_reason="error",
+                error=str(error),
+                error_kind="overloaded" if isinstance(error, Overloaded) else "invalid",
+                error_param=error.param,
+            )
+            self._channel.send([refusal])
+
+    # -------------------------------------------------------------- reports
+
+    def _report(self) -> list[Event]:
+        self._changed = self._changed or self._engine.busy
+        if not self._changed or self._until_report() > 0:
+            return []
+        self._reported = self._clock()
+        self._changed = self._engine.busy
+        return [self._engine.stats()]
+
+    def _until_report(self) -> float:
+        return max(0.0, self._reported + STATS_INTERVAL - self._clock())

@@ -1,0 +1,102 @@
+"""The engine's own process: ``python -m turnout.server.engine_process ADDRESS``.
+
+The configuration comes as one line of JSON on standard input, which then stays open as long as the parent
+lives. So the imports that take seconds run while the parent is still finding the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import zmq
+
+from turnout.core.config import EngineConfig
+from turnout.core.engine import Engine
+from turnout.core.errors import TurnoutError
+from turnout.core.messages import Failed, Ready
+from turnout.server.channel import EngineChannel
+from turnout.server.engine_loop import EngineLoop
+
+__all__ = ["Assembled", "main"]
+
+logger = logging.getLogger(__name__)
+
+
+class Assembled(Protocol):
+    """What a factory returns."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def ready(self) -> Ready: ...
+
+
+def main() -> None:
+    """Serve one end of the socket until told to stop."""
+    given = _arguments()
+    logging.basicConfig(level=given.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server coordinates
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with context, EngineChannel(context, given.address) as channel:
+        try:
+            _serve(channel, given.factory)
+        except Exception as error:
+            channel.send([Failed(_explain(error))])
+            sys.exit(1)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="turnout.server.engine_process")
+    parser.add_argument("address")
+    parser.add_argument("--factory", required=True, help="what builds the engine, as MODULE:FUNCTION")
+    parser.add_argument("--log-level", default="info")
+    return parser.parse_args()
+
+
+def _serve(channel: EngineChannel, factory: str) -> None:
+    build = _import(factory)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return
+    _exit_with_parent()
+    assembled = build(EngineConfig.model_validate_json(line))
+    channel.send([assembled.ready])
+    EngineLoop(assembled.engine, channel).run()
+
+
+def _import(factory: str) -> Callable[[EngineConfig], Assembled]:
+    module, _, name = factory.partition(":")
+    build: Callable[[EngineConfig], Assembled] = getattr(importlib.import_module(module), name)
+    return build
+
+
+def _exit_with_parent() -> None:
+    """However the parent ends, SIGKILL included, its end of the pipe closes."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _explain(error: Exception) -> str:
+    """What Turnout raises on purpose explains itself; anything else needs its traceback, in the log."""
+    if isinstance(error, TurnoutError):
+        return str(error)
+    logger.exception("the engine failed")
+    return f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Errors as OpenAI's clients expect them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from turnout.core.errors import EngineError, Overloaded, RequestError, TurnoutError
+from turnout.server.engine_client import EngineGone
+from turnout.server.json_response import JsonResponse
+
+__all__ = ["ApiError", "ErrorBody", "error_body", "respond_to_disconnect", "respond_to_error"]
+
+CLIENT_CLOSED_REQUEST = 499
+"""nginx's; nobody is there to see it."""
+
+
+class ApiError(TurnoutError):
+    """An error with a status of its own."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+
+class ErrorDetails(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(msgspec.Struct):
+    error: ErrorDetails
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """What a client is told. What was not foreseen is for the log alone."""
+    known = _known(error)
+    kind = "invalid_request_error" if known.status < 500 else "server_error"
+    return ErrorBody(ErrorDetails(str(known), kind, known.param, known.code))
+
+
+async def respond_to_error(request: Request, error: Exception) -> Response:
+    known = _known(error)
+    return JsonResponse(error_body(known), status_code=known.status, headers=known.headers)
+
+
+async def respond_to_disconnect(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
+def _known(error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, Overloaded):
+        return ApiError(503, str(error), code="overloaded", headers={"Retry-After": "1"})
+    if isinstance(error, RequestError):
+        return ApiError(400, str(error), param=error.param)
+    if isinstance(error, EngineGone):
+        return ApiError(503, str(error), code="engine_gone")
+    if isinstance(error, EngineError):
+        return ApiError(500, str(error))
+    if isinstance(error, HTTPException):
+        return ApiError(error.status_code, error.detail, headers=error.headers)
+    return ApiError(500, "internal error; the server's log has the details")

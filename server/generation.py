@@ -1,0 +1,103 @@
+"""Running a client's prompts through the engine: what both endpoints and both ways of answering share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from turnout.core.client import EngineClient
+from turnout.core.messages import Delta
+from turnout.core.request import RequestSpec
+from turnout.server.protocol.responses import PromptTokensDetails, Usage
+from turnout.text.choice import ChoiceText, Piece
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["Generation", "Update"]
+
+
+class Update(NamedTuple):
+    choice: int
+    """Which of the response's: prompt by prompt, `n` for each."""
+    piece: Piece
+
+
+@dataclass
+class Generation:
+    """One client's requests to the engine, one for each prompt, all with the same parameters."""
+
+    client: EngineClient
+    tokenizer: Tokenizer
+    requests: Sequence[RequestSpec]
+    cached_tokens: dict[str, int] = field(default_factory=dict)
+    choices: dict[int, ChoiceText] = field(default_factory=dict)
+
+    async def updates(self) -> AsyncGenerator[Update, None]:
+        """What a client may see, as it comes. Raises what `EngineClient.submit` does."""
+        sources = [self._serve(number) for number in range(len(self.requests))]
+        async with aclosing(sources[0] if len(sources) == 1 else _merged(sources)) as updates:
+            async for update in updates:
+                yield update
+
+    async def _serve(self, number: int) -> AsyncGenerator[Update, None]:
+        request = self.requests[number]
+        first = number * request.params.n
+        async with aclosing(self.client.submit(request)) as deltas:
+            async for delta in deltas:
+                piece = self._feed(request, first + delta.index, delta)
+                if piece.text or piece.shown or piece.finish_reason:
+                    yield Update(first + delta.index, piece)
+
+    def _feed(self, request: RequestSpec, index: int, delta: Delta) -> Piece:
+        choice = self.choices.get(index)
+        if choice is None:
+            choice = self.choices[index] = ChoiceText(self.tokenizer, request.params, request.prompt)
+        piece = choice.feed(delta)
+        if choice.stopped_by_text and piece.finish_reason:
+            self.client.abort(request.id, delta.index)
+        if delta.cached_tokens:
+            self.cached_tokens[request.id] = delta.cached_tokens
+        return piece
+
+    @property
+    def choice_count(self) -> int:
+        return sum(request.params.n for request in self.requests)
+
+    @property
+    def usage(self) -> Usage:
+        prompt = sum(len(request.prompt) for request in self.requests)
+        completion = sum(choice.token_count for choice in self.choices.values())
+        cached = PromptTokensDetails(sum(self.cached_tokens.values()))
+        return Usage(prompt, completion, prompt + completion, cached)
+
+
+async def _merged(sources: list[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:
+    """All of them at once, in the order in which things come. The first error ends them all."""
+    queue: asyncio.Queue[Update | Exception | None] = asyncio.Queue()
+
+    async def pump(source: AsyncGenerator[Update, None]) -> None:
+        try:
+            async for update in source:
+                queue.put_nowait(update)
+        except Exception as error:
+            queue.put_nowait(error)
+        else:
+            queue.put_nowait(None)
+
+    tasks = [asyncio.create_task(pump(source)) for source in sources]
+    try:
+        running = len(tasks)
+        while running:
+            item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                running -= 1
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

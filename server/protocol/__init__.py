@@ -1,0 +1,1 @@
+"""The OpenAI API's requests and responses, with vLLM's additions."""

@@ -1,0 +1,146 @@
+"""What the requests for completions and for chat have in common."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from turnout.core.errors import RequestError
+from turnout.core.request import SamplingParams
+from turnout.server.protocol.unsupported import refuse_unsupported
+
+__all__ = ["MAX_TOKEN_ID", "GenerationRequest", "TokenId"]
+
+logger = logging.getLogger(__name__)
+
+MAX_STOPS = 32
+MAX_TOKEN_ID = 2**31 - 1
+
+TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
+"""Whether the model has such a token is the engine's to say."""
+Bias = Annotated[float, Field(ge=-100, le=100)]
+
+SAMPLING_FIELDS = (
+    "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "max_tokens",
+    "min_tokens",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "skip_special_tokens",
+)
+"""Those that mean in `SamplingParams` what they mean here."""
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool | None = None
+
+
+class GenerationRequest(BaseModel):
+    """Types are strict: a number in quotes is an error, not a number. None always means: not given."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {}
+    """What this endpoint means where a sampling parameter is not given and the model says nothing."""
+
+    model: str | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    stop: list[str] | None = None
+    stop_token_ids: list[TokenId] | None = None
+    include_stop_str_in_output: bool | None = None
+    ignore_eos: bool | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    skip_special_tokens: bool | None = None
+    logit_bias: dict[str, Bias] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
+    user: str | None = None
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _stop(cls, value: object) -> object:
+        if value is None:
+            return None
+        strings = [value] if isinstance(value, str) else value
+        if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
+            raise ValueError("a string or a list of strings is expected")
+        if len(strings) > MAX_STOPS:
+            raise ValueError(f"at most {MAX_STOPS} strings are expected")
+        return strings
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _bias_keys(cls, value: object) -> object:
+        if isinstance(value, dict) and not all(_is_token_id(key) for key in value):
+            raise ValueError("the keys must be token ids")
+        return value
+
+    @field_validator("priority", mode="before")
+    @classmethod
+    def _priority(cls, value: object) -> object:
+        return 0 if value is None else value
+
+    @model_validator(mode="after")
+    def _only_what_is_served(self) -> Self:
+        unknown = self.model_extra or {}
+        refuse_unsupported(unknown)
+        if unknown:
+            logger.debug("ignored unknown fields: %s", ", ".join(unknown))
+        if self.stream_options is not None and not self.stream:
+            raise RequestError("stream_options is only allowed together with stream", "stream_options")
+        return self
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def logprob_count(self) -> int | None:
+        """How many of the likeliest tokens to report at each position; None: no log-probabilities."""
+        raise NotImplementedError
+
+    def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
+        """What the client set, else what the model and the server say, else the API's defaults."""
+        given = {name: value for name in SAMPLING_FIELDS if (value := getattr(self, name)) is not None}
+        if self.stop:
+            given["stop"] = tuple(self.stop)
+        if self.stop_token_ids:
+            given["stop_token_ids"] = tuple(self.stop_token_ids)
+        if self.logit_bias:
+            given["logit_bias"] = {int(token): bias for token, bias in self.logit_bias.items()}
+        return SamplingParams(
+            **{**self.UNSET_SAMPLING, **defaults, **given, "logprobs": self.logprob_count()}
+        )
+
+    def concrete_seed(self) -> int:
+        """Without one from the client, a random one, so that the request can be repeated inside."""
+        return secrets.randbits(63) if self.seed is None else self.seed
+
+
+def _is_token_id(key: object) -> bool:
+    """JSON's keys are strings."""
+    return isinstance(key, str) and key.isdecimal() and len(key) < 20 and int(key) <= MAX_TOKEN_ID

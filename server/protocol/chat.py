@@ -1,0 +1,96 @@
+"""``POST /v1/chat/completions``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+
+from turnout.core.errors import RequestError
+from turnout.server.protocol.base import GenerationRequest
+
+__all__ = ["ChatRequest", "Message"]
+
+
+RESERVED = frozenset(
+    {
+        "add_generation_prompt",
+        "chat_template",
+        "continue_final_message",
+        "documents",
+        "messages",
+        "self",
+        "tools",
+    }
+)
+"""What a chat template gets from elsewhere, if at all."""
+
+
+class Message(BaseModel):
+    """What else a message carries goes to the chat template, which may know it."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    role: str
+    content: str | None = None
+    """A list of text parts is joined by line breaks."""
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _joined(cls, value: object) -> object:
+        if value is None or isinstance(value, str):
+            return value
+        if not isinstance(value, list):
+            raise ValueError("a string or a list of parts is expected")
+        return "\n".join(_part_text(part) for part in value)
+
+
+class ChatRequest(GenerationRequest):
+    UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @field_validator("messages", mode="after")
+    @classmethod
+    def _some(cls, value: list[Message]) -> list[Message]:
+        if not value:
+            raise ValueError("at least one message is expected")
+        return value
+
+    @field_validator("chat_template_kwargs", mode="after")
+    @classmethod
+    def _no_reserved_names(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if reserved := RESERVED & (value or {}).keys():
+            raise ValueError(f"{min(reserved)!r} cannot be given here")
+        return value
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Self:
+        if self.max_completion_tokens is not None:
+            self.max_tokens = self.max_completion_tokens
+        if self.top_logprobs is not None and not self.logprobs:
+            raise RequestError("top_logprobs needs logprobs to be true", "top_logprobs")
+        return self
+
+    def logprob_count(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+    def template_messages(self) -> list[dict[str, Any]]:
+        return [message.model_dump(exclude_none=True) for message in self.messages]
+
+
+def _part_text(part: object) -> str:
+    if isinstance(part, str):
+        return part
+    kind = part.get("type") if isinstance(part, dict) else None
+    text = part.get("text") if isinstance(part, dict) else None
+    if kind != "text" or not isinstance(text, str):
+        raise ValueError(f"only parts of type 'text' are supported, not {kind!r}")
+    return text

@@ -1,0 +1,54 @@
+"""``POST /v1/completions``."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import field_validator, model_validator
+
+from turnout.core.errors import RequestError
+from turnout.server.protocol.base import MAX_TOKEN_ID, GenerationRequest
+
+__all__ = ["CompletionRequest", "Prompt"]
+
+Prompt = str | list[int]
+"""Text, or tokens."""
+
+
+class CompletionRequest(GenerationRequest):
+    prompt: list[Prompt]
+    """One prompt becomes a list of one."""
+    echo: bool | None = None
+    logprobs: int | None = None
+    best_of: int | None = None
+    add_special_tokens: bool = True
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _prompts(cls, value: object) -> list[Prompt]:
+        prompts = [value] if _is_prompt(value) else value
+        if not isinstance(prompts, list) or not all(_is_prompt(prompt) for prompt in prompts):
+            raise ValueError(
+                "a string, a list of strings, a list of token ids or a list of such lists is expected"
+            )
+        if not prompts:
+            raise ValueError("at least one prompt is expected")
+        return prompts
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Self:
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise RequestError("best_of other than n is not supported", "best_of")
+        if self.echo and self.logprobs is not None:
+            raise RequestError("logprobs together with echo is not supported", "logprobs")
+        return self
+
+    def logprob_count(self) -> int | None:
+        return self.logprobs
+
+
+def _is_prompt(value: object) -> bool:
+    """An empty list is no prompt: it might have been meant as several."""
+    if isinstance(value, list):
+        return bool(value) and all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in value)
+    return isinstance(value, str)

@@ -1,0 +1,48 @@
+"""Parameters of the OpenAI API, and of vLLM's, that would change the answer but are not served.
+
+They are refused by name: an answer that silently ignores them would be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.core.errors import RequestError
+
+__all__ = ["refuse_unsupported"]
+
+HARMLESS: dict[str, tuple[Any, ...]] = {
+    "allowed_token_ids": (),
+    "audio": (),
+    "bad_words": ((), []),
+    "chat_template": (),
+    "documents": ([],),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "logits_processors": ([],),
+    "modalities": (["text"],),
+    "prediction": (),
+    "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+    "web_search_options": (),
+}
+"""By name, the values that ask for nothing; None never does."""
+
+
+def refuse_unsupported(fields: Mapping[str, Any]) -> None:
+    """Raises RequestError that names the first parameter that is not served."""
+    for name, value in fields.items():
+        if name in HARMLESS and value is not None and value not in HARMLESS[name]:
+            raise RequestError(f"{name} is not supported", name)

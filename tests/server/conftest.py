@@ -1,0 +1,71 @@
+"""A real server over a real socket, its engine in a real process; only the model is a parrot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from running_server import RunningServer, Start, running
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.text.tokenizer import Tokenizer, load_tokenizer
+
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '' if add_generation_prompt else '' }}"
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `resolve_model` and `load_tokenizer` want of a model."""
+    folder = tmp_path_factory.mktemp("parrot")
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|eos|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(["hello world, hello parrot", "one two three four"], trainer)
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tokenizer(folder: Path) -> Tokenizer:
+    return load_tokenizer(folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _parrot_can_be_imported() -> Iterator[None]:
+    """By the engine's process too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        yield
+
+
+@pytest.fixture(scope="session")
+def server(tokenizer: Tokenizer) -> Iterator[RunningServer]:
+    """One for all tests that leave it as it was."""
+    config = ServerConfig(max_body_size=100_000)
+    with running(tokenizer, EngineConfig(model="parrot"), config) as server:
+        yield server
+
+
+@pytest.fixture
+def start(tokenizer: Tokenizer) -> Iterator[Start]:
+    """For tests that want one of their own."""
+    with ExitStack() as stack:
+
+        def start(engine: dict[str, object] | None = None, **config: object) -> RunningServer:
+            engine_config = EngineConfig(**{"model": "parrot", **(engine or {})})
+            return stack.enter_context(running(tokenizer, engine_config, ServerConfig(**config)))
+
+        yield start

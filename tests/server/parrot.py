@@ -1,0 +1,92 @@
+"""An engine that repeats its prompt for ever, so that tests know what to expect, with the real step loop.
+
+Choice i begins with the prompt's token i. A request's ``user`` makes it misbehave, see `MOODS`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
+
+from turnout.core.clock import monotonic
+from turnout.core.config import EngineConfig
+from turnout.core.engine import Engine, Limits
+from turnout.core.errors import ModelError
+from turnout.core.interfaces import Decoding
+from turnout.core.messages import Ready
+from turnout.core.plan import Logits, Plan
+from turnout.core.request import Continuation, Request, SamplingParams, TokenLogprobs
+from turnout.core.request import Sequence as TokenSequence
+from turnout.core.scheduler import Scheduler
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.schedulers.fcfs import Fcfs
+
+VOCABULARY = 300
+EOS = 0
+CONTEXT = 512
+
+
+def _fail() -> None:
+    raise RuntimeError("the parrot fell off its perch")
+
+
+MOODS: dict[str, Callable[[], object]] = {
+    "slow": lambda: time.sleep(0.02),
+    "stuck": lambda: time.sleep(3),
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "failing": _fail,
+}
+
+
+class ParrotRunner:
+    def run(self, plan: Plan) -> Logits:
+        for mood in {chunk.sequence.request.spec.user for chunk in plan.chunks} & MOODS.keys():
+            MOODS[mood]()
+        return Logits([], {chunk.sequence: range(chunk.rows) for chunk in plan.chunks if chunk.rows})
+
+
+class Parrot(Decoding):
+    def accepts(self, params: SamplingParams) -> bool:
+        return True
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        for request in requests:
+            if request.spec.user == "confused":
+                raise RuntimeError("what did you say?")
+            if request.births == 1 and request.params.n > 1:
+                (parent,) = request.live
+                yield from (self._say(parent, index) for index in range(request.params.n))
+            else:
+                yield from (self._say(sequence, sequence.index) for sequence in request.live)
+
+    def _say(self, sequence: TokenSequence, index: int) -> Continuation:
+        prompt, count = sequence.request.prompt, sequence.request.params.logprobs
+        token = prompt[(len(sequence.output) + index) % len(prompt)]
+        top = [((token + rank) % VOCABULARY, -0.5 - rank) for rank in range(count or 0)]
+        details = None if count is None else [TokenLogprobs(token, -0.5, top)]
+        return Continuation(sequence, [token], -0.5, details)
+
+
+def build(config: EngineConfig) -> SimpleNamespace:
+    if config.model.endswith("broken"):
+        raise ModelError("this model is broken")
+    scheduler = Scheduler(Fcfs(), PagedCache(4096, 16), max_tokens=256, max_sequences=config.max_num_seqs)
+    limits = Limits(
+        max_model_len=config.max_model_len or CONTEXT,
+        vocab_size=VOCABULARY,
+        max_waiting=config.max_waiting,
+        eos_token_ids=frozenset({EOS}),
+    )
+    ready = Ready(
+        model=config.model,
+        max_model_len=limits.max_model_len,
+        vocab_size=VOCABULARY,
+        defaults={"temperature": 0.5},
+        summary=["a parrot"],
+    )
+    return SimpleNamespace(
+        engine=Engine(scheduler, ParrotRunner(), [Parrot()], limits, monotonic), ready=ready
+    )

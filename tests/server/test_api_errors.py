@@ -1,0 +1,187 @@
+"""Whatever a client sends, it gets an OpenAI error object with the right status, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from running_server import RunningServer, Start, eventually, running
+
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.text.tokenizer import Tokenizer
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+HI = [{"role": "user", "content": "hi"}]
+
+
+def error(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    body = response.json()["error"]
+    assert body.keys() == {"message", "type", "param", "code"}
+    assert "Traceback" not in body["message"]
+    assert body["type"] == ("invalid_request_error" if status < 500 else "server_error")
+    return body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[1]", b'"text"', b'{"prompt": NaN}', b"\xff", b'{"prompt": "\\ud83d"}', b"[" * 100_000],
+    ids=["empty", "cut", "list", "string", "nan", "not utf-8", "half a surrogate pair", "deep"],
+)
+def test_what_is_not_a_json_object(server: RunningServer, body: bytes) -> None:
+    for path in (COMPLETIONS, CHAT):
+        error(server.http.post(path, content=body), 400)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (COMPLETIONS, {}, "prompt"),
+        (COMPLETIONS, {"prompt": 5}, "prompt"),
+        (COMPLETIONS, {"prompt": []}, "prompt"),
+        (COMPLETIONS, {"prompt": ["a", 5]}, "prompt"),
+        (COMPLETIONS, {"prompt": [[]]}, "prompt"),
+        (COMPLETIONS, {"prompt": [-1]}, "prompt"),
+        (COMPLETIONS, {"prompt": [10**30]}, "prompt"),
+        (COMPLETIONS, {"prompt": [True]}, "prompt"),
+        (COMPLETIONS, {"prompt": [5000]}, "prompt"),
+        (COMPLETIONS, {"prompt": ""}, "prompt"),
+        (COMPLETIONS, {"prompt": "a", "max_tokens": "5"}, "max_tokens"),
+        (COMPLETIONS, {"prompt": "a", "max_tokens": 1.5}, "max_tokens"),
+        (COMPLETIONS, {"prompt": "a", "max_tokens": 0}, "max_tokens"),
+        (COMPLETIONS, {"prompt": "a", "max_tokens": 1000}, "max_tokens"),
+        (COMPLETIONS, {"prompt": "a", "max_tokens": 10**30}, "max_tokens"),
+        (COMPLETIONS, {"prompt": "a", "n": True}, "n"),
+        (COMPLETIONS, {"prompt": "a", "n": 1000}, "n"),
+        (COMPLETIONS, {"prompt": "a", "temperature": "hot"}, "temperature"),
+        (COMPLETIONS, {"prompt": "a", "temperature": -1}, "temperature"),
+        (COMPLETIONS, {"prompt": "a", "top_p": 0}, "top_p"),
+        (COMPLETIONS, {"prompt": "a", "seed": 10**30}, "seed"),
+        (COMPLETIONS, {"prompt": "a", "priority": 10**30}, "priority"),
+        (COMPLETIONS, {"prompt": "a", "stop": 5}, "stop"),
+        (COMPLETIONS, {"prompt": "a", "stop": ["a", 5]}, "stop"),
+        (COMPLETIONS, {"prompt": "a", "stop": ""}, "stop"),
+        (COMPLETIONS, {"prompt": "a", "stop": ["x"] * 100}, "stop"),
+        (COMPLETIONS, {"prompt": "a", "stop_token_ids": ["x"]}, "stop_token_ids[0]"),
+        (COMPLETIONS, {"prompt": "a", "stop_token_ids": [10**9]}, "stop_token_ids"),
+        (COMPLETIONS, {"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"),
+        (COMPLETIONS, {"prompt": "a", "logit_bias": {"5": 1000}}, "logit_bias.5"),
+        (COMPLETIONS, {"prompt": "a", "logit_bias": {"5000": 1}}, "logit_bias"),
+        (COMPLETIONS, {"prompt": "a", "logprobs": True}, "logprobs"),
+        (COMPLETIONS, {"prompt": "a", "logprobs": 100}, "logprobs"),
+        (COMPLETIONS, {"prompt": "a", "logprobs": 1, "echo": True}, "logprobs"),
+        (COMPLETIONS, {"prompt": "a", "best_of": 3}, "best_of"),
+        (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix"),
+        (COMPLETIONS, {"prompt": "a", "use_beam_search": True}, "use_beam_search"),
+        (COMPLETIONS, {"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
+        (COMPLETIONS, {"prompt": "a", "stream": "yes"}, "stream"),
+        (CHAT, {}, "messages"),
+        (CHAT, {"messages": []}, "messages"),
+        (CHAT, {"messages": "hi"}, "messages"),
+        (CHAT, {"messages": [{"content": "hi"}]}, "messages[0].role"),
+        (CHAT, {"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        (CHAT, {"messages": [{"role": "user", "content": "x" * 9000}]}, "messages"),
+        (CHAT, {"messages": HI, "logprobs": 5}, "logprobs"),
+        (CHAT, {"messages": HI, "top_logprobs": 5}, "top_logprobs"),
+        (CHAT, {"messages": HI, "logprobs": True, "top_logprobs": 50}, "top_logprobs"),
+        (CHAT, {"messages": HI, "tools": [{"type": "function"}]}, "tools"),
+        (CHAT, {"messages": HI, "response_format": {"type": "json_object"}}, "response_format"),
+        (CHAT, {"messages": HI, "chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
+        (CHAT, {"messages": HI, "continue_final_message": True}, "continue_final_message"),
+    ],
+    ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict) else None,
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_wrong_is_named(
+    server: RunningServer, path: str, body: dict[str, object], param: str, stream: bool
+) -> None:
+    if stream and not {"stream", "stream_options"} & body.keys():
+        body = {**body, "stream": True}
+    found = error(server.post(path, **body), 400)
+    assert found["param"] == param
+    assert found["message"]
+
+
+def test_a_prompt_that_is_too_long_is_told_the_sums(server: RunningServer) -> None:
+    for stream in (False, True):
+        found = error(server.post(COMPLETIONS, prompt=[65] * 600, stream=stream), 400)
+        assert "600 tokens" in found["message"] and "512" in found["message"]
+        found = error(server.post(COMPLETIONS, prompt=[65] * 500, max_tokens=20, stream=stream), 400)
+        assert "520 were requested" in found["message"] and found["param"] == "max_tokens"
+
+
+def test_one_bad_prompt_of_several(server: RunningServer) -> None:
+    """A stream may have begun with the others by then."""
+    body = {"prompt": [[65], [5000]], "user": "slow", "max_tokens": 500}
+    error(server.post(COMPLETIONS, **body), 400)
+    assert "token id 5000 is outside the vocabulary" in server.post(COMPLETIONS, **body, stream=True).text
+    eventually(lambda: server.work() == 0, 1)
+
+
+def test_what_asks_for_nothing_special_is_served(server: RunningServer) -> None:
+    harmless = {
+        "user": "me", "metadata": {"a": "b"}, "store": False, "service_tier": "auto", "tools": None,
+        "tool_choice": "none", "response_format": {"type": "text"}, "best_of": None, "something_new": 1,
+        "model": None, "temperature": None, "stop": None, "stream": None, "parallel_tool_calls": True,
+    }  # fmt: skip
+    assert server.post(CHAT, messages=HI, max_tokens=1, **harmless).status_code == 200
+    assert server.post(COMPLETIONS, prompt="hi", **{**harmless, "best_of": 1}).status_code == 200
+
+
+def test_a_model_without_chat_template(tokenizer: Tokenizer) -> None:
+    bare = Tokenizer(tokenizer.backend)
+    with running(bare, EngineConfig(model="parrot"), ServerConfig()) as server:
+        assert "has no chat template" in error(server.post(CHAT, messages=HI), 400)["message"]
+        assert server.post(COMPLETIONS, prompt="hi").status_code == 200
+
+
+def test_content_in_parts(server: RunningServer) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    answer = server.post(CHAT, messages=[{"role": "user", "content": parts}], max_tokens=3).json()
+    assert answer["choices"][0]["message"]["content"] == "a\nb"
+
+
+def test_unknown_model(server: RunningServer) -> None:
+    assert error(server.post(CHAT, model="x", messages=HI), 404)["code"] == "model_not_found"
+    assert error(server.http.get("/v1/models/x"), 404)["param"] == "model"
+
+
+def test_unknown_route_and_wrong_method(server: RunningServer) -> None:
+    error(server.http.get("/v1/nothing"), 404)
+    error(server.http.get(COMPLETIONS), 405)
+
+
+def test_a_body_over_the_limit(server: RunningServer) -> None:
+    def chunks() -> Any:
+        for _ in range(20):
+            yield b" " * 10_000
+
+    for content in (b" " * 200_000, chunks()):
+        error(httpx.post(server.url + COMPLETIONS, content=content), 413)
+
+
+def test_the_api_key(start: Start) -> None:
+    server = start(api_key="sécret")
+    assert server.http.get("/health").status_code == 200
+    for key in (None, "wrong", "sécre"):
+        headers = {} if key is None else {"Authorization": f"Bearer {key}".encode()}
+        found = error(server.http.get("/v1/models", headers=headers), 401)
+        assert found["code"] == "invalid_api_key"
+    headers = {"Authorization": "Bearer sécret".encode()}
+    assert server.http.get("/v1/models", headers=headers).status_code == 200
+
+
+def test_too_many_waiting(start: Start) -> None:
+    server = start({"max_waiting": 2, "max_num_seqs": 1})
+    response = server.post(COMPLETIONS, prompt=[[65]] * 20, user="slow")
+    assert error(response, 503)["code"] == "overloaded"
+    assert response.headers["retry-after"] == "1"
+
+
+def test_a_request_that_breaks_the_decoding(server: RunningServer) -> None:
+    assert "what did you say?" in error(server.post(COMPLETIONS, prompt="a", user="confused"), 500)["message"]
+    assert server.post(COMPLETIONS, prompt="a").status_code == 200

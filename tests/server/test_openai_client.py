@@ -1,0 +1,147 @@
+"""The official client, in its strictest mode, understands everything the server says."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+from running_server import RunningServer
+
+
+@pytest.fixture
+def client(server: RunningServer) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
+    )
+
+
+@pytest.fixture
+def lenient(client: openai.OpenAI) -> openai.OpenAI:
+    """For streamed completions: the strict one wants a finish_reason in each chunk, which OpenAI's lack."""
+    return openai.OpenAI(base_url=client.base_url, api_key="none", max_retries=0)
+
+
+def chat(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def test_models(client: openai.OpenAI) -> None:
+    (model,) = client.models.list().data
+    assert model.id == "parrot"
+    assert client.models.retrieve("parrot").object == "model"
+
+
+def test_completion(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="parrot", prompt="abc")
+    (choice,) = answer.choices
+    assert choice.text == "abcabcabcabcabca"  # 16 tokens by default, as OpenAI's
+    assert choice.finish_reason == "length"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens) == (
+        3,
+        16,
+        19,
+    )
+
+
+def test_completion_of_several_prompts_and_choices(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="parrot", prompt=["abc", "xyz"], n=2, max_tokens=3, echo=True)
+    assert [choice.text for choice in answer.choices] == ["abcabc", "abcbca", "xyzxyz", "xyzyzx"]
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert answer.usage is not None and answer.usage.completion_tokens == 12
+
+
+def test_completion_of_tokens(client: openai.OpenAI) -> None:
+    tokens = [65, 66, 67]
+    one = client.completions.create(model="parrot", prompt=tokens, max_tokens=3)
+    two = client.completions.create(model="parrot", prompt=[tokens, tokens], max_tokens=3)
+    assert [choice.text for choice in two.choices] == [one.choices[0].text] * 2
+
+
+def test_completion_logprobs(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="parrot", prompt="ab", max_tokens=3, logprobs=2)
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.tokens == ["a", "b", "a"]
+    assert logprobs.token_logprobs == [-0.5] * 3
+    assert logprobs.text_offset == [0, 1, 2]
+    assert logprobs.top_logprobs is not None and logprobs.top_logprobs[0] == {"a": -0.5, "b": -1.5}
+
+
+def test_streamed_completion(lenient: openai.OpenAI) -> None:
+    stream = lenient.completions.create(
+        model="parrot", prompt="abc", n=2, max_tokens=4, stream=True, stream_options={"include_usage": True}
+    )
+    texts, reasons, usages = {0: "", 1: ""}, {}, []
+    for chunk in stream:
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            reasons[choice.index] = choice.finish_reason
+        usages.append(chunk.usage)
+    assert texts == {0: "abca", 1: "bcab"}
+    assert reasons == {0: "length", 1: "length"}
+    assert usages[:-1] == [None] * (len(usages) - 1)
+    assert usages[-1] is not None and usages[-1].completion_tokens == 8
+
+
+def test_chat(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="parrot", messages=chat("abc"), max_completion_tokens=4, logprobs=True, top_logprobs=2, n=2
+    )
+    assert [choice.message.content for choice in answer.choices] == ["abca", "bcab"]
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None and logprobs.content is not None
+    assert [token.token for token in logprobs.content] == ["a", "b", "c", "a"]
+    assert [top.logprob for top in logprobs.content[0].top_logprobs] == [-0.5, -1.5]
+    assert logprobs.content[0].bytes == [97]
+
+
+def test_chat_runs_to_the_context_length_by_default(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="parrot", messages=chat("abc"))
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage is not None and answer.usage.total_tokens == 512
+
+
+def test_streamed_chat(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model="parrot", messages=chat("你好🦀"), max_tokens=40, stream=True, logprobs=True, top_logprobs=1
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices[0].finish_reason == "length"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert text == "你好🦀" * 4
+    shown = [chunk.choices[0].logprobs for chunk in chunks]
+    spelt = b"".join(bytes(t.bytes or []) for part in shown if part for t in part.content or [])
+    assert spelt.decode() == text
+
+
+def test_stop_strings(client: openai.OpenAI, lenient: openai.OpenAI) -> None:
+    for stop in ("a3", ["zz", "a3"]):
+        answer = client.completions.create(model="parrot", prompt="1a2a3", max_tokens=50, stop=stop)
+        assert answer.choices[0].text == "1a2"
+        assert answer.choices[0].finish_reason == "stop"
+        assert answer.choices[0].stop_reason == "a3"
+        assert answer.usage is not None and answer.usage.completion_tokens == 5
+    stream = lenient.completions.create(model="parrot", prompt="1a2a3", max_tokens=50, stop="a3", stream=True)
+    chunks = [chunk.choices[0] for chunk in stream]
+    assert "".join(chunk.text for chunk in chunks) == "1a2"
+    assert chunks[-1].finish_reason == "stop"
+
+
+def test_stop_tokens(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model="parrot", prompt="ab<|eos|>")
+    assert answer.choices[0].text == "ab" and answer.choices[0].finish_reason == "stop"
+    answer = client.completions.create(
+        model="parrot",
+        prompt="ab<|eos|>",
+        max_tokens=6,
+        extra_body={"ignore_eos": True, "skip_special_tokens": False},
+    )
+    assert answer.choices[0].text == "ab<|eos|>" * 2
+
+
+def test_errors_are_the_clients_exceptions(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        client.completions.create(model="parrot", prompt="a", temperature=-1)
+    with pytest.raises(openai.NotFoundError, match="is not served here"):
+        client.completions.create(model="no-such-model", prompt="a")

@@ -1,0 +1,206 @@
+"""The whole life of a server process: start, announcement, signals, exit; and nobody left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from running_server import FACTORY, eventually
+
+SCRIPT = """
+import sys
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.core.errors import TurnoutError
+from turnout.server.serve import serve
+
+model, port, factory = sys.argv[1:]
+try:
+    config = ServerConfig(port=int(port), served_model_name="polly")
+    code = serve(EngineConfig(model=model), config, factory=factory)
+except TurnoutError as error:
+    code = f"Error: {error}"
+assert "torch" not in sys.modules
+sys.exit(code)
+"""
+
+
+class Process:
+    """A server of our own, its output, and its engine's process."""
+
+    def __init__(self, model: Path | str, port: int = 0) -> None:
+        command = [sys.executable, "-c", SCRIPT, str(model), str(port), FACTORY]
+        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.output: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        with self.popen.stdout as lines:
+            self.output += lines
+
+    def url(self) -> str:
+        eventually(lambda: any("Turnout serving" in line for line in self.output), 15)
+        return self.output[-1].split()[-1]
+
+    def engine(self) -> int:
+        """Pid of the one child it has."""
+        children = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children")
+        eventually(lambda: children.read_text().split(), 15)
+        (pid,) = children.read_text().split()
+        return int(pid)
+
+    def wait(self, seconds: float = 15) -> int:
+        code = self.popen.wait(seconds)
+        self._reader.join()
+        return code
+
+    def text(self) -> str:
+        return "".join(self.output)
+
+
+Launch = Callable[..., Process]
+
+
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    launched: list[Process] = []
+
+    def launch(model: Path | str, port: int = 0) -> Process:
+        launched.append(Process(model, port))
+        return launched[-1]
+
+    yield launch
+    for process in launched:
+        if process.popen.poll() is None:
+            process.popen.kill()
+        process.wait()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[-1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def stream_in_background(url: str) -> list[str]:
+    """A request that would take ten seconds; returns the lines as they come."""
+    lines: list[str] = []
+    body = {"prompt": "a", "max_tokens": 500, "stream": True, "user": "slow"}
+
+    def read() -> None:
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=20) as response:
+            lines.extend(iter(response.iter_lines()))
+            lines.append("END")
+
+    threading.Thread(target=read).start()
+    return lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_both_processes(
+    launch: Launch, folder: Path, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    server = launch(folder)
+    url, engine = server.url(), server.engine()
+    assert "a parrot\n" in server.output
+    assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "polly"
+    lines = stream_in_background(url)
+    time.sleep(0.3)
+    started = time.monotonic()
+    server.popen.send_signal(number)
+    assert server.wait() == 0
+    assert time.monotonic() - started < 3
+    assert not alive(engine)
+    eventually(lambda: lines[-1:] == ["END"])
+    assert any("shutting down" in line for line in lines) and "data: [DONE]" in lines
+    assert "Traceback" not in server.text()
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_reaches_the_whole_group(folder: Path) -> None:
+    """A terminal signals both processes at once."""
+    command = [sys.executable, "-c", SCRIPT, str(folder), "0", FACTORY]
+    popen = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert popen.stdout is not None
+    while "Turnout serving" not in popen.stdout.readline():
+        pass
+    os.killpg(popen.pid, signal.SIGINT)
+    assert popen.wait(10) == 0
+    assert "Traceback" not in popen.stdout.read()
+    popen.stdout.close()
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.3, 0.6])
+def test_signals_during_the_start(launch: Launch, folder: Path, delay: float) -> None:
+    server = launch(folder)
+    engine = server.engine()
+    time.sleep(delay)
+    server.popen.send_signal(signal.SIGTERM)
+    assert server.wait() == 0
+    assert "Traceback" not in server.text()
+    eventually(lambda: not alive(engine))
+
+
+def test_a_server_that_is_killed_leaves_no_orphan(launch: Launch, folder: Path) -> None:
+    server = launch(folder)
+    server.url()
+    engine = server.engine()
+    server.popen.kill()
+    eventually(lambda: not alive(engine))
+
+
+def test_an_engine_that_dies_ends_the_server(launch: Launch, folder: Path) -> None:
+    server = launch(folder)
+    lines = stream_in_background(server.url())
+    time.sleep(0.3)
+    os.kill(server.engine(), signal.SIGKILL)
+    assert server.wait() == 1
+    assert "Error: the engine process was ended by SIGKILL" in server.text()
+    eventually(lambda: lines[-1:] == ["END"])
+    assert any("SIGKILL" in line for line in lines)
+
+
+def test_a_port_in_use(launch: Launch, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = launch(folder, port)
+        assert server.wait() == 1
+    assert server.text() == (
+        f"Error: cannot listen on 127.0.0.1 port {port}: Address already in use; choose another with --port\n"
+    )
+
+
+def test_a_model_that_cannot_be_served(launch: Launch, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    server = launch(tmp_path)
+    assert server.wait() == 1
+    assert server.text().startswith(f"Error: {tmp_path} holds no tokenizer")
+    broken = tmp_path / "broken"
+    broken.symlink_to(folder)
+    server = launch(broken)
+    assert server.wait() == 1
+    assert server.text() == "Error: this model is broken\n"
+
+
+def test_the_server_process_needs_no_torch() -> None:
+    script = (
+        "import sys\n"
+        "import turnout.server.serve, turnout.server.running, turnout.server.app\n"
+        "import turnout.server.engine_process\n"
+        "assert not {'torch', 'transformers', 'numpy'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,130 @@
+"""Rendering conversations with a checkpoint's Jinja template, as transformers does.
+
+The environment offers what transformers' own does, in the same sandbox, because templates come from the
+hub. transformers' helper itself is not used: importing it takes over a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.errors import RequestError
+
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["ChatTemplate", "named_templates"]
+
+TAIL = "<|turnout-end-of-final-message|> "
+"""Marks where to cut when the final message is continued; its space shows whether the template trims."""
+
+
+def named_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """A checkpoint's templates by name: files of their own win over those in the tokenizer's config."""
+    templates = _from_config(config.get("chat_template"))
+    for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
+        templates[path.stem] = path.read_text(encoding="utf-8")
+    if (single := folder / "chat_template.jinja").is_file():
+        templates["default"] = single.read_text(encoding="utf-8")
+    return templates
+
+
+def _from_config(given: Any) -> dict[str, str]:
+    if isinstance(given, str):
+        return {"default": given}
+    return {entry["name"]: entry["template"] for entry in given or ()}
+
+
+class ChatTemplate:
+    """One template, compiled at its first use."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        self._source = source
+        self._special_tokens = dict(special_tokens)
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        return _environment().from_string(self._source)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> str:
+        """Raises RequestError when the template refuses the messages."""
+        chat = [{key: value for key, value in message.items() if value is not None} for message in messages]
+        if continue_final_message:
+            _mark_final(chat, add_generation_prompt)
+        try:
+            text = self._template.render(
+                messages=chat,
+                add_generation_prompt=add_generation_prompt,
+                **{"tools": None, "documents": None, **self._special_tokens, **variables},
+            )
+        except Exception as error:  # templates are programs: any error is possible
+            raise RequestError(
+                f"the chat template cannot render these messages: {error}", "messages"
+            ) from error
+        return _cut_final(text) if continue_final_message else text
+
+
+def _mark_final(chat: list[dict[str, Any]], add_generation_prompt: bool) -> None:
+    if add_generation_prompt:
+        raise RequestError(
+            "continue_final_message and add_generation_prompt exclude each other", "continue_final_message"
+        )
+    if not chat or not isinstance(chat[-1].get("content"), str):
+        raise RequestError("continue_final_message needs a final message with text", "continue_final_message")
+    chat[-1]["content"] += TAIL
+
+
+def _cut_final(text: str) -> str:
+    cut = text.rfind(TAIL.rstrip())
+    if cut < 0:
+        raise RequestError(
+            "the chat template leaves the end of the final message out", "continue_final_message"
+        )
+    return text[:cut] if text.startswith(TAIL, cut) else text[:cut].rstrip()
+
+
+def _environment() -> jinja2.Environment:
+    from jinja2.exceptions import TemplateError
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    from turnout.text.generation_tag import GenerationTag
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": raise_exception, "strftime_now": _strftime_now}
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own escapes for HTML."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)

@@ -1,0 +1,150 @@
+"""The text of one choice, from the engine's deltas to what a client may see.
+
+Every way of serving (streamed, whole, offline) goes through here, so they cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+from turnout.core.messages import Delta
+from turnout.core.request import SamplingParams, TokenLogprobs
+from turnout.text.detokenizer import detokenizer
+from turnout.text.stops import StopFound, StopMatcher
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["ChoiceText", "Piece", "ShownToken"]
+
+
+class ShownToken(NamedTuple):
+    """A token of the text that is shown, where log-probabilities are wanted."""
+
+    logprobs: TokenLogprobs
+    offset: int
+    """Where its text begins, in characters from the beginning of the choice's text."""
+
+
+class Piece(NamedTuple):
+    """What a delta added."""
+
+    text: str = ""
+    tokens: Sequence[int] = ()
+    """Consumed, though the text of some may be held back yet; none come after a stop string is complete."""
+    shown: Sequence[ShownToken] = ()
+    """The tokens whose text is complete with this piece; a stop token that is not shown is not among them."""
+    finish_reason: str | None = None
+    """``stop``, ``length``, ``abort`` or ``error``; None while the choice goes on."""
+    stop_reason: str | int | None = None
+    """The stop string, or the member of `stop_token_ids`, that ended it."""
+
+
+class ChoiceText:
+    """Detokenizes, holds back what may become a stop string, and cuts at the first that is complete.
+
+    ::
+
+        decoded [ emitted ............ | held: may begin a stop ]( bytes of an incomplete character )
+        0                           _emitted               _decoded
+    """
+
+    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, prompt: Sequence[int] = ()) -> None:
+        self._params = params
+        self._detokenizer = detokenizer(
+            tokenizer, skip_special_tokens=params.skip_special_tokens, prompt=prompt
+        )
+        self._stops = StopMatcher(params.stop)
+        self._found: StopFound | None = None
+        self._held = ""
+        self._emitted = 0
+        self._waiting: deque[_Waiting] = deque()
+        self.token_count = 0
+        """Tokens consumed so far, a stop token included."""
+        self.finish_reason: str | None = None
+
+    @property
+    def stopped_by_text(self) -> bool:
+        """A stop string ended it: the engine does not know, and has to be told."""
+        return self._found is not None
+
+    def feed(self, delta: Delta) -> Piece:
+        """What may be shown now. After the end, nothing."""
+        if self.finish_reason is not None:
+            return Piece()
+        tokens = self._consume(delta)
+        if self._found is None and delta.finish_reason:
+            self._hold(self._detokenizer.flush())
+        self.finish_reason = "stop" if self._found else delta.finish_reason
+        text = self._emit()
+        return Piece(text, tokens, self._shown(), self.finish_reason, self._stop_reason(delta))
+
+    # -------------------------------------------------------------- reading
+
+    def _consume(self, delta: Delta) -> Sequence[int]:
+        """Read tokens until a stop string is complete; returns those read."""
+        hidden = len(delta.tokens) if self._hides_last(delta) else 0
+        pairs = zip(delta.tokens, delta.logprobs or repeat(None), strict=False)
+        for count, (token, logprobs) in enumerate(pairs, 1):
+            self.token_count += 1
+            if count != hidden:
+                self._read(token, logprobs)
+            if self._found:
+                return delta.tokens[:count]
+        return delta.tokens
+
+    def _hides_last(self, delta: Delta) -> bool:
+        return delta.stop_token is not None and not self._params.include_stop_str_in_output
+
+    def _read(self, token: int, logprobs: TokenLogprobs | None) -> None:
+        offset = self._decoded
+        self._hold(self._detokenizer.feed(token))
+        if logprobs is not None:
+            needs = self._decoded + self._detokenizer.holding
+            self._waiting.append(_Waiting(ShownToken(logprobs, offset), needs))
+
+    def _hold(self, text: str) -> None:
+        self._held += text
+        self._found = self._stops.feed(text, may_stop=self.token_count > self._params.min_tokens)
+
+    @property
+    def _decoded(self) -> int:
+        return self._emitted + len(self._held)
+
+    # -------------------------------------------------------------- showing
+
+    def _emit(self) -> str:
+        count = self._limit() - self._emitted
+        text, self._held = self._held[:count], self._held[count:]
+        self._emitted += count
+        return text
+
+    def _limit(self) -> int:
+        """How much of the text may have been shown now."""
+        if self._found:
+            return self._found.end if self._params.include_stop_str_in_output else self._found.start
+        return self._decoded if self.finish_reason else self._decoded - self._stops.partial
+
+    def _shown(self) -> list[ShownToken]:
+        """The tokens of the text emitted so far that were not shown yet."""
+        shown = []
+        while self._waiting and self._may_show(self._waiting[0]):
+            shown.append(self._waiting.popleft().token)
+        return shown
+
+    def _may_show(self, waiting: _Waiting) -> bool:
+        if self._found:
+            return waiting.token.offset < self._emitted
+        return self.finish_reason is not None or waiting.needs <= self._emitted
+
+    def _stop_reason(self, delta: Delta) -> str | int | None:
+        if self._found:
+            return self._found.stop
+        return delta.stop_token if delta.stop_token in self._params.stop_token_ids else None
+
+
+class _Waiting(NamedTuple):
+    token: ShownToken
+    needs: int
+    """Characters that must have been emitted before the token may be shown."""

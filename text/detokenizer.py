@@ -1,0 +1,107 @@
+"""Text from tokens as they come, never half a character.
+
+The pieces put together are what decoding all tokens at once gives, at a cost that does not grow with them.
+"""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from turnout.text.token_bytes import TokenBytes
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["Detokenizer", "detokenizer"]
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+CHARACTER_TOKENS = 4
+"""A character has at most four bytes, hence is spread over at most four tokens."""
+PROMPT_TOKENS = 5
+"""How much of the prompt to look at for what the first token is preceded by."""
+
+
+def detokenizer(
+    tokenizer: Tokenizer, *, skip_special_tokens: bool = True, prompt: Sequence[int] = ()
+) -> Detokenizer:
+    """The fit one for a tokenizer. By `prompt` some tell whether the output begins with a space."""
+    hidden = tokenizer.special_ids if skip_special_tokens else frozenset[int]()
+    if tokenizer.bytes_of is not None:
+        return _Bytewise(tokenizer.bytes_of, hidden)
+    return _Windowed(tokenizer, hidden, prompt)
+
+
+class Detokenizer(ABC):
+    """Incremental decoding of one sequence."""
+
+    @abstractmethod
+    def feed(self, token: int) -> str:
+        """The text that has become certain."""
+
+    @abstractmethod
+    def flush(self) -> str:
+        """What is left at the end; an incomplete character becomes U+FFFD."""
+
+    @property
+    @abstractmethod
+    def holding(self) -> bool:
+        """Part of a character is held back."""
+
+
+class _Bytewise(Detokenizer):
+    """For byte-level vocabularies: a token is bytes, whatever its neighbours are."""
+
+    def __init__(self, bytes_of: TokenBytes, hidden: frozenset[int]) -> None:
+        self._bytes_of = bytes_of
+        self._hidden = hidden
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, token: int) -> str:
+        return "" if token in self._hidden else self._decoder.decode(self._bytes_of(token))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+    @property
+    def holding(self) -> bool:
+        return bool(self._decoder.getstate()[0])
+
+
+class _Windowed(Detokenizer):
+    """For all others: decode a window that begins one piece back, so that neighbours are there.
+
+    ::
+
+        tokens  ... emitted ... [ last piece | pending ]
+                                  window ............
+    """
+
+    def __init__(self, tokenizer: Tokenizer, hidden: frozenset[int], prompt: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._hidden = hidden
+        self._last = [token for token in prompt[-PROMPT_TOKENS:] if token not in hidden]
+        self._pending: list[int] = []
+
+    def feed(self, token: int) -> str:
+        if token in self._hidden or self._tokenizer.backend.id_to_token(token) is None:
+            return ""
+        self._pending.append(token)
+        before, after = self._decode(self._last), self._decode(self._last + self._pending)
+        if after.endswith(REPLACEMENT) and len(self._pending) < CHARACTER_TOKENS:
+            return ""
+        # A token without text, such as a leading space that is dropped, still is a neighbour of the next one.
+        self._last = self._pending if len(after) > len(before) else self._last + self._pending
+        self._pending = []
+        return after[len(before) :]
+
+    def flush(self) -> str:
+        before, after = self._decode(self._last), self._decode(self._last + self._pending)
+        self._last, self._pending = self._last + self._pending, []
+        return after[len(before) :]
+
+    @property
+    def holding(self) -> bool:
+        return bool(self._pending)
+
+    def _decode(self, tokens: list[int]) -> str:
+        return self._tokenizer.decode(tokens, skip_special_tokens=False)

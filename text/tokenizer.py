@@ -1,0 +1,175 @@
+"""From text to token ids and back.
+
+Straight on the `tokenizers` library: the server starts in a fraction of the seconds that importing
+transformers takes, and transformers is needed only for checkpoints without a ``tokenizer.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+
+from turnout.core.errors import ModelError, RequestError
+from turnout.text.chat_template import ChatTemplate, named_templates
+from turnout.text.token_bytes import TokenBytes, token_bytes
+
+__all__ = ["Tokenizer", "load_tokenizer"]
+
+FAST = "tokenizer.json"
+OTHERS = ("tokenizer.model", "vocab.json")
+"""What transformers can build a tokenizer from when there is no ``tokenizer.json``."""
+
+SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint. Raises ModelError when it is missing or damaged."""
+    config = _read_json(folder / "tokenizer_config.json")
+    special = {**_read_json(folder / "special_tokens_map.json"), **config}
+    names = {name: text for name in SPECIAL_NAMES if (text := _token_text(special.get(name)))}
+    return Tokenizer(_load_backend(folder), names, named_templates(folder, config))
+
+
+class Tokenizer:
+    """A checkpoint's vocabulary and chat templates. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        special_tokens: Mapping[str, str] | None = None,
+        chat_templates: Mapping[str, str] | None = None,
+    ) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
+        self.special_tokens = dict(special_tokens or {})
+        """``eos_token`` and the like, as chat templates name them."""
+        self.special_ids = frozenset(id for id, t in backend.get_added_tokens_decoder().items() if t.special)
+        self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
+        self._templates = dict(chat_templates or {})
+
+    @property
+    def eos_token_id(self) -> int | None:
+        return self.backend.token_to_id(self.special_tokens.get("eos_token", ""))
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Raises RequestError for text that is not Unicode. Other threads run meanwhile."""
+        if not _is_unicode(text):
+            raise RequestError("the text holds half of a surrogate pair, which is not valid Unicode")
+        # Unlike `encode`, the batch variants release the interpreter lock; `fast` leaves offsets out.
+        (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Ids without a token are left out."""
+        text: str = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+    # -------------------------------------------------------------- single tokens
+
+    @cached_property
+    def bytes_of(self) -> TokenBytes | None:
+        """Every token's bytes, where the tokenizer's decoding is just their concatenation."""
+        return token_bytes(self.backend)
+
+    def token_bytes(self, id: int) -> bytes | None:
+        """The bytes a token stands for, which may be part of a character; None for unknown ids."""
+        if self.backend.id_to_token(id) is None:
+            return None
+        if self.bytes_of is not None:
+            return self.bytes_of(id)
+        return self.decode([id], skip_special_tokens=False).encode()
+
+    def token_text(self, id: int) -> str:
+        """A token for people to read, special or not; U+FFFD stands for part of a character."""
+        return (self.token_bytes(id) or b"").decode(errors="replace")
+
+    # -------------------------------------------------------------- chat
+
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(self._templates)
+
+    @cached_property
+    def _default_template(self) -> ChatTemplate | None:
+        source = self._templates.get("default") or next(iter(self._templates.values()), None)
+        return ChatTemplate(source, self.special_tokens) if source else None
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template: str | None = None,
+        **variables: Any,
+    ) -> list[int]:
+        """The prompt for a conversation. Raises RequestError when the template cannot render it."""
+        template = (
+            ChatTemplate(chat_template, self.special_tokens) if chat_template else self._default_template
+        )
+        if template is None:
+            raise RequestError(
+                "this model has no chat template, so it cannot serve chat; use /v1/completions instead",
+                "messages",
+            )
+        text = template.render(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **variables,
+        )
+        return self.encode(text, add_special_tokens=False)
+
+
+def _load_backend(folder: Path) -> Backend:
+    try:
+        if (folder / FAST).is_file():
+            return Backend.from_file(str(folder / FAST))
+        if any((folder / name).is_file() for name in OTHERS):
+            return _convert(folder)
+    except Exception as error:  # the tokenizers library raises bare Exception for damaged files
+        raise ModelError(f"cannot read the tokenizer in {folder}: {error}") from error
+    raise ModelError(f"{folder} holds no tokenizer; looked for {', '.join((FAST, *OTHERS))}")
+
+
+def _convert(folder: Path) -> Backend:
+    from transformers import AutoTokenizer  # imports torch and takes seconds
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Backend):
+        raise ModelError(f"a {type(tokenizer).__name__} cannot be converted to {FAST}")
+    return backend
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} must hold a JSON object")
+    return content
+
+
+def _token_text(token: object) -> str | None:
+    """A special token is given as its text or, in older checkpoints, as an object that holds it."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
