@@ -15,23 +15,25 @@ if TYPE_CHECKING:
         KVBackend,
         ModelFamily,
         Quantizer,
-        SchedulingPolicy,
-        Share,
-        View,
     )
+    from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
     from turnout.core.request import SamplingParams
+    from turnout.core.view import RequestView, View
     from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput
 
 __all__ = [
     "LLM",
     "CompletionOutput",
     "Decoding",
+    "Drop",
     "EngineConfig",
     "KVBackend",
+    "LengthPredictor",
     "Logprob",
     "ModelFamily",
     "Quantizer",
     "RequestOutput",
+    "RequestView",
     "SamplingParams",
     "SchedulingPolicy",
     "ServerConfig",
@@ -50,10 +52,9 @@ _HOMES = {
         "KVBackend",
         "ModelFamily",
         "Quantizer",
-        "SchedulingPolicy",
-        "Share",
-        "View",
     ),
+    "turnout.core.policy": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
+    "turnout.core.view": ("RequestView", "View"),
     "turnout.core.request": ("SamplingParams",),
     "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput"),
 }

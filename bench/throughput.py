@@ -39,7 +39,7 @@ class Turnout:
 
     def __init__(self, model: str, kv: str, dtype: str) -> None:
         self.name = f"turnout {kv}"
-        config = EngineConfig(model=model, kv=kv, dtype=dtype)  # type: ignore[arg-type]
+        config = EngineConfig(model=model, kv=kv, dtype=dtype)
         self.assembled = build_engine(config)
         self.count = 0
 
@@ -70,7 +70,8 @@ class Transformers:
         from transformers import AutoModelForCausalLM
 
         kind = "auto" if dtype == "auto" else getattr(torch, dtype)
-        self.model: Any = AutoModelForCausalLM.from_pretrained(resolve_model(model), dtype=kind).eval()
+        model_class: Any = AutoModelForCausalLM
+        self.model = model_class.from_pretrained(resolve_model(model), dtype=kind).eval()
 
     @torch.inference_mode()
     def run(self, prompts: Prompts, output: int) -> Result:

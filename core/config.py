@@ -67,6 +67,10 @@ class EngineConfig(_Config):
     model: str = Field("turnout-tiny", description="Folder, hub name or short name of the model.")
     revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
     scheduler: str = Field("fcfs", description="Scheduling policy, as NAME or NAME:option=value,….")
+    length_predictor: str = Field(
+        "max_tokens",
+        description="Guesses output lengths for policies that use them, as NAME or NAME:option=value,….",
+    )
     kv: str = Field("paged", description="KV backend, as NAME or NAME:option=value,….")
     quantization: str = Field("none", description="Quantizer, as NAME or NAME:option=value,….")
     decoding: str = Field(

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from turnout.core.clock import Clock
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces import Decoding, Runner
 from turnout.core.messages import Delta, Stats
+from turnout.core.observers import Observers, StepRecord
 from turnout.core.plan import Logits, Plan
+from turnout.core.policy import Drop
 from turnout.core.request import Continuation, Request, RequestSpec
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Scheduler
+from turnout.core.view import unveil
 
 __all__ = ["Engine", "Limits"]
 
@@ -42,6 +47,7 @@ class Engine:
         decodings: Sequence[Decoding],
         limits: Limits,
         clock: Clock,
+        observers: Observers | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.runner = runner
@@ -49,19 +55,21 @@ class Engine:
         """Asked in this order which one serves a request."""
         self.limits = limits
         self.clock = clock
+        self._observers = observers or Observers()
         self._kv = scheduler.kv
+        self._queues = scheduler.queues
         self._requests: dict[str, Request] = {}
         self._steps = self._computed_tokens = self._output_tokens = 0
 
     @property
     def busy(self) -> bool:
-        return self.scheduler.busy
+        return bool(self._queues)
 
     def stats(self) -> Stats:
         return Stats(
             steps=self._steps,
-            running=len(self.scheduler.running),
-            waiting=self.scheduler.waiting_count,
+            running=self._queues.running_count,
+            waiting=self._queues.waiting_count,
             kv_capacity=self._kv.capacity,
             kv_free=self._kv.free,
             preemptions=self.scheduler.preemptions,
@@ -76,11 +84,11 @@ class Engine:
         """Queue a request. Raises RequestError when it can never be served, with the sums."""
         if spec.id in self._requests:
             raise RequestError(f"a request with id {spec.id!r} is being served already")
-        if self.scheduler.waiting_count >= self.limits.max_waiting:
+        if self._queues.waiting_count >= self.limits.max_waiting:
             raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
         request = self._admit(spec)
         self._requests[spec.id] = request
-        self.scheduler.add(request)
+        self._queues.arrive(request)
 
     def _admit(self, spec: RequestSpec) -> Request:
         limits, prompt = self.limits, len(spec.prompt)
@@ -123,7 +131,8 @@ class Engine:
                 )
 
     def _check_fits(self, request: Request) -> None:
-        slots = min(self.scheduler.max_sequences, self.scheduler.max_tokens)
+        capacity = self.scheduler.capacity
+        slots = min(capacity.sequences, capacity.tokens)
         if request.width > slots:
             raise RequestError(
                 f"the request needs {request.width} sequences at once, at most {slots} can run", "n"
@@ -148,34 +157,63 @@ class Engine:
         if request is None:
             return
         gone = [sequence for sequence in request.live if index is None or sequence.index == index]
-        self._retire(request, gone)
+        self._retire(request, gone, "abort", self.clock())
 
-    def _retire(self, request: Request, gone: Iterable[TokenSequence]) -> None:
-        gone = set(gone)
+    def _retire(self, request: Request, gone: Collection[TokenSequence], reason: str, now: float) -> None:
+        """Sequences of a request that ended, and the request itself with the last of them."""
+        if not gone:
+            return
         self._kv.release(gone)
         request.live = tuple(sequence for sequence in request.live if sequence not in gone)
         if not request.live:
             self.scheduler.remove(request)
-            self._requests.pop(request.id, None)
+            self._close(request, reason, now)
+
+    def _close(self, request: Request, reason: str, now: float) -> None:
+        del self._requests[request.id]
+        request.timing.finished = now
+        if reason in ("stop", "length"):
+            self.scheduler.predictor.observe(request.view)
+        self._observers.request_finished(request, reason)
 
     # -------------------------------------------------------------- a step
 
     def step(self) -> list[Delta]:
         """Compute one plan and return what it brought, in no particular order."""
         self._draft()
-        plan = self.scheduler.plan(self.clock())
+        started = self.clock()
+        plan, dropped = self.scheduler.plan(started)
+        deltas = [self._give_up(drop, started) for drop in dropped]
         if not plan:
-            return []
+            return deltas
         logits = self.runner.run(plan)
         self._record(plan)
-        deltas: list[Delta] = []
         for decoding, requests in self._ready(logits).items():
             deltas += self._decide(decoding, requests, logits)
+        if self._observers.of_steps:
+            self._observers.step_finished(self._step_record(plan, started))
         return deltas
+
+    def _give_up(self, drop: Drop, now: float) -> Delta:
+        request = unveil(drop.request)
+        self._close(request, "error", now)
+        return Delta(request_id=request.id, finish_reason="error", error=drop.reason, error_kind="timeout")
+
+    def _step_record(self, plan: Plan, started: float) -> StepRecord:
+        return StepRecord(
+            number=self._steps,
+            started=started,
+            ended=self.clock(),
+            tokens=plan.tokens,
+            sequences=len(plan.chunks),
+            running=self._queues.running_count,
+            waiting=self._queues.waiting_count,
+            kv_free=self._kv.free,
+        )
 
     def _draft(self) -> None:
         """Let the strategies guess ahead for sequences that are about to get logits."""
-        for decoding, requests in _by_decoding(r for r in self.scheduler.running if r.level).items():
+        for decoding, requests in _by_decoding(r for r in self._queues.running if r.level).items():
             sequences = [sequence for request in requests for sequence in request.live]
             for sequence, guesses in decoding.draft(sequences):
                 sequence.draft = guesses[: sequence.room - 1]
@@ -220,13 +258,16 @@ class Engine:
             )
             for s in request.live
         ]
-        self._retire(request, request.live)
+        self._retire(request, request.live, "error", self.clock())
         return deltas
 
     # -------------------------------------------------------------- applying decisions
 
     def _advance(self, request: Request, chosen: list[Continuation], now: float) -> list[Delta]:
         """Continue, fork and drop the sequences of a request, and say what that brought."""
+        if not chosen:
+            strategy = type(request.decoding).__name__
+            return self._fail(request, f"decoding strategy {strategy} gave no continuation")
         children = self._descend(request, chosen)
         deltas, ended, produced = list[Delta](), list[TokenSequence](), 0
         for child, continuation in children:
@@ -238,10 +279,20 @@ class Engine:
                 ended.append(child)
             if delta.finish_reason or delta.tokens:
                 deltas.append(delta)
-        self._output_tokens += produced
-        self.scheduler.observe(request, produced, now)
-        self._retire(request, ended)
+        self._count(request, produced, now)
+        if ended:
+            reason = deltas[-1].finish_reason or ""
+            self._retire(request, ended, reason, now)
+            if not request.live and request.spec.timing:
+                deltas[-1] = msgspec.structs.replace(deltas[-1], timing=request.timing)
         return deltas
+
+    def _count(self, request: Request, produced: int, now: float) -> None:
+        self._output_tokens += produced
+        request.output_tokens += produced
+        if request.timing.first_token is None:
+            request.timing.first_token = now
+        self.scheduler.observe(request, produced, now)
 
     def _descend(
         self, request: Request, chosen: list[Continuation]

@@ -16,9 +16,12 @@ It may state the hook API that it was written for as ``turnout_hook_api = 1``; a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pluggy
+
+if TYPE_CHECKING:
+    from turnout.core.observers import RequestRecord, StepRecord
 
 __all__ = ["HOOK_API_VERSION", "PROJECT", "Factory", "Register", "hookimpl", "hookspec"]
 
@@ -68,5 +71,20 @@ def register_decodings(register: Register) -> None:
 
 
 @hookspec
+def register_length_predictors(register: Register) -> None:
+    """Offer predictors of output lengths (`LengthPredictor`), chosen with ``--length-predictor``."""
+
+
+@hookspec
 def register_models(register: Register) -> None:
     """Offer model families (`ModelFamily`), chosen by the architecture in ``config.json``."""
+
+
+@hookspec
+def step_finished(step: StepRecord) -> None:
+    """Called in the engine's process after each step, if anybody implements it: must be fast."""
+
+
+@hookspec
+def request_finished(request: RequestRecord) -> None:
+    """Called in the engine's process when a request has ended, however it did."""

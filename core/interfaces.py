@@ -6,8 +6,10 @@ Nothing here imports torch; tensors appear in annotations alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from turnout.core.view import KVView
 
 if TYPE_CHECKING:
     import torch
@@ -24,84 +26,11 @@ __all__ = [
     "Decoding",
     "KVBackend",
     "KVCache",
-    "KVQueries",
     "ModelFamily",
     "Quantizer",
     "Runner",
-    "SchedulingPolicy",
-    "Share",
     "Span",
-    "View",
 ]
-
-# ------------------------------------------------------------------ scheduling
-
-
-class KVQueries(Protocol):
-    """What a policy may ask about KV memory. No question changes anything."""
-
-    @property
-    def free(self) -> int:
-        """Token positions that could be reserved now."""
-        ...
-
-    @property
-    def capacity(self) -> int:
-        """Token positions in the whole pool."""
-        ...
-
-    def cached(self, sequence: TokenSequence) -> int:
-        """How many leading tokens of a sequence that holds nothing would need no compute."""
-        ...
-
-
-class View(NamedTuple):
-    """What a scheduling policy looks at when it is asked for an order. Read-only."""
-
-    now: float
-    """Seconds on the engine's clock, the one `Request.arrival` was read from."""
-    running: tuple[Request, ...]
-    """In order of admission."""
-    waiting: tuple[Request, ...]
-    """Preempted ones first, then in order of arrival."""
-    kv: KVQueries
-    fits: Callable[[Request], bool]
-    """Would this request, all of what it wants this step, be granted right now?"""
-
-
-class Share(NamedTuple):
-    """An entry in a policy's order that caps how many tokens the request may compute this step."""
-
-    request: Request
-    limit: int
-
-
-class SchedulingPolicy(ABC):
-    """Answers in what order requests are served. It owns no request and allocates nothing."""
-
-    head_of_line: ClassVar[bool] = False
-    """True: a request that cannot be admitted now keeps those behind it waiting too."""
-
-    @abstractmethod
-    def order(self, view: View) -> Iterable[Request | Share]:
-        """Requests in the order to serve them this step; leave out whoever should not run now.
-
-        Called once a step, and read in full before anything changes. Where there is work, something in
-        the order must be servable, or the mechanism reports the policy and serves in arrival order.
-        """
-
-    def victim(self, request: Request, running: tuple[Request, ...]) -> Request | None:
-        """Who gives its KV memory up when `request` does not fit; None: nobody, `request` waits.
-
-        `running` is in order of admission and not empty. By default a running request is made room
-        for by the newest admission, possibly itself, so that the oldest always makes progress, and a
-        newcomer waits.
-        """
-        return running[-1] if request in running else None
-
-    def observe(self, request: Request, tokens: int, now: float) -> None:
-        """Called after each step in which `request` produced `tokens` new tokens."""
-
 
 # ------------------------------------------------------------------ KV memory
 
@@ -119,11 +48,15 @@ class Span(NamedTuple):
         return self.upto - self.start
 
 
-class KVCache(KVQueries, Protocol):
+class KVCache(KVView, Protocol):
     """Host half of a KV backend: who holds which memory, in integers.
 
     A query changes nothing; a transition is all or nothing.
     """
+
+    def cached(self, sequence: TokenSequence) -> int:
+        """How many leading tokens of a sequence that holds nothing would need no compute."""
+        ...
 
     def holds(self, length: int, sequences: int) -> bool:
         """Could an empty pool hold that many sequences of that many tokens, sharing nothing?"""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from turnout.core.request import RequestSpec, TokenLogprobs
+from turnout.core.request import RequestSpec, Timing, TokenLogprobs
 
 __all__ = ["Abort", "Command", "Delta", "Event", "Failed", "Ready", "Shutdown", "Stats", "Submit"]
 
@@ -49,8 +49,10 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     """Prompt tokens whose KV memory was found, not computed."""
     error: str = ""
     error_kind: str = ""
-    """With ``error``: ``invalid`` (the request's fault), ``overloaded`` or ``internal``."""
+    """With ``error``: ``invalid`` (the request's fault), ``overloaded``, ``timeout`` or ``internal``."""
     error_param: str | None = None
+    timing: Timing | None = None
+    """On a request's last delta, where it asked for it."""
 
 
 class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer, SchedulingPolicy
+from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
+from turnout.core.policy import LengthPredictor, SchedulingPolicy
 
-__all__ = ["AXES", "POLICY_AXES", "Axis", "axis_named"]
+__all__ = ["AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,14 @@ AXES = {
         Axis("kv", "register_kv_backends", KVBackend),
         Axis("quantization", "register_quantizers", Quantizer),
         Axis("decoding", "register_decodings", Decoding),
+        Axis("length_predictor", "register_length_predictors", LengthPredictor),
         Axis("model", "register_models", ModelFamily),
     )
 }
+
+OBSERVER_AXIS = "observer"
+"""Where hooks that watch are listed; they are not chosen, all of them are called."""
+OBSERVER_HOOKS = ("step_finished", "request_finished")
 
 POLICY_AXES = tuple(name for name in AXES if name != "model")
 """Those chosen by a config field of the same name; a model's family follows from its checkpoint."""

@@ -14,14 +14,14 @@ import pluggy
 from turnout.core import hookspecs
 from turnout.core.errors import PluginError, nearest
 from turnout.core.hookspecs import HOOK_API_VERSION, PROJECT, Factory
-from turnout.core.plugin_axes import AXES, Axis
+from turnout.core.plugin_axes import AXES, OBSERVER_AXIS, OBSERVER_HOOKS, Axis
 from turnout.core.plugin_entry import NO_AXIS, Origin, PluginEntry, explain
 from turnout.core.plugin_spec import NAME
 
 __all__ = ["INLINE_FILE", "find_plugins"]
 
 INLINE_FILE = "turnout_plugins.py"
-_HOOKS = [axis.hook for axis in AXES.values()]
+_HOOKS = [*(axis.hook for axis in AXES.values()), *OBSERVER_HOOKS]
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,10 @@ def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
     _check_hooks(manager, plugin)
     for axis in AXES.values():
         getattr(manager.hook, axis.hook)(register=_register(axis, origin, offered))
+    for name in OBSERVER_HOOKS:
+        hook = getattr(manager.hook, name)
+        if hook.get_hookimpls():
+            offered.append(PluginEntry(OBSERVER_AXIS, f"{origin.plugin}.{name}", origin, hook))
 
 
 def _check_version(plugin: object) -> None:

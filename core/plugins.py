@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Literal, overload
 
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
-from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer, SchedulingPolicy
-from turnout.core.plugin_axes import axis_named
+from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
+from turnout.core.observers import Observers
+from turnout.core.plugin_axes import OBSERVER_AXIS, OBSERVER_HOOKS, axis_named
 from turnout.core.plugin_entry import NO_AXIS, PluginEntry
 from turnout.core.plugin_loading import find_plugins
 from turnout.core.plugin_options import Option
 from turnout.core.plugin_recipe import Recipe, options_of
 from turnout.core.plugin_spec import PluginSpec
+from turnout.core.policy import LengthPredictor, SchedulingPolicy
 
 __all__ = ["PluginEntry", "Registry"]
 
@@ -70,6 +72,8 @@ class Registry:
     @overload
     def create(self, axis: Literal["decoding"], spec: str, **given: object) -> Decoding: ...
     @overload
+    def create(self, axis: Literal["length_predictor"], spec: str, **given: object) -> LengthPredictor: ...
+    @overload
     def create(self, axis: Literal["model"], spec: str, **given: object) -> ModelFamily: ...
     @overload
     def create(self, axis: str, spec: str, **given: object) -> object: ...
@@ -101,6 +105,16 @@ class Registry:
                 f"{nearest(architecture, supported)}{self._broken_note()}"
             )
         return self.create("model", names[0])
+
+    def observers(self) -> Observers:
+        """Every hook that watches."""
+        watching = [entry for entry in self._entries if entry.axis == OBSERVER_AXIS and entry.state == "ok"]
+        return Observers(
+            **{
+                hook: [e.resolve() for e in watching if e.name.endswith(f".{hook}")]
+                for hook in OBSERVER_HOOKS
+            }
+        )
 
     def _architectures(self) -> dict[str, list[str]]:
         """Names of families, by architecture. A family that cannot be imported only warns."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from turnout.core.errors import RequestError
+from turnout.core.view import RequestView
 
 if TYPE_CHECKING:
     from turnout.core.interfaces import Decoding
 
-__all__ = ["Continuation", "Request", "RequestSpec", "SamplingParams", "Sequence", "TokenLogprobs"]
+__all__ = ["Continuation", "Request", "RequestSpec", "SamplingParams", "Sequence", "Timing", "TokenLogprobs"]
 
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
@@ -99,9 +100,26 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     arrival: float | None = None
     """Seconds on the engine's clock; None: when the engine reads it."""
     priority: int = 0
-    """Lower is served first, by policies that look at it."""
-    user: str = ""
+    """Lower is more urgent, for policies that look at it."""
+    client: str = ""
     """Whose request this is, for policies that share between clients."""
+    deadline: float | None = None
+    """Seconds after arrival by which it should be finished, for policies that look at it."""
+    ttft_deadline: float | None = None
+    """Seconds after arrival by which its first token should be there."""
+    timing: bool = False
+    """Report its `Timing` with the last delta."""
+
+
+class Timing(msgspec.Struct, kw_only=True):
+    """When things happened to a request, in seconds on the engine's clock."""
+
+    arrival: float
+    scheduled: float | None = None
+    """First admitted."""
+    first_token: float | None = None
+    finished: float | None = None
+    preempted: list[float] = []
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -197,14 +215,16 @@ class Request:
     """A request inside the engine: its spec, how it is decoded, and the sequences that live."""
 
     __slots__ = (
-        "arrival",
         "births",
         "cached_tokens",
         "decoding",
         "limit",
         "live",
+        "output_tokens",
         "spec",
         "stop_ids",
+        "timing",
+        "view",
         "width",
     )
 
@@ -213,7 +233,8 @@ class Request:
     ):
         self.spec = spec
         self.decoding = decoding
-        self.arrival = arrival
+        self.timing = Timing(arrival=arrival)
+        self.view = RequestView(self)
         self.limit = limit
         """Length at which its sequences end: prompt plus max_tokens."""
         self.stop_ids = stop_ids
@@ -224,6 +245,8 @@ class Request:
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
         self.cached_tokens = 0
         """Prompt tokens that its first admission found computed already."""
+        self.output_tokens = 0
+        """Produced so far, over all its sequences, ended ones included."""
 
     @property
     def id(self) -> str:

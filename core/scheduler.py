@@ -6,18 +6,29 @@ requests, in the policy's order, as much of the difference as the budget and the
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from turnout.core.errors import PolicyError
-from turnout.core.interfaces import KVCache, SchedulingPolicy, Share, Span, View
+from turnout.core.guard import Guard, arrival_order
+from turnout.core.interfaces import KVCache, Span
 from turnout.core.plan import Chunk, Plan
+from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
+from turnout.core.queues import Queues
 from turnout.core.request import Request
+from turnout.core.view import RequestView, View, unveil
 
-__all__ = ["Scheduler"]
+__all__ = ["Capacity", "Scheduler"]
 
-logger = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a step may use, beside memory."""
+
+    tokens: int
+    """Computed in one step, over all requests."""
+    sequences: int
+    """Running at once."""
 
 
 class Scheduler:
@@ -27,82 +38,95 @@ class Scheduler:
         self,
         policy: SchedulingPolicy,
         kv: KVCache,
+        capacity: Capacity,
+        predictor: LengthPredictor,
         *,
-        max_tokens: int,
-        max_sequences: int,
         strict: bool = False,
     ) -> None:
-        self.policy = policy
         self.kv = kv
-        self.max_tokens = max_tokens
-        """Token budget of one step, over all requests."""
-        self.max_sequences = max_sequences
-        """Sequences that may be running at once."""
-        self.strict = strict
-        """A policy's fault is fatal; otherwise the step falls back to arrival order."""
+        self.capacity = capacity
+        self.queues = Queues()
+        self.predictor = predictor
         self.preemptions = 0
-        self.policy_faults = 0
-        self._running: dict[Request, None] = {}
-        self._preempted: dict[Request, None] = {}
-        self._arrived: dict[Request, None] = {}
-
-    # -------------------------------------------------------------- queues
+        self._strict = strict
+        """A policy's fault is fatal; otherwise the step falls back to arrival order."""
+        self._earlier_faults = 0
+        self._guard = Guard(policy, self.queues, strict=strict)
 
     @property
-    def running(self) -> tuple[Request, ...]:
-        """In order of admission."""
-        return tuple(self._running)
+    def policy(self) -> SchedulingPolicy:
+        return self._guard.policy
+
+    @policy.setter
+    def policy(self, policy: SchedulingPolicy) -> None:
+        """From the next step on; running and waiting requests stay."""
+        self._earlier_faults += self._guard.faults
+        self._guard = Guard(policy, self.queues, strict=self._strict)
 
     @property
-    def waiting(self) -> tuple[Request, ...]:
-        """Preempted ones first, then in order of arrival."""
-        return (*self._preempted, *self._arrived)
+    def policy_faults(self) -> int:
+        return self._earlier_faults + self._guard.faults
 
-    @property
-    def waiting_count(self) -> int:
-        return len(self._preempted) + len(self._arrived)
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._running or self._preempted or self._arrived)
-
-    def add(self, request: Request) -> None:
-        self._arrived[request] = None
+    def observe(self, request: Request, tokens: int, now: float) -> None:
+        self._guard.observe(request, tokens, now)
 
     def remove(self, request: Request) -> None:
         """Forget a request that ended, wherever it is, and free what it holds."""
         self._free(request)
-        for queue in (self._running, self._preempted, self._arrived):
-            queue.pop(request, None)
+        self.queues.remove(request)
 
     # -------------------------------------------------------------- a step
 
-    def plan(self, now: float) -> Plan:
-        """What to compute next. Empty when nothing can run.
+    def plan(self, now: float) -> tuple[Plan, list[Drop]]:
+        """What to compute next, empty when nothing can run; and what the policy gave up, removed already.
 
         Raises PolicyError when strict and the policy is at fault.
         """
-        view = View(now, self.running, self.waiting, self.kv, self._fits)
-        step = self._serve(self._ordered(view))
-        if not step.granted and not step.preempted and self.busy:
-            self._fault(PolicyError(_unserved(view)))
-            step = self._serve(_arrival_order(view, set()))
+        view = self._view(now)
+        step = self._serve(self._guard.order(view), now)
+        if not step.useful and self.queues:
+            self._guard.fault(PolicyError(_unserved(view)))
+            step = self._serve(arrival_order(view, set()), now)
         chunks = [_chunk(span) for grants in step.granted.values() for span in grants]
-        return Plan(chunks, self.kv.drain())
+        return Plan(chunks, self.kv.drain()), step.dropped
 
-    def _serve(self, shares: Iterator[Share]) -> _Step:
-        step = _Step(self.max_tokens, self._free_slots())
-        for request, limit in shares:
-            if step.budget <= 0:
+    def _view(self, now: float) -> View:
+        return View(
+            now=now,
+            running=self.queues.running_views,
+            waiting=self.queues.waiting_views,
+            kv=self.kv,
+            fits=self._fits,
+            cached=lambda request: self.kv.cached(unveil(request).live[0]),
+            predict=self.predictor.predict,
+        )
+
+    def _serve(self, order: Iterable[Share | Drop], now: float) -> _Step:
+        step = _Step(now, self.capacity.tokens, self._free_slots(), self.queues.running_count)
+        for entry in order:
+            if step.over:
                 break
-            if request in step.preempted or (request not in self._running and step.refuses(request)):
-                continue
-            grants = self._grants(request, min(limit, step.budget))
-            if grants and self._make_room(request, grants, step):
-                self._grant(request, grants, step)
-            elif request not in self._running and self.policy.head_of_line:
-                step.closed = True
+            request = unveil(entry.request)
+            if isinstance(entry, Drop):
+                self.remove(request)
+                step.dropped.append(entry)
+            elif request not in step.preempted:
+                self._offer(request, entry.limit, step)
         return step
+
+    def _offer(self, request: Request, limit: int, step: _Step) -> None:
+        """Grant a request what it can use of the step, if that is anything."""
+        newcomer = not self.queues.runs(request)
+        if newcomer and (step.closed or not self._make_place(request, step)):
+            step.closed = step.closed or self.policy.head_of_line
+            return
+        if not newcomer:
+            step.runners_left -= 1
+        grants = self._grants(request, min(limit, step.budget))
+        if grants and self._make_room(request, grants, step):
+            self._grant(request, grants, step)
+        elif newcomer and self.policy.head_of_line:
+            step.closed = True
 
     def _grants(self, request: Request, budget: int) -> list[Span]:
         """What to compute for a request within `budget`; empty when that is too little for it.
@@ -112,49 +136,63 @@ class Scheduler:
         """
         if budget <= 0:
             return []
-        starts = [
-            sequence.computed if sequence.held else self.kv.cached(sequence) for sequence in request.live
-        ]
-        wanted = [
-            Span(sequence, start, sequence.end) for sequence, start in zip(request.live, starts, strict=True)
-        ]
-        if len(wanted) == 1:
-            sequence, start, upto = wanted[0]
-            return [Span(sequence, start, min(upto, start + budget))]
-        for sequence, start, _ in wanted:
-            last = len(sequence.tokens) - 1
+        if len(request.live) == 1:
+            sequence = request.live[0]
+            start = sequence.computed if sequence.held else self.kv.cached(sequence)
+            return [Span(sequence, start, min(sequence.end, start + budget))]
+        wanted = []
+        for sequence in request.live:
+            start, last = sequence.computed, len(sequence.tokens) - 1
+            if not sequence.held:
+                start = self.kv.cached(sequence)
             if start < last:
                 return [Span(sequence, start, min(last, start + budget))]
+            wanted.append(Span(sequence, start, sequence.end))
         return wanted if sum(span.tokens for span in wanted) <= budget else []
 
     def _free_slots(self) -> int:
-        return self.max_sequences - sum(request.width for request in self._running)
+        return self.capacity.sequences - sum(request.width for request in self.queues.running)
 
-    def _fits(self, request: Request) -> bool:
-        if request not in self._running and request.width > self._free_slots():
+    def _fits(self, view: RequestView) -> bool:
+        request = unveil(view)
+        if not self.queues.runs(request) and request.width > self._free_slots():
             return False
-        grants = self._grants(request, self.max_tokens)
+        grants = self._grants(request, self.capacity.tokens)
         return bool(grants) and self.kv.fits(grants)
+
+    # -------------------------------------------------------------- making room
+
+    def _make_place(self, request: Request, step: _Step) -> bool:
+        """Sequence slots for a newcomer, preempting whom the policy names until there are enough."""
+        while request.width > step.slots:
+            if not self._preempt_for(request, step):
+                return False
+        return True
 
     def _make_room(self, request: Request, grants: list[Span], step: _Step) -> bool:
         """Reserve memory for `grants`, preempting whom the policy names until they fit."""
         while not self.kv.reserve(grants):
-            victim = self._victim(request)
-            if victim is None:
-                return False
-            # What a running request had freed is for those who run: nobody is admitted into it.
-            step.closed = step.closed or request in self._running
-            self._preempt(victim, step)
-            if victim is request:
+            if not self._preempt_for(request, step):
                 return False
         return True
 
-    def _preempt(self, victim: Request, step: _Step) -> None:
+    def _preempt_for(self, request: Request, step: _Step) -> bool:
+        """False: nobody gives way, or `request` itself did."""
+        newcomer = not self.queues.runs(request)
+        if newcomer and step.declined:
+            return False
+        victim = self._guard.victim(request)
+        if victim is None:
+            step.declined = step.declined or newcomer
+            return False
+        # What a running request had freed is for those who run: nobody is admitted into it.
+        step.closed = step.closed or not newcomer
         self._free(victim)
-        self._running.pop(victim)
-        self._preempted = {victim: None, **self._preempted}
+        self.queues.preempt(victim)
+        victim.timing.preempted.append(step.now)
         self.preemptions += 1
         step.preempt(victim)
+        return victim is not request
 
     def _free(self, request: Request) -> None:
         self.kv.release(request.live)
@@ -164,93 +202,46 @@ class Scheduler:
     def _grant(self, request: Request, grants: list[Span], step: _Step) -> None:
         for sequence, start, _ in grants:
             sequence.computed, sequence.held = start, True
-        if request not in self._running:
-            request.cached_tokens = request.cached_tokens or grants[0].start
-            self._preempted.pop(request, None)
-            self._arrived.pop(request, None)
-            self._running[request] = None
+        if not self.queues.runs(request):
+            self.queues.admit(request)
             step.slots -= request.width
+            if request.timing.scheduled is None:
+                request.timing.scheduled = step.now
+                request.cached_tokens = grants[0].start
         step.granted[request] = grants
         step.budget -= sum(span.tokens for span in grants)
-
-    # -------------------------------------------------------------- a policy's faults
-
-    def _ordered(self, view: View) -> Iterator[Share]:
-        """The policy's order, checked as it is served; in arrival order from where it goes wrong.
-
-        The policy answers in full before anything changes: while it is served, requests change state.
-        """
-        served: set[Request] = set()
-        try:
-            entries = list(self.policy.order(view))
-            for entry in entries:
-                share = entry if isinstance(entry, Share) else Share(entry, self.max_tokens)
-                self._check_entry(share.request, served)
-                served.add(share.request)
-                yield share
-        except Exception as error:
-            self._fault(error)
-            yield from _arrival_order(view, served)
-
-    def _check_entry(self, request: Request, served: set[Request]) -> None:
-        if not (request in self._arrived or request in self._running or request in self._preempted):
-            raise PolicyError(f"ordered {request!r}, which is neither running nor waiting")
-        if request in served:
-            raise PolicyError(f"ordered {request!r} twice")
-
-    def _victim(self, request: Request) -> Request | None:
-        """The policy's choice of who gives way, or the default's where that cannot be carried out."""
-        running = self.running
-        if not running:
-            return None
-        try:
-            victim = self.policy.victim(request, running)
-            if victim is not None and victim not in self._running:
-                raise PolicyError(f"named {victim!r} as victim, which is not running")
-            return victim
-        except Exception as error:
-            self._fault(error)
-            return SchedulingPolicy.victim(self.policy, request, running)
-
-    def observe(self, request: Request, tokens: int, now: float) -> None:
-        """Tell the policy what a request produced."""
-        try:
-            self.policy.observe(request, tokens, now)
-        except Exception as error:
-            self._fault(error)
-
-    def _fault(self, error: Exception) -> None:
-        self.policy_faults += 1
-        message = f"scheduling policy {type(self.policy).__name__} failed: {error or type(error).__name__}"
-        if self.strict:
-            raise PolicyError(message) from error
-        if self.policy_faults == 1:
-            logger.error("%s; served in arrival order instead (said once)", message, exc_info=error)
 
 
 @dataclass(slots=True)
 class _Step:
     """The running account of one step's grants."""
 
+    now: float
     budget: int
     slots: int
+    runners_left: int
+    """Running requests not yet come to in the order."""
     closed: bool = False
+    """Nobody is admitted any more."""
+    declined: bool = False
+    """The policy would not make room for a newcomer, and is not asked again for a later one."""
     granted: dict[Request, list[Span]] = field(default_factory=dict)
     preempted: set[Request] = field(default_factory=set)
+    dropped: list[Drop] = field(default_factory=list)
 
-    def refuses(self, request: Request) -> bool:
-        return self.closed or request.width > self.slots
+    @property
+    def over(self) -> bool:
+        """Whatever comes next in the order gets nothing."""
+        return self.budget <= 0 or (self.closed and self.runners_left <= 0)
+
+    @property
+    def useful(self) -> bool:
+        return bool(self.granted or self.preempted or self.dropped)
 
     def preempt(self, victim: Request) -> None:
         self.budget += sum(span.tokens for span in self.granted.pop(victim, ()))
         self.slots += victim.width
         self.preempted.add(victim)
-
-
-def _arrival_order(view: View, served: set[Request]) -> Iterator[Share]:
-    for request in (*view.running, *view.waiting):
-        if request not in served:
-            yield Share(request, request.pending)
 
 
 def _unserved(view: View) -> str:

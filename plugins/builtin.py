@@ -13,6 +13,11 @@ def register_schedulers(register: Register) -> None:
 
 
 @hookimpl
+def register_length_predictors(register: Register) -> None:
+    register("max_tokens", "turnout.plugins.predictors.max_tokens:MaxTokens")
+
+
+@hookimpl
 def register_kv_backends(register: Register) -> None:
     register("contiguous", "turnout.plugins.kv_backends.contiguous:Contiguous")
     register("paged", "turnout.plugins.kv_backends.paged:Paged")

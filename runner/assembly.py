@@ -17,7 +17,7 @@ from turnout.core.interfaces import KVCache, ModelFamily
 from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugins import Registry
-from turnout.core.scheduler import Scheduler
+from turnout.core.scheduler import Capacity, Scheduler
 from turnout.models.checkpoint import read_config, read_generation_config
 from turnout.models.loading import load_model
 from turnout.models.resolve import resolve_model
@@ -81,6 +81,7 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         policies.decodings,
         _limits(config, checkpoint, budget),
         clock,
+        registry.observers(),
     )
     ready = Ready(
         model=config.model,
@@ -100,8 +101,8 @@ def _scheduler(config: EngineConfig, policies: Policies, cache: KVCache, budget:
     return Scheduler(
         policies.scheduler,
         cache,
-        max_tokens=budget.max_batched_tokens,
-        max_sequences=config.max_num_seqs,
+        Capacity(tokens=budget.max_batched_tokens, sequences=config.max_num_seqs),
+        policies.predictor,
         strict=config.strict_plugins,
     )
 

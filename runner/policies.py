@@ -9,8 +9,9 @@ from typing import Any
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import Decoding, KVBackend, Quantizer, SchedulingPolicy
+from turnout.core.interfaces import Decoding, KVBackend, Quantizer
 from turnout.core.plugins import Registry
+from turnout.core.policy import LengthPredictor, SchedulingPolicy
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ class Policies:
     """One object for each axis, but for decoding: all strategies, the default one first."""
 
     scheduler: SchedulingPolicy
+    predictor: LengthPredictor
     kv: KVBackend
     quantizer: Quantizer
     decodings: tuple[Decoding, ...]
@@ -36,6 +38,7 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
     """Raises ConfigError or PluginError, naming plugin and option."""
     return Policies(
         registry.create("scheduler", config.scheduler),
+        registry.create("length_predictor", config.length_predictor),
         registry.create("kv", config.kv, block_size=config.block_size),
         registry.create("quantization", config.quantization),
         _decodings(registry, config.decoding),

@@ -51,7 +51,7 @@ def _request(context: Context, asked: ChatRequest, id: str) -> RequestSpec:
         params=asked.sampling_params(context.client.ready.defaults),
         seed=asked.concrete_seed(),
         priority=asked.priority,
-        user=asked.user or "",
+        client=asked.user or "",
     )
 
 

@@ -48,7 +48,7 @@ def _requests(context: Context, asked: CompletionRequest, id: str) -> list[Reque
             params=params,
             seed=asked.concrete_seed(),
             priority=asked.priority,
-            user=asked.user or "",
+            client=asked.user or "",
         )
         for number, prompt in enumerate(asked.prompt)
     ]

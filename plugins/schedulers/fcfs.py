@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from turnout.core.interfaces import SchedulingPolicy, View
-from turnout.core.request import Request
+from turnout.core.policy import SchedulingPolicy
+from turnout.core.view import RequestView, View
 
 __all__ = ["Fcfs"]
 
@@ -15,6 +15,6 @@ class Fcfs(SchedulingPolicy):
 
     head_of_line = True
 
-    def order(self, view: View) -> Iterable[Request]:
+    def order(self, view: View) -> Iterable[RequestView]:
         yield from view.running
         yield from view.waiting

@@ -14,7 +14,7 @@ from turnout.cli.main import cli
 
 INLINE = '''
 from turnout.core.hookspecs import hookimpl
-from turnout.core.interfaces import SchedulingPolicy
+from turnout.core.policy import SchedulingPolicy
 
 class Ljf(SchedulingPolicy):
     """Longest job first.

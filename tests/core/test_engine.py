@@ -9,7 +9,7 @@ import pytest
 from toy import EOS, VOCABULARY, Greedy, drive, expected, toy_engine, toy_request
 
 from turnout.core.errors import Overloaded, PolicyError, RequestError
-from turnout.core.interfaces import SchedulingPolicy
+from turnout.core.policy import SchedulingPolicy
 from turnout.core.request import RequestSpec, SamplingParams
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache
@@ -61,7 +61,7 @@ def test_a_request_that_can_never_run_is_refused_with_the_sums(request_, message
 def test_max_tokens_left_open_means_what_the_context_leaves_room_for():
     engine = toy_engine(Fcfs(), PagedCache(64, 4))
     engine.add(spec([1] * 250, max_tokens=None))
-    assert engine.scheduler.waiting[0].limit == 256
+    assert engine.scheduler.queues.waiting[0].limit == 256
 
 
 def test_a_full_queue_is_overload_not_the_requests_fault():

@@ -7,7 +7,7 @@ import random
 import pytest
 from toy import drive, expected, toy_engine, toy_request
 
-from turnout.core.interfaces import SchedulingPolicy, Share
+from turnout.core.policy import SchedulingPolicy, Share
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
@@ -32,8 +32,8 @@ class Priority(SchedulingPolicy):
 
 class ChunkedPrefill(SchedulingPolicy):
     def order(self, view):
-        yield from (r for r in view.running if r.level)
-        yield from (Share(r, 5) for r in view.running if not r.level)
+        yield from (r for r in view.running if r.decoding)
+        yield from (Share(r, 5) for r in view.running if not r.decoding)
         yield from (Share(r, 5) for r in view.waiting)
 
 
@@ -41,7 +41,7 @@ class PrefillFirst(SchedulingPolicy):
     """Never mixes prompts and decoding; must ask `fits` or it would livelock."""
 
     def order(self, view):
-        filling = [r for r in view.running if not r.level]
+        filling = [r for r in view.running if not r.decoding]
         return [r for r in (*filling, *view.waiting) if view.fits(r)] or view.running
 
 
@@ -53,7 +53,7 @@ class StaticBatch(SchedulingPolicy):
 class LongestPrefix(SchedulingPolicy):
     def order(self, view):
         yield from view.running
-        yield from sorted(view.waiting, key=lambda r: -view.kv.cached(r.live[0]))
+        yield from sorted(view.waiting, key=lambda r: -view.cached(r))
 
 
 class Fair(SchedulingPolicy):
@@ -63,16 +63,16 @@ class Fair(SchedulingPolicy):
         self.served = {}
 
     def order(self, view):
-        yield from sorted(view.running, key=lambda r: self.served.get(r.spec.priority, 0))
-        yield from sorted(view.waiting, key=lambda r: self.served.get(r.spec.priority, 0))
+        yield from sorted(view.running, key=lambda r: self.served.get(r.priority, 0))
+        yield from sorted(view.waiting, key=lambda r: self.served.get(r.priority, 0))
 
     def observe(self, request, tokens, now):
-        user = request.spec.priority
+        user = request.priority
         self.served[user] = self.served.get(user, 0) + tokens
 
 
 def _urgency(request):
-    return (request.spec.priority, request.arrival)
+    return (request.priority, request.arrival)
 
 
 POLICIES = (Fcfs, ShortestFirst, Priority, ChunkedPrefill, PrefillFirst, StaticBatch, LongestPrefix, Fair)

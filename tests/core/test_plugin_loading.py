@@ -12,12 +12,12 @@ import pytest
 
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin
 from turnout.core.hookspecs import hookimpl
-from turnout.core.interfaces import SchedulingPolicy
 from turnout.core.plugins import Registry
+from turnout.core.policy import SchedulingPolicy
 
 POLICY = """
 from turnout.core.hookspecs import hookimpl
-from turnout.core.interfaces import SchedulingPolicy
+from turnout.core.policy import SchedulingPolicy
 
 class Ljf(SchedulingPolicy):
     '''Longest job first.
@@ -64,7 +64,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 def test_our_own_come_by_the_same_entry_point() -> None:
     entries = [entry for entry in Registry.load().entries() if entry.distribution == "turnout"]
-    assert {entry.axis for entry in entries} == {"scheduler", "kv", "quantization", "decoding", "model"}
+    assert {entry.axis for entry in entries} == {
+        "scheduler",
+        "length_predictor",
+        "kv",
+        "quantization",
+        "decoding",
+        "model",
+    }
     assert all(entry.state == "ok" and entry.version for entry in entries)
 
 

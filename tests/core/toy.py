@@ -12,13 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from turnout.core.engine import Engine, Limits
-from turnout.core.interfaces import Decoding, KVCache, SchedulingPolicy
+from turnout.core.interfaces import Decoding, KVCache
 from turnout.core.plan import Logits, Plan
+from turnout.core.policy import SchedulingPolicy
 from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams
 from turnout.core.request import Sequence as TokenSequence
-from turnout.core.scheduler import Scheduler
+from turnout.core.scheduler import Capacity, Scheduler
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.predictors.max_tokens import MaxTokens
 
 VOCABULARY = 7
 EOS = 0
@@ -208,7 +210,7 @@ def _beam(prompt: list[int], width: int, limit: int) -> list[list[int]]:
 def toy_engine(
     policy: SchedulingPolicy, kv: KVCache, *, budget: int = 16, slots: int = 6, strict: bool = True
 ) -> Engine:
-    scheduler = Scheduler(policy, kv, max_tokens=budget, max_sequences=slots, strict=strict)
+    scheduler = Scheduler(policy, kv, Capacity(budget, slots), MaxTokens(), strict=strict)
     limits = Limits(
         max_model_len=256, vocab_size=VOCABULARY, max_waiting=1000, eos_token_ids=frozenset({EOS})
     )

@@ -1,0 +1,101 @@
+"""Between the mechanism and a policy: every answer is checked, every fault is named and survived."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from turnout.core.errors import PolicyError
+from turnout.core.policy import Drop, SchedulingPolicy, Share
+from turnout.core.queues import Queues
+from turnout.core.request import Request
+from turnout.core.view import RequestView, View, unveil
+
+__all__ = ["Guard"]
+
+logger = logging.getLogger(__name__)
+
+
+class Guard:
+    """Asks a policy on the mechanism's behalf. Raises PolicyError for its faults only when `strict`."""
+
+    def __init__(self, policy: SchedulingPolicy, queues: Queues, *, strict: bool) -> None:
+        self.policy = policy
+        self.faults = 0
+        self._queues = queues
+        self._strict = strict
+        # Known without asking, and asked for often: by default a newcomer is never made room for.
+        self._default_victim = type(policy).victim is SchedulingPolicy.victim
+
+    def order(self, view: View) -> Iterator[Share | Drop]:
+        """The policy's order, checked as it is served; in arrival order from where it goes wrong.
+
+        The policy answers in full before anything changes: while it is served, requests change state.
+        """
+        served: set[RequestView] = set()
+        try:
+            entries = list(self.policy.order(view))
+            for entry in entries:
+                named = Share(entry, _ALL) if isinstance(entry, RequestView) else entry
+                self._check(named, served)
+                served.add(named.request)
+                yield named
+        except Exception as error:
+            self.fault(error)
+            yield from arrival_order(view, served)
+
+    def _check(self, entry: object, served: set[RequestView]) -> None:
+        if not isinstance(entry, Share | Drop) or not isinstance(entry.request, RequestView):
+            raise PolicyError(
+                f"ordered {entry!r}; expected the view's requests, as they are or in a Share or Drop"
+            )
+        if unveil(entry.request) not in self._queues:
+            raise PolicyError(f"ordered {entry.request!r}, which is neither running nor waiting")
+        if entry.request in served:
+            raise PolicyError(f"ordered {entry.request!r} twice")
+
+    def victim(self, request: Request) -> Request | None:
+        """Who gives way to `request`; the default's choice where the policy's cannot be carried out."""
+        running = self._queues.running_views
+        if not running:
+            return None
+        if self._default_victim:
+            return self._queues.newest if self._queues.runs(request) else None
+        try:
+            victim = self.policy.victim(request.view, running)
+            return None if victim is None else self._checked_victim(victim)
+        except Exception as error:
+            self.fault(error)
+            return self._queues.newest if self._queues.runs(request) else None
+
+    def _checked_victim(self, victim: RequestView) -> Request:
+        if not isinstance(victim, RequestView) or not self._queues.runs(unveil(victim)):
+            raise PolicyError(f"named {victim!r} as victim, which is not running")
+        return unveil(victim)
+
+    def observe(self, request: Request, tokens: int, now: float) -> None:
+        """Tell the policy what a request produced."""
+        try:
+            self.policy.observe(request.view, tokens, now)
+        except Exception as error:
+            self.fault(error)
+
+    def fault(self, error: Exception) -> None:
+        """Count it, say it once, or make it fatal."""
+        self.faults += 1
+        message = f"scheduling policy {type(self.policy).__name__} failed: {error or type(error).__name__}"
+        if self._strict:
+            raise PolicyError(message) from error
+        if self.faults == 1:
+            logger.error("%s; served in arrival order instead (said once)", message, exc_info=error)
+
+
+_ALL = 2**62
+"""No cap on a request's share."""
+
+
+def arrival_order(view: View, served: set[RequestView]) -> Iterator[Share]:
+    """What is always right: those who run, then those who wait, as they came."""
+    for request in (*view.running, *view.waiting):
+        if request not in served:
+            yield Share(request, _ALL)
