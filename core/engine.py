@@ -59,6 +59,7 @@ class Engine:
         self._kv = scheduler.kv
         self._queues = scheduler.queues
         self._requests: dict[str, Request] = {}
+        self._complaints: set[tuple[str, type[Exception]]] = set()
         self._steps = self._computed_tokens = self._output_tokens = 0
 
     @property
@@ -147,8 +148,11 @@ class Engine:
 
     def _decoding(self, spec: RequestSpec) -> Decoding:
         for decoding in self.decodings:
-            if decoding.accepts(spec.params):
-                return decoding
+            try:
+                if decoding.accepts(spec.params) and decoding.width(spec.params) > 0:
+                    return decoding
+            except Exception as error:
+                raise RequestError(self._complain(decoding, error)) from error
         raise RequestError("no decoding strategy serves these sampling parameters")
 
     def abort(self, request_id: str, index: int | None = None) -> None:
@@ -173,7 +177,7 @@ class Engine:
         del self._requests[request.id]
         request.timing.finished = now
         if reason in ("stop", "length"):
-            self.scheduler.predictor.observe(request.view)
+            self.scheduler.predictions.observe(request.view)
         self._observers.request_finished(request, reason)
 
     # -------------------------------------------------------------- a step
@@ -215,8 +219,11 @@ class Engine:
         """Let the strategies guess ahead for sequences that are about to get logits."""
         for decoding, requests in _by_decoding(r for r in self._queues.running if r.level).items():
             sequences = [sequence for request in requests for sequence in request.live]
-            for sequence, guesses in decoding.draft(sequences):
-                sequence.draft = guesses[: sequence.room - 1]
+            try:
+                for sequence, guesses in decoding.draft(sequences):
+                    sequence.draft = guesses[: sequence.room - 1]
+            except Exception as error:  # costs the guesses, no more
+                self._complain(decoding, error)
 
     def _record(self, plan: Plan) -> None:
         self._steps += 1
@@ -239,13 +246,21 @@ class Engine:
                 decisions[continuation.parent.request].append(continuation)
         except Exception as error:
             # A strategy's fault ends the requests it was serving; all others go on.
-            message = f"decoding strategy {type(decoding).__name__} failed: {error or type(error).__name__}"
-            logger.exception(message)
+            message = self._complain(decoding, error)
             return [delta for request in requests for delta in self._fail(request, message)]
         now = self.clock()
         return [
             delta for request, chosen in decisions.items() for delta in self._advance(request, chosen, now)
         ]
+
+    def _complain(self, decoding: Decoding, error: Exception) -> str:
+        """Name a strategy's fault; in the log once for each strategy and kind of error."""
+        name = type(decoding).__name__
+        message = f"decoding strategy {name} failed: {error or type(error).__name__}"
+        if (name, type(error)) not in self._complaints:
+            self._complaints.add((name, type(error)))
+            logger.error(message, exc_info=error)
+        return message
 
     def _fail(self, request: Request, message: str) -> list[Delta]:
         deltas = [

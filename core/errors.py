@@ -13,7 +13,8 @@ TurnoutError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 __all__ = [
     "ConfigError",
@@ -25,6 +26,7 @@ __all__ = [
     "RequestError",
     "TurnoutError",
     "UnknownPlugin",
+    "blaming",
     "nearest",
 ]
 
@@ -70,6 +72,17 @@ class Overloaded(RequestError):
 
 class EngineError(TurnoutError):
     """The engine as a whole failed or is gone."""
+
+
+@contextmanager
+def blaming(plugin: str) -> Iterator[None]:
+    """What goes wrong inside is `plugin`'s fault, and becomes a PluginError that says so."""
+    try:
+        yield
+    except TurnoutError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{plugin} failed: {type(error).__name__}: {error}") from error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -34,25 +34,21 @@ class Guard:
         """
         served: set[RequestView] = set()
         try:
-            entries = list(self.policy.order(view))
-            for entry in entries:
-                named = Share(entry, _ALL) if isinstance(entry, RequestView) else entry
-                self._check(named, served)
+            for entry in list(self.policy.order(view)):
+                named = Share(entry, ALL) if type(entry) is RequestView else entry
+                if not isinstance(named, Share | Drop) or type(named.request) is not RequestView:
+                    raise PolicyError(
+                        f"ordered {entry!r}; expected requests of the view, or Shares or Drops of them"
+                    )
+                if unveil(named.request).place == "gone":
+                    raise PolicyError(f"ordered {named.request!r}, which is neither running nor waiting")
+                if named.request in served:
+                    raise PolicyError(f"ordered {named.request!r} twice")
                 served.add(named.request)
                 yield named
         except Exception as error:
             self.fault(error)
             yield from arrival_order(view, served)
-
-    def _check(self, entry: object, served: set[RequestView]) -> None:
-        if not isinstance(entry, Share | Drop) or not isinstance(entry.request, RequestView):
-            raise PolicyError(
-                f"ordered {entry!r}; expected the view's requests, as they are or in a Share or Drop"
-            )
-        if unveil(entry.request) not in self._queues:
-            raise PolicyError(f"ordered {entry.request!r}, which is neither running nor waiting")
-        if entry.request in served:
-            raise PolicyError(f"ordered {entry.request!r} twice")
 
     def victim(self, request: Request) -> Request | None:
         """Who gives way to `request`; the default's choice where the policy's cannot be carried out."""
@@ -60,16 +56,16 @@ class Guard:
         if not running:
             return None
         if self._default_victim:
-            return self._queues.newest if self._queues.runs(request) else None
+            return self._queues.newest if request.place == "running" else None
         try:
             victim = self.policy.victim(request.view, running)
             return None if victim is None else self._checked_victim(victim)
         except Exception as error:
             self.fault(error)
-            return self._queues.newest if self._queues.runs(request) else None
+            return self._queues.newest if request.place == "running" else None
 
     def _checked_victim(self, victim: RequestView) -> Request:
-        if not isinstance(victim, RequestView) or not self._queues.runs(unveil(victim)):
+        if not isinstance(victim, RequestView) or unveil(victim).place != "running":
             raise PolicyError(f"named {victim!r} as victim, which is not running")
         return unveil(victim)
 
@@ -90,7 +86,7 @@ class Guard:
             logger.error("%s; served in arrival order instead (said once)", message, exc_info=error)
 
 
-_ALL = 2**62
+ALL = 2**62
 """No cap on a request's share."""
 
 
@@ -98,4 +94,4 @@ def arrival_order(view: View, served: set[RequestView]) -> Iterator[Share]:
     """What is always right: those who run, then those who wait, as they came."""
     for request in (*view.running, *view.waiting):
         if request not in served:
-            yield Share(request, _ALL)
+            yield Share(request, ALL)

@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from turnout.core.view import KVView
-
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
@@ -48,11 +46,21 @@ class Span(NamedTuple):
         return self.upto - self.start
 
 
-class KVCache(KVView, Protocol):
+class KVCache(Protocol):
     """Host half of a KV backend: who holds which memory, in integers.
 
     A query changes nothing; a transition is all or nothing.
     """
+
+    @property
+    def free(self) -> int:
+        """Token positions that could be reserved now."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Token positions in the whole pool."""
+        ...
 
     def cached(self, sequence: TokenSequence) -> int:
         """How many leading tokens of a sequence that holds nothing would need no compute."""

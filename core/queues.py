@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.request import Request
+from turnout.core.request import Place, Request
 from turnout.core.view import RequestView
 
 __all__ = ["Queues"]
@@ -19,9 +19,6 @@ class Queues:
         self._arrived: dict[Request, None] = {}
         self._running_views: Views | None = ()
         self._waiting_views: Views | None = ()
-
-    def __contains__(self, request: Request) -> bool:
-        return request in self._running or request in self._arrived or request in self._preempted
 
     def __bool__(self) -> bool:
         return bool(self._running or self._preempted or self._arrived)
@@ -54,9 +51,6 @@ class Queues:
             self._waiting_views = tuple(request.view for request in self.waiting)
         return self._waiting_views
 
-    def runs(self, request: Request) -> bool:
-        return request in self._running
-
     @property
     def newest(self) -> Request:
         """The latest admission among the running."""
@@ -66,21 +60,25 @@ class Queues:
 
     def arrive(self, request: Request) -> None:
         self._arrived[request] = None
-        self._waiting_views = None
+        self._moved(request, "waiting")
 
     def admit(self, request: Request) -> None:
         self._preempted.pop(request, None)
         self._arrived.pop(request, None)
         self._running[request] = None
-        self._running_views = self._waiting_views = None
+        self._moved(request, "running")
 
     def preempt(self, request: Request) -> None:
         """Back to the front of those who wait."""
         del self._running[request]
         self._preempted = {request: None, **self._preempted}
-        self._running_views = self._waiting_views = None
+        self._moved(request, "waiting")
 
     def remove(self, request: Request) -> None:
         for queue in (self._running, self._preempted, self._arrived):
             queue.pop(request, None)
+        self._moved(request, "gone")
+
+    def _moved(self, request: Request, place: Place) -> None:
+        request.place = place
         self._running_views = self._waiting_views = None

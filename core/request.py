@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -211,6 +211,9 @@ class Sequence:
         return self.request.limit - len(self.tokens)
 
 
+Place = Literal["running", "waiting", "gone"]
+
+
 class Request:
     """A request inside the engine: its spec, how it is decoded, and the sequences that live."""
 
@@ -221,6 +224,7 @@ class Request:
         "limit",
         "live",
         "output_tokens",
+        "place",
         "spec",
         "stop_ids",
         "timing",
@@ -245,6 +249,8 @@ class Request:
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
         self.cached_tokens = 0
         """Prompt tokens that its first admission found computed already."""
+        self.place: Place = "gone"
+        """Which queue it is in; for `Queues` alone to set."""
         self.output_tokens = 0
         """Produced so far, over all its sequences, ended ones included."""
 

@@ -14,9 +14,10 @@ from turnout.core.guard import Guard, arrival_order
 from turnout.core.interfaces import KVCache, Span
 from turnout.core.plan import Chunk, Plan
 from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
+from turnout.core.prediction import Predictions
 from turnout.core.queues import Queues
 from turnout.core.request import Request
-from turnout.core.view import RequestView, View, unveil
+from turnout.core.view import KVView, RequestView, View, unveil
 
 __all__ = ["Capacity", "Scheduler"]
 
@@ -46,7 +47,7 @@ class Scheduler:
         self.kv = kv
         self.capacity = capacity
         self.queues = Queues()
-        self.predictor = predictor
+        self.predictions = Predictions(predictor)
         self.preemptions = 0
         self._strict = strict
         """A policy's fault is fatal; otherwise the step falls back to arrival order."""
@@ -95,10 +96,10 @@ class Scheduler:
             now=now,
             running=self.queues.running_views,
             waiting=self.queues.waiting_views,
-            kv=self.kv,
+            kv=KVView(self.kv.free, self.kv.capacity),
             fits=self._fits,
             cached=lambda request: self.kv.cached(unveil(request).live[0]),
-            predict=self.predictor.predict,
+            predict=self.predictions.predict,
         )
 
     def _serve(self, order: Iterable[Share | Drop], now: float) -> _Step:
@@ -116,7 +117,7 @@ class Scheduler:
 
     def _offer(self, request: Request, limit: int, step: _Step) -> None:
         """Grant a request what it can use of the step, if that is anything."""
-        newcomer = not self.queues.runs(request)
+        newcomer = request.place != "running"
         if newcomer and (step.closed or not self._make_place(request, step)):
             step.closed = step.closed or self.policy.head_of_line
             return
@@ -139,7 +140,8 @@ class Scheduler:
         if len(request.live) == 1:
             sequence = request.live[0]
             start = sequence.computed if sequence.held else self.kv.cached(sequence)
-            return [Span(sequence, start, min(sequence.end, start + budget))]
+            end = len(sequence.tokens) + len(sequence.draft)
+            return [Span(sequence, start, min(end, start + budget))]
         wanted = []
         for sequence in request.live:
             start, last = sequence.computed, len(sequence.tokens) - 1
@@ -155,7 +157,7 @@ class Scheduler:
 
     def _fits(self, view: RequestView) -> bool:
         request = unveil(view)
-        if not self.queues.runs(request) and request.width > self._free_slots():
+        if request.place != "running" and request.width > self._free_slots():
             return False
         grants = self._grants(request, self.capacity.tokens)
         return bool(grants) and self.kv.fits(grants)
@@ -178,7 +180,7 @@ class Scheduler:
 
     def _preempt_for(self, request: Request, step: _Step) -> bool:
         """False: nobody gives way, or `request` itself did."""
-        newcomer = not self.queues.runs(request)
+        newcomer = request.place != "running"
         if newcomer and step.declined:
             return False
         victim = self._guard.victim(request)
@@ -202,7 +204,7 @@ class Scheduler:
     def _grant(self, request: Request, grants: list[Span], step: _Step) -> None:
         for sequence, start, _ in grants:
             sequence.computed, sequence.held = start, True
-        if not self.queues.runs(request):
+        if request.place != "running":
             self.queues.admit(request)
             step.slots -= request.width
             if request.timing.scheduled is None:

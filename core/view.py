@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from turnout.core.request import Request
@@ -110,18 +110,13 @@ def unveil(view: RequestView) -> Request:
     return view._request
 
 
-class KVView(Protocol):
-    """KV memory, in token positions."""
+class KVView(NamedTuple):
+    """KV memory as the step begins, in token positions."""
 
-    @property
-    def free(self) -> int:
-        """Could be reserved now."""
-        ...
-
-    @property
-    def capacity(self) -> int:
-        """In the whole pool."""
-        ...
+    free: int
+    """Could be reserved."""
+    capacity: int
+    """In the whole pool."""
 
 
 class View(NamedTuple):

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from turnout.core.errors import ModelError
+from turnout.core.errors import ModelError, blaming
 from turnout.core.interfaces import ModelFamily, Quantizer
 from turnout.core.model import ModelSpec
 from turnout.models.checkpoint import weight_files
@@ -99,8 +99,9 @@ def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer) -> N
         layer = module.get_submodule(name)
         if not isinstance(layer, nn.Linear) or any(value.is_meta for value in layer.parameters()):
             continue
-        if quantizer.wants(name, layer):
-            module.set_submodule(name, quantizer.convert(layer))
+        with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
+            if quantizer.wants(name, layer):
+                module.set_submodule(name, quantizer.convert(layer))
 
 
 def _place_buffers(module: nn.Module, device: torch.device) -> None:

@@ -69,6 +69,8 @@ class PagedCache:
     # -------------------------------------------------------------- transitions
 
     def reserve(self, spans: Sequence[Span]) -> bool:
+        if all(self._covered(span) for span in spans):
+            return True
         if not self.fits(spans):
             return False
         # Attach everything first: taking a block must not evict one that a later span counted on.
@@ -83,9 +85,11 @@ class PagedCache:
     def commit(self, sequence: TokenSequence, upto: int) -> None:
         if not self.prefix_caching:
             return
-        table = self.tables[sequence.id]
         chain = self._chains.setdefault(sequence.id, [])
         known = len(chain)
+        if upto < (known + 1) * self.block_size:
+            return
+        table = self.tables[sequence.id]
         self._extend_chain(chain, sequence.tokens, upto // self.block_size)
         for key, block in zip(chain[known:], table[known:], strict=False):
             # The first block with these tokens is the one to share; a twin stays private.
@@ -113,6 +117,14 @@ class PagedCache:
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
+
+    def _covered(self, span: Span) -> bool:
+        """One more token in a block of its own: what nearly every sequence asks in nearly every step."""
+        table = self.tables.get(span.sequence.id)
+        if table is None or span.upto - span.start != 1:
+            return False
+        index = span.start // self.block_size
+        return index < len(table) and self._holders[table[index]] == 1
 
     def _needed(self, spans: Sequence[Span]) -> int:
         """Idle blocks that `reserve` would use up."""

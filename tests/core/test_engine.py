@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 
+import msgspec
 import pytest
-from toy import EOS, VOCABULARY, Greedy, drive, expected, toy_engine, toy_request
+from toy import EOS, VOCABULARY, Greedy, Lookup, drive, expected, toy_engine, toy_request
 
 from turnout.core.errors import Overloaded, PolicyError, RequestError
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy
 from turnout.core.request import RequestSpec, SamplingParams
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache
@@ -234,3 +235,144 @@ def test_sampling_parameters_out_of_range_are_refused_by_name(bad):
         SamplingParams(**bad)
     assert caught.value.param == next(iter(bad))
     assert caught.value.param in str(caught.value)
+
+
+def test_a_strategy_that_fails_to_guess_ahead_costs_only_its_guesses(monkeypatch, caplog):
+    def broken(self, sequences):
+        raise ZeroDivisionError("no clue")
+
+    monkeypatch.setattr(Lookup, "draft", broken)
+    request = toy_request("r", PROMPT, "lookup", 8)
+    assert drive(small_engine(), [(0, request)]).outputs("r") == expected(request)
+    assert [record.message for record in caplog.records] == ["decoding strategy Lookup failed: no clue"]
+
+
+def test_a_strategy_that_fails_to_say_whom_it_serves_costs_that_request(monkeypatch):
+    def broken(self, params):
+        raise ZeroDivisionError("no idea")
+
+    monkeypatch.setattr(Greedy, "accepts", broken)
+    engine = small_engine()
+    with pytest.raises(RequestError, match="Greedy failed: no idea"):
+        engine.add(spec())
+    assert not engine.busy
+
+
+class Clairvoyant(LengthPredictor):
+    def predict(self, request):
+        return float("nan")
+
+    def observe(self, request):
+        raise ValueError("too late")
+
+
+class ByPrediction(SchedulingPolicy):
+    def order(self, view):
+        yield from view.running
+        yield from sorted(view.waiting, key=view.predict)
+
+
+def test_a_predictors_fault_is_its_own_and_the_guess_is_then_max_tokens(caplog):
+    engine = small_engine(ByPrediction(), strict=True, slots=1, predictor=Clairvoyant())
+    arrivals = [(0, toy_request(f"r{n}", [n, 2, 3], "greedy", n)) for n in (6, 3, 5)]
+    outcome = drive(engine, arrivals)
+    assert list(outcome.tokens) == ["r3", "r5", "r6"]
+    assert engine.stats().policy_faults == 0
+    (record,) = caplog.records
+    assert "length predictor Clairvoyant failed: predicted nan" in record.message
+
+
+def test_a_policy_cannot_change_what_it_sees():
+    seen = []
+
+    class Curious(Fcfs):
+        def order(self, view):
+            seen.append(view)
+            return super().order(view)
+
+    engine = small_engine(Curious())
+    engine.add(spec())
+    engine.step()
+    view = seen[0]
+    for name in ("priority", "live", "_request"):
+        with pytest.raises(AttributeError, match="read-only"):
+            setattr(view.waiting[0], name, 1)
+    with pytest.raises(AttributeError):
+        view.now = 0
+    assert not hasattr(view.kv, "release")
+
+
+# ------------------------------------------------------------------ places, drops, times
+
+
+class Urgent(SchedulingPolicy):
+    """Priority order; a running request gives its place up to a more urgent one."""
+
+    def order(self, view):
+        return sorted((*view.running, *view.waiting), key=lambda r: (r.priority, r.arrival))
+
+    def victim(self, request, running):
+        last = max((*running, request), key=lambda r: (r.priority, r.arrival))
+        return last if last is not request or request in running else None
+
+
+def test_an_urgent_request_takes_a_slot_when_all_are_taken():
+    engine = small_engine(Urgent(), slots=2, blocks=64)
+    late = [(0, toy_request(f"calm{i}", [1 + i, 2], "greedy", 30, priority=5)) for i in range(2)]
+    outcome = drive(engine, [*late, (4, toy_request("urgent", [5, 5], "greedy", 3, priority=0))])
+    assert engine.stats().preemptions == 1
+    assert next(iter(outcome.finished)) == "urgent"
+    for _, request in late:
+        assert outcome.outputs(request.id) == expected(request)
+
+
+class Impatient(Fcfs):
+    def order(self, view):
+        for request in super().order(view):
+            yield Drop(request, "took too long") if view.now - request.arrival > 10 else request
+
+
+@pytest.mark.parametrize("wait_in_queue", [True, False])
+def test_a_dropped_request_ends_with_the_policys_reason_and_frees_its_memory(wait_in_queue):
+    engine = small_engine(Impatient(), slots=1, strict=True)
+    if wait_in_queue:
+        engine.add(toy_request("quick", PROMPT, "greedy", 3))
+    engine.add(toy_request("slow", PROMPT, "greedy", 100))
+    deltas = []
+    while engine.busy:
+        deltas += engine.step()
+    last = deltas[-1]
+    assert (last.request_id, last.finish_reason, last.error_kind) == ("slow", "error", "timeout")
+    assert last.error == "took too long"
+    assert engine.stats().kv_free == engine.stats().kv_capacity
+
+
+def test_timing_tells_when_things_happened_on_the_engines_clock():
+    engine = small_engine(blocks=8, slots=4)
+    specs = [toy_request(f"r{i}", [1 + i, 2, 3, 4, 5], "greedy", 14) for i in range(3)]
+    for each in specs:
+        engine.add(msgspec.structs.replace(each, timing=True))
+    timings = {d.request_id: d.timing for d in iter_deltas(engine) if d.timing}
+    assert set(timings) == {"r0", "r1", "r2"}
+    for timing in timings.values():
+        assert timing.arrival < timing.scheduled < timing.first_token <= timing.finished
+    assert any(timing.preempted for timing in timings.values())
+
+
+def iter_deltas(engine):
+    while engine.busy:
+        yield from engine.step()
+
+
+def test_the_policy_can_be_replaced_between_steps_and_nothing_is_lost():
+    engine = small_engine(blocks=12, slots=3)
+    arrivals = [(i, toy_request(f"r{i}", [1 + i % 6, 2, 3], "greedy", 12)) for i in range(12)]
+    todo, tokens, step = list(arrivals), {}, 0
+    while todo or engine.busy:
+        while todo and todo[0][0] <= step:
+            engine.add(todo.pop(0)[1])
+        engine.scheduler.policy = (Fcfs, Urgent, ByPrediction)[step % 3]()
+        for delta in engine.step():
+            tokens.setdefault(delta.request_id, []).extend(delta.tokens)
+        step += 1
+    assert {name: [out] for name, out in tokens.items()} == {s.id: expected(s) for _, s in arrivals}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from turnout.core.engine import Engine, Limits
 from turnout.core.interfaces import Decoding, KVCache
 from turnout.core.plan import Logits, Plan
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Capacity, Scheduler
@@ -208,9 +208,15 @@ def _beam(prompt: list[int], width: int, limit: int) -> list[list[int]]:
 
 
 def toy_engine(
-    policy: SchedulingPolicy, kv: KVCache, *, budget: int = 16, slots: int = 6, strict: bool = True
+    policy: SchedulingPolicy,
+    kv: KVCache,
+    *,
+    budget: int = 16,
+    slots: int = 6,
+    strict: bool = True,
+    predictor: LengthPredictor | None = None,
 ) -> Engine:
-    scheduler = Scheduler(policy, kv, Capacity(budget, slots), MaxTokens(), strict=strict)
+    scheduler = Scheduler(policy, kv, Capacity(budget, slots), predictor or MaxTokens(), strict=strict)
     limits = Limits(
         max_model_len=256, vocab_size=VOCABULARY, max_waiting=1000, eos_token_ids=frozenset({EOS})
     )

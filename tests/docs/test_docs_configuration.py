@@ -1,0 +1,115 @@
+"""docs/configuration.md has every field as it is, and its config file is one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from documents import CONFIGURATION, DOCS, PLUGINS, README, SERVING, TROUBLESHOOTING, Document, code, rows
+from pydantic import BaseModel
+
+from turnout.cli.config_file import build_configs
+from turnout.cli.main import COMMANDS
+from turnout.cli.serve import check_policies
+from turnout.core.config import EngineConfig, ServerConfig, parse_bytes
+from turnout.core.plugin_axes import POLICY_AXES
+from turnout.core.plugins import Registry
+
+
+def table(section: str) -> dict[str, list[str]]:
+    """The rows of a section's table, by flag."""
+    return {code(row[0])[0]: row for row in rows(CONFIGURATION.section(section))}
+
+
+@pytest.mark.parametrize(("section", "model"), [("Engine", EngineConfig), ("Server", ServerConfig)])
+def test_every_field_is_there_in_its_order(section: str, model: type[BaseModel]) -> None:
+    assert list(table(section)) == [f"--{name.replace('_', '-')}" for name in model.model_fields]
+
+
+@pytest.mark.parametrize(
+    ("section", "model", "name"),
+    [("Engine", EngineConfig, name) for name in EngineConfig.model_fields]
+    + [("Server", ServerConfig, name) for name in ServerConfig.model_fields],
+)
+def test_a_field_is_described_as_it_is(section: str, model: type[BaseModel], name: str) -> None:
+    flag = name.replace("_", "-")
+    row = table(section)[f"--{flag}"]
+    names = [f"`--{flag}`", f"`{flag}`"] + [f"`{name}`"] * (model is EngineConfig)
+    assert row[: len(names)] == names
+    *_, default, meaning = row
+    assert stated(model, name, default) == model.model_fields[name].default
+    assert len(row) == len(names) + 2 and meaning.endswith(".")
+
+
+def stated(model: type[BaseModel], name: str, cell: str) -> object:
+    """The default that a cell gives, read as the flag would be."""
+    return None if cell == "none" else getattr(model(**{name: code(cell)[0]}), name)
+
+
+def test_sizes_mean_what_is_said() -> None:
+    sizes = {
+        size: parse_bytes(size) for size in code(CONFIGURATION.section("Sizes")) if re.search(r"\d", size)
+    }
+    assert sizes == {"512MiB": 512 * 2**20, "2GiB": 2 * 2**30, "1.5g": 3 * 2**29}
+    units = [unit for unit in code(CONFIGURATION.section("Sizes")) if unit.isalpha()]
+    for unit in units:
+        base = 1000 if unit.endswith("B") and "i" not in unit else 1024
+        assert parse_bytes(f"1{unit}") == base ** ("kmgt".index(unit[0].lower()) + 1)
+    assert len(set(units)) == len(units) == 12
+
+
+@pytest.mark.parametrize("document", [README, *DOCS], ids=str)
+def test_config_files_are_read(document: Document, tmp_path: Path) -> None:
+    for block in document.blocks("yaml"):
+        file = tmp_path / "serve.yaml"
+        file.write_text(block, encoding="utf-8")
+        engine, _ = build_configs(file, {})
+        check_policies(Registry.load(config_folder=engine.plugins_path), engine)
+
+
+def test_the_config_file_is_what_it_says(tmp_path: Path) -> None:
+    (block,) = CONFIGURATION.blocks("yaml")
+    file = tmp_path / "serve.yaml"
+    file.write_text(block, encoding="utf-8")
+    engine, server = build_configs(file, {"port": "0"})
+    assert engine.kv == "paged:block_size=32,prefix_caching=true"
+    assert (engine.max_num_seqs, engine.kv_memory) == (64, 256 * 2**20)
+    assert (server.served_model_name, server.port) == ("coder", 0)
+
+
+def test_every_option_of_a_policy_is_in_a_document() -> None:
+    registry, text = Registry.load(), "".join(document.text for document in DOCS)
+    for axis in POLICY_AXES:
+        for name in registry.names(axis):
+            for option in registry.options(axis, name):
+                assert f"`{option.name}`" in text, f"the option {option.name} of {axis} {name}"
+
+
+MANUALS = [README, CONFIGURATION, SERVING, PLUGINS, TROUBLESHOOTING]
+
+
+@pytest.mark.parametrize("document", MANUALS, ids=str)
+def test_every_flag_that_is_named_exists(document: Document) -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", document.text))
+    assert named and not named - flags()
+
+
+def flags() -> set[str]:
+    """Of all commands."""
+    found = {"--help"}
+    for lazy in COMMANDS.values():
+        for parameter in lazy.load().params:
+            if isinstance(parameter, click.Option):
+                found |= {*parameter.opts, *parameter.secondary_opts}
+    return found
+
+
+def test_environment_variables_are_the_hub_clients() -> None:
+    from huggingface_hub import constants
+
+    package = Path(constants.__file__).parent
+    source = "".join(file.read_text(encoding="utf-8") for file in package.rglob("*.py"))
+    for row in rows(CONFIGURATION.section("Environment variables")):
+        assert f'"{code(row[0])[0]}"' in source

@@ -1,0 +1,212 @@
+"""docs/serving.md has every route and parameter, and its examples are requests and answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from documents import README, SERVING, code, rows
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.routing import Route
+
+from turnout.core.config import ServerConfig
+from turnout.core.errors import EngineError, Overloaded, RequestError
+from turnout.core.request import SamplingParams
+from turnout.server.app import create_app
+from turnout.server.engine_client import EngineGone
+from turnout.server.errors import ApiError, ErrorBody, error_body, respond_to_error
+from turnout.server.protocol.base import GenerationRequest
+from turnout.server.protocol.chat import ChatRequest
+from turnout.server.protocol.completions import CompletionRequest
+from turnout.server.protocol.responses import (
+    ChatChoice,
+    ChatLogprobs,
+    CompletionChoice,
+    CompletionLogprobs,
+    Envelope,
+    ModelCard,
+    Usage,
+    encode,
+)
+from turnout.server.protocol.unsupported import HARMLESS
+from turnout.server.tokenization import DetokenizeRequest, TokenizeRequest, Tokens
+
+# ------------------------------------------------------------------ routes
+
+
+def test_every_route_is_in_the_first_table() -> None:
+    listed = [code(row[0])[0] for row in rows(SERVING.text.partition("\n## ")[0])]
+    app = create_app(None, None, ServerConfig())  # type: ignore[arg-type]  # nothing is asked of either
+    routes = [route for route in app.routes if isinstance(route, Route)]
+    assert len(routes) == len(app.routes)
+    served = [
+        f"{method} {re.sub(r':[a-z]+}', '}', route.path)}"
+        for route in routes
+        for method in sorted((route.methods or set()) - {"HEAD"})
+    ]
+    assert sorted(listed) == sorted(served)
+
+
+# ------------------------------------------------------------------ parameters
+
+
+def tables() -> dict[str, dict[str, list[str]]]:
+    """The rows of the three tables of parameters, by name."""
+    text = SERVING.section("Parameters")
+    parts = re.split(r"^(Both endpoints|Completions only|Chat only):$", text, flags=re.MULTILINE)
+    return {
+        heading: {code(row[0])[0]: row for row in rows(part)}
+        for heading, part in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "fields"),
+    [
+        ("Both endpoints", set(GenerationRequest.model_fields)),
+        ("Completions only", CompletionRequest.model_fields.keys() - GenerationRequest.model_fields.keys()),
+        ("Chat only", ChatRequest.model_fields.keys() - GenerationRequest.model_fields.keys()),
+    ],
+)
+def test_every_parameter_is_there(heading: str, fields: set[str]) -> None:
+    assert set(tables()[heading]) == fields
+
+
+def ranges() -> dict[str, tuple[float, float]]:
+    found = {}
+    for name, (_, kind, *_) in tables()["Both endpoints"].items():
+        if match := re.search(r"(-?[\d.]+) to (-?[\d.]+)$", kind):
+            found[name] = (float(match[1]), float(match[2]))
+        elif match := re.search(r", from (-?\d+)$", kind):
+            found[name] = (float(match[1]), float("inf"))
+    del found["logit_bias"]  # of its values
+    return found
+
+
+def test_most_ranges_are_found() -> None:
+    assert len(ranges()) >= 9
+
+
+@pytest.mark.parametrize("name", ranges())
+def test_a_range_is_the_range(name: str) -> None:
+    low, high = ranges()[name]
+    kind = float if isinstance(getattr(SamplingParams(), name), float) else int
+    step = 1 if kind is int else 0.001
+    for inside in {low, min(high, 1000)}:
+        assert SamplingParams(**{"max_tokens": None, name: kind(inside)})
+    for outside in {low - step, high + step} - {float("inf")}:
+        with pytest.raises(RequestError):
+            SamplingParams(**{name: kind(outside)})
+
+
+def test_defaults_are_the_defaults() -> None:
+    checked = 0
+    for name, (_, _, cell, *_) in tables()["Both endpoints"].items():
+        default = getattr(SamplingParams(), name, None)
+        if isinstance(default, bool):
+            assert cell == str(default).lower(), name
+        elif isinstance(default, int | float):
+            assert re.match(r"-?[\d.]+", cell), name
+            assert float(re.match(r"-?[\d.]+", cell)[0]) == default, name  # type: ignore[index]
+        checked += isinstance(default, int | float)
+    assert checked > 12
+
+
+def test_what_chat_leaves_open_is_as_said() -> None:
+    assert ChatRequest.UNSET_SAMPLING == {"max_tokens": None}
+    assert CompletionRequest.UNSET_SAMPLING == {}
+
+
+def test_all_that_is_refused_is_listed() -> None:
+    paragraph = SERVING.section("Parameters").partition("**Refused by name.**")[2]
+    assert code(paragraph.partition("Values that")[0]) == sorted(HARMLESS)
+
+
+# ------------------------------------------------------------------ examples
+
+REQUESTS: dict[str, type[BaseModel]] = {
+    "/v1/completions": CompletionRequest,
+    "/v1/chat/completions": ChatRequest,
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
+}
+
+
+def test_requests_are_valid() -> None:
+    blocks = [block for document in (README, SERVING) for block in document.blocks("")]
+    calls = [
+        call
+        for block in blocks
+        for call in re.findall(r"curl (?:-N )?http://[\d.:]+(/\S+) -H[^{]*-d '(.*?)'", block, re.DOTALL)
+    ]
+    assert {path for path, _ in calls} == set(REQUESTS)
+    for path, body in calls:
+        assert REQUESTS[path].model_validate(json.loads(body))
+
+
+def test_answers_have_the_form_of_answers() -> None:
+    forms = [check_form(json.loads(block)) for block in SERVING.blocks("json")]
+    assert forms.count("envelope") >= 2 and {"struct", "models", "plain"} < set(forms)
+
+
+def check_form(answer: dict[str, Any]) -> str:
+    """Nothing missing, nothing that the server does not send."""
+    if "choices" in answer:
+        assert set(answer) == set(Envelope.__struct_fields__)
+        choice = CompletionChoice if answer["object"] == "text_completion" else ChatChoice
+        for example in answer["choices"]:
+            round_trip(example, choice)
+        round_trip(answer["usage"], Usage)
+        return "envelope"
+    if "data" in answer:
+        for example in answer["data"]:
+            round_trip(example, ModelCard)
+        return "models"
+    structs = {
+        "error": ErrorBody,
+        "token_logprobs": CompletionLogprobs,
+        "content": ChatLogprobs,
+        "count": Tokens,
+    }
+    for key, struct in structs.items():
+        if key in answer:
+            round_trip(answer, struct)
+            return "struct"
+    return "plain"
+
+
+def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
+    assert json.loads(encode(msgspec.convert(example, struct))) == example
+
+
+# ------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RequestError("x"),
+        Overloaded("x"),
+        EngineGone("x"),
+        EngineError("x"),
+        ValueError("x"),
+        ApiError(413, "x"),
+        ApiError(401, "x", code="invalid_api_key"),
+        ApiError(404, "x", code="model_not_found"),
+    ],
+    ids=lambda error: f"{type(error).__name__} {getattr(error, 'code', '')}",
+)
+def test_an_error_is_in_the_table(error: Exception) -> None:
+    details = error_body(error).error
+    status = asyncio.run(respond_to_error(Request({"type": "http"}), error)).status_code
+    listed = [
+        (int(status), *code(kind), *(code(name) or [None]))
+        for statuses, kind, name, *_ in rows(SERVING.section("Errors"))
+        for status in statuses.split(", ")
+    ]
+    assert (status, details.type, details.code) in listed
