@@ -9,19 +9,22 @@ from typing import Any
 
 import torch
 
+from turnout.core.admission import Limits
 from turnout.core.clock import Clock, monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine, Limits
-from turnout.core.errors import ConfigError, ModelError
+from turnout.core.engine import Engine
+from turnout.core.errors import ConfigError, ModelError, blaming
 from turnout.core.interfaces import KVCache, ModelFamily
 from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
+from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.models.checkpoint import read_config, read_generation_config
 from turnout.models.loading import load_model
 from turnout.models.resolve import resolve_model
 from turnout.runner.device import choose_device, choose_dtype
+from turnout.runner.generation_config import end_tokens, sampling_defaults
 from turnout.runner.memory import Budget, weight_bytes
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.policies import Policies, build_policies
@@ -31,18 +34,27 @@ __all__ = ["AssembledEngine", "build_engine"]
 BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 """Tokens a step computes at most, by device: a step should take no longer than a reader notices."""
 
-GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""What ``generation_config.json`` may say for requests that do not."""
 
-
-@dataclass(frozen=True)
+@dataclass
 class AssembledEngine:
-    """An engine, and what there is to say about it."""
+    """An engine, what there is to say about it, and what can be changed while it runs."""
 
     engine: Engine
     ready: Ready
     folder: Path
     """Of the model's checkpoint, where its tokenizer is too."""
+    registry: Registry
+    scheduler: str
+    """What the scheduling policy was built from, as ``NAME:option=value,…``."""
+
+    def set_scheduler(self, spec: str) -> str:
+        """Ask another policy from the next step on; returns `spec` as it was understood.
+
+        Raises ConfigError, naming plugin and option, and then nothing has changed.
+        """
+        self.engine.scheduler.policy = self.registry.create("scheduler", spec)
+        self.scheduler = str(PluginSpec.parse(spec))
+        return self.scheduler
 
 
 @dataclass(frozen=True)
@@ -72,9 +84,11 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         dtype=dtype,
         quantizer=policies.quantizer,
     )
-    cache = policies.kv.cache(budget.tokens())
-    budget.check(cache)
-    attention = policies.kv.attention(checkpoint.spec, cache, device, dtype)
+    tokens = budget.tokens()
+    with blaming(f"kv backend {config.kv!r}"):
+        cache = policies.kv.cache(tokens)
+        budget.check(cache)
+        attention = policies.kv.attention(checkpoint.spec, cache, device, dtype)
     engine = Engine(
         _scheduler(config, policies, cache, budget),
         ModelRunner(model, attention, device),
@@ -94,7 +108,9 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
             budget.describe(cache, weight_bytes(model)),
         ],
     )
-    return AssembledEngine(engine, ready, checkpoint.folder)
+    return AssembledEngine(
+        engine, ready, checkpoint.folder, registry, str(PluginSpec.parse(config.scheduler))
+    )
 
 
 def _scheduler(config: EngineConfig, policies: Policies, cache: KVCache, budget: Budget) -> Scheduler:
@@ -122,27 +138,26 @@ def _limits(config: EngineConfig, checkpoint: _Checkpoint, budget: Budget) -> Li
 def _open(config: EngineConfig, registry: Registry) -> _Checkpoint:
     folder = resolve_model(config.model, revision=config.revision)
     raw = read_config(folder)
-    architectures = raw.get("architectures") or []
-    if not architectures:
+    architectures = raw.get("architectures")
+    if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
         raise ModelError(
-            f"{folder / 'config.json'} names no architecture; expected a list under 'architectures'"
+            f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
         )
     family = registry.family(architectures[0])
-    return _Checkpoint(folder, family, family.spec(raw), read_generation_config(folder))
+    with blaming(f"the model family of {architectures[0]}"):
+        spec = family.spec(raw)
+    return _Checkpoint(folder, family, spec, read_generation_config(folder))
 
 
 def _eos_token_ids(checkpoint: _Checkpoint) -> frozenset[int]:
-    stated = checkpoint.generation.get("eos_token_id")
-    more = stated if isinstance(stated, list) else [] if stated is None else [stated]
-    return frozenset({*checkpoint.spec.eos_token_ids, *more})
+    """Only what the model can produce: some checkpoints name -1, or tokens beyond their vocabulary."""
+    stated = {*checkpoint.spec.eos_token_ids, *end_tokens(checkpoint.generation)}
+    return frozenset(stated.intersection(range(checkpoint.spec.vocab_size)))
 
 
 def _defaults(generation: Mapping[str, Any], policies: Policies) -> dict[str, Any]:
-    """The decoding's own defaults, then the checkpoint's; a greedy checkpoint stays greedy."""
-    stated = {name: generation[name] for name in GENERATION_DEFAULTS if generation.get(name) is not None}
-    if generation.get("do_sample") is False:
-        stated = {"temperature": 0.0}
-    return {**stated, **policies.defaults}
+    """The decoding's own defaults, then the checkpoint's."""
+    return {**sampling_defaults(generation), **policies.defaults}
 
 
 # ------------------------------------------------------------------ the sums

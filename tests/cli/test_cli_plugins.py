@@ -28,7 +28,7 @@ class Ljf(SchedulingPolicy):
 
 @hookimpl
 def register_schedulers(register):
-    register("ljf", Ljf)
+    register("tidal", Ljf)
     register("paged", Ljf)
 '''
 
@@ -81,16 +81,16 @@ def test_a_broken_plugin_is_listed_with_its_error(inline: Path) -> None:
     assert "no_such_module" in broken["error"]
 
 
-@pytest.mark.parametrize("target", ["ljf", "scheduler/ljf"])
+@pytest.mark.parametrize("target", ["tidal", "scheduler/tidal"])
 def test_a_policys_page(inline: Path, target: str) -> None:
     done = run("plugins", "--config", inline, "show", target)
     assert done.stdout == (
-        "scheduler/ljf, from turnout_plugins.py\n\n"
+        "scheduler/tidal, from turnout_plugins.py\n\n"
         "Longest job first.\n\nIndented like any docstring.\n\n"
         "Options:\n"
         "  horizon  int    must be given\n"
         "  aging    float  default 1.0\n"
-        "Use: --scheduler ljf:horizon=…\n"
+        "Use: --scheduler tidal:horizon=…\n"
     )
 
 

@@ -35,7 +35,7 @@ class Ljf(SchedulingPolicy):
 HOOK = """
 @hookimpl
 def register_schedulers(register):
-    register("ljf", Ljf)
+    register("tidal", Ljf)
 """
 
 Install = Callable[..., str]
@@ -76,20 +76,20 @@ def test_our_own_come_by_the_same_entry_point() -> None:
 
 
 def test_an_installed_plugin_is_listed_built_and_described(install: Install) -> None:
-    install("turnout-ljf", POLICY + HOOK, "2.3")
+    install("turnout-tidal", POLICY + HOOK, "2.3")
     registry = Registry.load()
-    (entry,) = [entry for entry in registry.entries() if entry.name == "ljf"]
+    (entry,) = [entry for entry in registry.entries() if entry.name == "tidal"]
     assert (entry.axis, entry.distribution, entry.version, entry.state) == (
         "scheduler",
-        "turnout-ljf",
+        "turnout-tidal",
         "2.3",
         "ok",
     )
     assert entry.summary == "Longest job first."
-    assert registry.names("scheduler") == ["fcfs", "ljf"]
-    assert vars(registry.create("scheduler", "ljf:aging=2.5")) == {"aging": 2.5}
-    assert vars(registry.create("scheduler", "ljf", aging=3)) == {"aging": 3.0}
-    assert vars(registry.create("scheduler", "ljf", aging=None)) == {"aging": 1.0}
+    assert {"fcfs", "tidal"} <= set(registry.names("scheduler"))
+    assert vars(registry.create("scheduler", "tidal:aging=2.5")) == {"aging": 2.5}
+    assert vars(registry.create("scheduler", "tidal", aging=3)) == {"aging": 3.0}
+    assert vars(registry.create("scheduler", "tidal", aging=None)) == {"aging": 1.0}
 
 
 def test_a_lazy_factory_is_imported_only_when_asked_for(install: Install) -> None:
@@ -97,18 +97,18 @@ def test_a_lazy_factory_is_imported_only_when_asked_for(install: Install) -> Non
     source = "from turnout.core.hookspecs import hookimpl\n" + HOOK.replace("Ljf", "'lazy_policy:Ljf'")
     install("lazy-plugin", source)
     registry = Registry.load()
-    assert "ljf" in registry.names("scheduler")
-    assert [option.name for option in registry.options("scheduler", "ljf")] == ["aging"]
+    assert "tidal" in registry.names("scheduler")
+    assert [option.name for option in registry.options("scheduler", "tidal")] == ["aging"]
 
 
 @pytest.mark.parametrize(
     ("spec", "given", "message"),
     [
-        ("ljf:agin=1", {}, "scheduler 'ljf': unknown option 'agin'; known: aging; did you mean 'aging'"),
-        ("ljf:aging=soon", {}, "scheduler 'ljf': aging: .*'soon'"),
-        ("ljf", {"block_size": 16}, "scheduler 'ljf': unknown option 'block_size'"),
-        ("ljf:aging=1", {"aging": 2}, "scheduler 'ljf': aging given twice"),
-        ("ljf:aging=13", {}, "'ljf' of good 1.0.*ValueError: thirteen is refused .*good.py, line"),
+        ("tidal:agin=1", {}, "scheduler 'tidal': unknown option 'agin'; known: aging; did you mean 'aging'"),
+        ("tidal:aging=soon", {}, "scheduler 'tidal': aging: .*'soon'"),
+        ("tidal", {"block_size": 16}, "scheduler 'tidal': unknown option 'block_size'"),
+        ("tidal:aging=1", {"aging": 2}, "scheduler 'tidal': aging given twice"),
+        ("tidal:aging=13", {}, "'tidal' of good 1.0.*ValueError: thirteen is refused .*good.py, line"),
     ],
 )
 def test_bad_options_name_the_policy(
@@ -120,7 +120,7 @@ def test_bad_options_name_the_policy(
 
 
 def test_unknown_names_list_the_known_and_the_nearest() -> None:
-    with pytest.raises(UnknownPlugin, match="'fcfz'; known: fcfs; did you mean 'fcfs'"):
+    with pytest.raises(UnknownPlugin, match="'fcfz'; known: .*fcfs.*; did you mean 'fcfs'"):
         Registry.load().create("scheduler", "fcfz")
     with pytest.raises(ConfigError, match=r"'schedule'; known: scheduler, .*; did you mean 'scheduler'"):
         Registry.load().names("schedule")
@@ -136,8 +136,8 @@ BROKEN = {
     "wrong parameter": (POLICY + HOOK.replace("(register)", "(registry)"), "registry"),
     "other api": (POLICY + HOOK + "turnout_hook_api = 99", "hook API 99.*has 1"),
     "other api, by constant": (POLICY + HOOK + "HOOK_API_VERSION = 99", "hook API 99.*has 1"),
-    "bad name": (POLICY + HOOK.replace("ljf", "l j f"), "'l j f' is no name"),
-    "bad factory": (POLICY + HOOK.replace('"ljf", Ljf', '"ljf", "nowhere"'), "'nowhere'"),
+    "bad name": (POLICY + HOOK.replace("tidal", "l j f"), "'l j f' is no name"),
+    "bad factory": (POLICY + HOOK.replace('"tidal", Ljf', '"tidal", "nowhere"'), "'nowhere'"),
 }  # fmt: skip
 
 
@@ -147,7 +147,7 @@ def test_a_broken_plugin_is_an_error_only_for_who_names_it(
 ) -> None:
     source, message = BROKEN[kind]
     install("bad-plugin", source)
-    install("good", POLICY.replace("Ljf", "Good") + HOOK.replace("Ljf", "Good").replace("ljf", "good"))
+    install("good", POLICY.replace("Ljf", "Good") + HOOK.replace("Ljf", "Good").replace("tidal", "good"))
     registry = Registry.load()
     (entry,) = [entry for entry in registry.entries() if entry.state != "ok"]
     assert (entry.distribution, entry.version, entry.state) == ("bad-plugin", "1.0", "broken")
@@ -155,7 +155,7 @@ def test_a_broken_plugin_is_an_error_only_for_who_names_it(
     with pytest.raises(PluginError, match=f"bad-plugin 1.0(?s:.*){message}") as caught:
         registry.create("scheduler", "bad-plugin")
     assert caught.value.__cause__ is not None
-    with pytest.raises(UnknownPlugin, match=f"known: fcfs, good\nnot loaded: bad-plugin 1.0(?s:.*){message}"):
+    with pytest.raises(UnknownPlugin, match=f"known: .*good.*\nnot loaded: bad-plugin 1.0(?s:.*){message}"):
         registry.create("scheduler", "what")
 
     with caplog.at_level(logging.WARNING):
@@ -167,14 +167,14 @@ def test_a_broken_plugin_is_an_error_only_for_who_names_it(
 def test_a_hook_that_fails_half_way_breaks_the_names_it_registered(install: Install) -> None:
     install("half", POLICY + HOOK + "    raise RuntimeError('out of luck')")
     registry = Registry.load()
-    assert registry.names("scheduler") == ["fcfs"]
-    with pytest.raises(PluginError, match=r"'ljf' of half 1.0.*RuntimeError: out of luck .*half.py, line"):
-        registry.create("scheduler", "ljf")
+    assert "tidal" not in registry.names("scheduler")
+    with pytest.raises(PluginError, match=r"'tidal' of half 1.0.*RuntimeError: out of luck .*half.py, line"):
+        registry.create("scheduler", "tidal")
 
 
-@pytest.mark.parametrize("name", ["ljf", "fcfs"])
+@pytest.mark.parametrize("name", ["tidal", "fcfs"])
 def test_a_name_offered_twice_is_an_error_naming_both(install: Install, name: str) -> None:
-    source = POLICY + HOOK.replace("ljf", name)
+    source = POLICY + HOOK.replace("tidal", name)
     install("first-dist", source)
     install("second-dist", source)
     registry = Registry.load()
@@ -196,15 +196,15 @@ def test_a_name_offered_twice_is_an_error_naming_both(install: Install, name: st
     ],
 )
 def test_a_factory_that_gives_something_else_is_named(install: Install, factory: str, message: str) -> None:
-    install("wrong-base", "POLICY = 1\n" + POLICY + HOOK.replace('"ljf", Ljf', f'"ljf", {factory}'))
-    with pytest.raises(PluginError, match=f"scheduler 'ljf' of wrong-base 1.0.*{message}"):
-        Registry.load().create("scheduler", "ljf")
+    install("wrong-base", "POLICY = 1\n" + POLICY + HOOK.replace('"tidal", Ljf', f'"tidal", {factory}'))
+    with pytest.raises(PluginError, match=f"scheduler 'tidal' of wrong-base 1.0.*{message}"):
+        Registry.load().create("scheduler", "tidal")
 
 
 def test_a_signature_that_cannot_be_read_is_named(install: Install) -> None:
     install("odd", "from __future__ import annotations\n" + POLICY.replace("float", "Unheard") + HOOK)
-    with pytest.raises(PluginError, match=r"'ljf' of odd 1.0.*cannot be read: NameError.*Unheard"):
-        Registry.load().check("scheduler", "ljf")
+    with pytest.raises(PluginError, match=r"'tidal' of odd 1.0.*cannot be read: NameError.*Unheard"):
+        Registry.load().check("scheduler", "tidal")
 
 
 def test_a_file_beside_the_config_is_a_plugin(install: Install, tmp_path: Path) -> None:
@@ -212,15 +212,15 @@ def test_a_file_beside_the_config_is_a_plugin(install: Install, tmp_path: Path) 
     folder.mkdir()
     (folder / "turnout_plugins.py").write_text(POLICY + HOOK.replace("Ljf", '"turnout_plugins:Ljf"'))
     registry = Registry.load(config_folder=folder)
-    assert registry.create("scheduler", "ljf")
-    assert registry.entry("scheduler", "ljf").distribution == "turnout_plugins.py"
-    assert "ljf" not in Registry.load().names("scheduler")
+    assert registry.create("scheduler", "tidal")
+    assert registry.entry("scheduler", "tidal").distribution == "turnout_plugins.py"
+    assert "tidal" not in Registry.load().names("scheduler")
 
 
 def test_a_broken_file_beside_the_config_is_named(install: Install, tmp_path: Path) -> None:
     (tmp_path / "turnout_plugins.py").write_text("1 / 0")
     with pytest.raises(UnknownPlugin, match=r"not loaded: turnout_plugins.py: ZeroDivisionError: .*, line 1"):
-        Registry.load(config_folder=tmp_path).create("scheduler", "ljf")
+        Registry.load(config_folder=tmp_path).create("scheduler", "tidal")
     assert "turnout_plugins" not in sys.modules
 
 
@@ -243,7 +243,7 @@ def test_an_object_can_be_handed_in() -> None:
 def test_metadata_without_a_name_harms_nobody(install: Install, tmp_path: Path) -> None:
     install("nameless", POLICY + HOOK)
     (tmp_path / "nameless-1.0.dist-info" / "METADATA").unlink()
-    assert Registry.load().create("scheduler", "ljf")
+    assert Registry.load().create("scheduler", "tidal")
 
 
 FAMILY = """

@@ -11,7 +11,8 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from turnout.core.engine import Engine, Limits
+from turnout.core.admission import Limits
+from turnout.core.engine import Engine
 from turnout.core.interfaces import Decoding, KVCache
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import LengthPredictor, SchedulingPolicy

@@ -1,28 +1,34 @@
 """An engine that repeats its prompt for ever, so that tests know what to expect, with the real step loop.
 
-Choice i begins with the prompt's token i. A request's ``user`` makes it misbehave, see `MOODS`.
+Choice i begins with the prompt's token i. A request's ``user``, the engine's ``client``, makes it misbehave,
+see `MOODS`.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import SimpleNamespace
+from dataclasses import dataclass
 
+import parrot_policies
+
+from turnout.core.admission import Limits
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine, Limits
+from turnout.core.engine import Engine
 from turnout.core.errors import ModelError
 from turnout.core.interfaces import Decoding
 from turnout.core.messages import Ready
 from turnout.core.plan import Logits, Plan
+from turnout.core.plugins import Registry
 from turnout.core.request import Continuation, Request, SamplingParams, TokenLogprobs
 from turnout.core.request import Sequence as TokenSequence
-from turnout.core.scheduler import Scheduler
+from turnout.core.scheduler import Capacity, Scheduler
 from turnout.plugins.kv_backends.paged_cache import PagedCache
-from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.plugins.predictors.max_tokens import MaxTokens
 
 VOCABULARY = 300
 EOS = 0
@@ -43,7 +49,7 @@ MOODS: dict[str, Callable[[], object]] = {
 
 class ParrotRunner:
     def run(self, plan: Plan) -> Logits:
-        for mood in {chunk.sequence.request.spec.user for chunk in plan.chunks} & MOODS.keys():
+        for mood in {chunk.sequence.request.spec.client for chunk in plan.chunks} & MOODS.keys():
             MOODS[mood]()
         return Logits([], {chunk.sequence: range(chunk.rows) for chunk in plan.chunks if chunk.rows})
 
@@ -54,7 +60,7 @@ class Parrot(Decoding):
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         for request in requests:
-            if request.spec.user == "confused":
+            if request.spec.client == "confused":
                 raise RuntimeError("what did you say?")
             if request.births == 1 and request.params.n > 1:
                 (parent,) = request.live
@@ -70,10 +76,31 @@ class Parrot(Decoding):
         return Continuation(sequence, [token], -0.5, details)
 
 
-def build(config: EngineConfig) -> SimpleNamespace:
+@dataclass
+class ParrotEngine:
+    """As `AssembledEngine`, without torch."""
+
+    engine: Engine
+    ready: Ready
+    registry: Registry
+    scheduler: str
+
+    def set_scheduler(self, spec: str) -> str:
+        if spec == "broken":
+            raise RuntimeError("the parrot bit the admin")
+        self.engine.scheduler.policy = self.registry.create("scheduler", spec)
+        self.scheduler = spec
+        return spec
+
+
+def build(config: EngineConfig) -> ParrotEngine:
     if config.model.endswith("broken"):
+        atexit.register(time.sleep, 0.5)  # torch takes its time to leave, too
         raise ModelError("this model is broken")
-    scheduler = Scheduler(Fcfs(), PagedCache(4096, 16), max_tokens=256, max_sequences=config.max_num_seqs)
+    capacity = Capacity(tokens=256, sequences=config.max_num_seqs)
+    registry = Registry.load(extra=[parrot_policies])
+    policy = registry.create("scheduler", config.scheduler)
+    scheduler = Scheduler(policy, PagedCache(4096, 16), capacity, MaxTokens())
     limits = Limits(
         max_model_len=config.max_model_len or CONTEXT,
         vocab_size=VOCABULARY,
@@ -87,6 +114,5 @@ def build(config: EngineConfig) -> SimpleNamespace:
         defaults={"temperature": 0.5},
         summary=["a parrot"],
     )
-    return SimpleNamespace(
-        engine=Engine(scheduler, ParrotRunner(), [Parrot()], limits, monotonic), ready=ready
-    )
+    engine = Engine(scheduler, ParrotRunner(), [Parrot()], limits, monotonic)
+    return ParrotEngine(engine, ready, registry, config.scheduler)

@@ -1,0 +1,85 @@
+"""Applying decisions: who continues whom, and where a sequence ends.
+
+Nothing here knows whether a decision was sampling, speculation or beam search.
+"""
+
+from __future__ import annotations
+
+from turnout.core.interfaces import KVCache
+from turnout.core.messages import Delta
+from turnout.core.request import Continuation, Request, Sequence
+
+__all__ = ["advance"]
+
+
+def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[list[Delta], list[Sequence]]:
+    """Continue, fork and drop the sequences of a request.
+
+    Returns what a client may see of that, and the sequences that ended, whose memory is the caller's to free.
+    """
+    deltas, ended = [], []
+    for child, continuation in _descend(request, chosen, kv):
+        before = len(child.tokens)
+        delta = _extend(child, continuation)
+        request.output_tokens += len(child.tokens) - before
+        kv.commit(child, child.computed)
+        if delta.finish_reason:
+            ended.append(child)
+        if delta.finish_reason or delta.tokens:
+            deltas.append(delta)
+    return deltas, ended
+
+
+def _descend(
+    request: Request, chosen: list[Continuation], kv: KVCache
+) -> list[tuple[Sequence, Continuation]]:
+    """The first continuation of a parent stays in place, further ones fork, parents not named go."""
+    before = request.live
+    for parent in dict.fromkeys(continuation.parent for continuation in chosen):
+        # The accepted drafts' KV is right already: n new tokens were n - 1 guesses and one more.
+        parent.computed += max(len(c.tokens) for c in chosen if c.parent is parent) - 1
+    children, seen = [], set[Sequence]()
+    for continuation in chosen:
+        parent = continuation.parent
+        children.append((_fork(parent, kv) if parent in seen else parent, continuation))
+        seen.add(parent)
+    kv.release([sequence for sequence in before if sequence not in seen])
+    request.live = tuple(child for child, _ in children)
+    return children
+
+
+def _fork(parent: Sequence, kv: KVCache) -> Sequence:
+    child = parent.fork()
+    kv.fork(parent, child)
+    return child
+
+
+def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
+    """Append what was decided, cut at the first stop, and say so."""
+    request = sequence.request
+    tokens, reason = _cut(continuation.tokens, request.stop_ids, sequence.room)
+    sequence.tokens += tokens
+    sequence.computed = min(sequence.computed, len(sequence.tokens))
+    sequence.draft = []
+    sequence.logprob += continuation.logprob
+    if continuation.details is not None:
+        sequence.details += continuation.details[: len(tokens)]
+    shown = len(tokens) if request.decoding.streams else len(sequence.output) if reason else 0
+    details = sequence.details[len(sequence.details) - shown :]
+    return Delta(
+        request_id=request.id,
+        index=sequence.index,
+        tokens=sequence.tokens[len(sequence.tokens) - shown :],
+        logprobs=None if request.params.logprobs is None else details,
+        finish_reason=reason,
+        stop_token=tokens[-1] if reason == "stop" else None,
+        cached_tokens=request.cached_tokens,
+    )
+
+
+def _cut(tokens: list[int], stops: frozenset[int], room: int) -> tuple[list[int], str | None]:
+    """The tokens up to the first stop or the limit, and which of the two ended them."""
+    for count, token in enumerate(tokens[:room], 1):
+        if token in stops:
+            return tokens[:count], "stop"
+    return tokens[:room], "length" if len(tokens) >= room else None

@@ -1,0 +1,55 @@
+"""Input that no file or terminal should hold ends in a message, not in a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from turnout.cli.config_file import read_config_file
+from turnout.cli.main import cli
+from turnout.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from conftest import FakeServer
+
+
+@pytest.mark.parametrize("text", ["day: 2020-13-45", "[" * 20_000], ids=["a date in month 13", "deep"])
+def test_a_config_file_that_yaml_breaks_on(tmp_path: Path, text: str) -> None:
+    """PyYAML raises more than YAMLError."""
+    file = tmp_path / "turnout.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match="is not YAML"):
+        read_config_file(file)
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_pipe_that_is_not_utf8(fake_server: FakeServer, errors: str) -> None:
+    """Python reads it either way, by locale: what it let through could not be encoded when it was sent."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from turnout.cli.main import main; main()", "chat", "--url", fake_server.url],
+        input=b"caf\xe9\n",
+        capture_output=True,
+        env={"PYTHONIOENCODING": f"utf-8:{errors}"},
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"Error: ") and b"utf-8" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_a_temperature_that_is_no_number(fake_server: FakeServer) -> None:
+    """JSON has no word for it."""
+    arguments = ["chat", "--url", fake_server.url, "--temperature", "nan"]
+    done = CliRunner().invoke(cli, arguments, input="hello\n")
+    assert done.exit_code == 1 and "this cannot be sent" in done.stderr
+
+
+def test_a_key_beyond_ascii(fake_server: FakeServer) -> None:
+    """The server takes such keys, but the client took it for a wrong address."""
+    arguments = ["chat", "--url", fake_server.url, "--api-key", "sécret"]
+    assert CliRunner().invoke(cli, arguments, input="hello\n").exit_code == 0
+    assert fake_server.keys == ["Bearer sécret".encode().decode("latin-1")]
