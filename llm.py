@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,8 @@ class LLM:
         from turnout.runner.assembly import build_engine
         from turnout.text.tokenizer import load_tokenizer
 
-        self.config = EngineConfig(model=model, **options)
+        # However many prompts a script hands over, nobody else is waiting: none is turned away.
+        self.config = EngineConfig(model=model, **{"max_waiting": sys.maxsize, **options})
         assembled = build_engine(self.config)
         self.engine = assembled.engine
         self.ready = assembled.ready
@@ -130,7 +132,7 @@ class LLM:
         return given
 
     def _job(self, prompt: Prompt, params: SamplingParams) -> _Job:
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
         seed = secrets.randbits(63) if params.seed is None else params.seed
         spec = RequestSpec(id=str(next(self._ids)), prompt=ids, params=params, seed=seed)
         return _Job(spec, prompt if isinstance(prompt, str) else None, self)

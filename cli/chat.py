@@ -116,11 +116,14 @@ def _show_answer(conversation: Conversation, prompt: str) -> None:
 
 
 def _answer_lines(conversation: Conversation) -> None:
-    for line in sys.stdin:
-        if prompt := line.strip():
-            if not conversation.ask(prompt, _show):
-                raise KeyboardInterrupt
-            click.echo()
+    try:
+        for line in sys.stdin:
+            if prompt := line.strip():
+                if not conversation.ask(prompt, _show):
+                    raise KeyboardInterrupt
+                click.echo()
+    except UnicodeDecodeError as error:
+        raise ChatError(f"the input is not {error.encoding} text: {error.reason}") from None
 
 
 def _show(piece: str) -> None:

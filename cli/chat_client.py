@@ -28,7 +28,7 @@ class ChatClient:
     def __init__(self, url: str, api_key: str | None = None) -> None:
         url = url if "://" in url else f"http://{url}"
         self.url = url.rstrip("/").removesuffix("/v1")
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        headers = {b"Authorization": f"Bearer {api_key}".encode()} if api_key else {}
         try:
             self._http = httpx.Client(
                 base_url=self.url,
@@ -52,9 +52,10 @@ class ChatClient:
 
     def answer(self, messages: Sequence[Message], parameters: Mapping[str, Any]) -> Generator[str]:
         """The answer's text, piece by piece; closing the iterator early makes the server stop."""
-        body = {**parameters, "messages": list(messages), "stream": True}
+        body = _encoded({**parameters, "messages": list(messages), "stream": True})
+        kind = {"Content-Type": "application/json"}
         try:
-            with self._http.stream("POST", "/v1/chat/completions", json=body) as response:
+            with self._http.stream("POST", "/v1/chat/completions", content=body, headers=kind) as response:
                 if response.is_error:
                     response.read()
                 self._check(response)
@@ -70,6 +71,13 @@ class ChatClient:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
             return ChatError(f"no server answers at {self.url} ({error}); start one with: turnout serve")
         return ChatError(f"the connection to {self.url} broke: {error or type(error).__name__}")
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:  # input that is not UTF-8, or a temperature that is no number
+        raise ChatError(f"this cannot be sent: {error}") from None
 
 
 def _pieces(lines: Iterator[str]) -> Iterator[str]:

@@ -52,7 +52,7 @@ def _load(file: Path) -> Mapping[object, object]:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config file {file} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date in month 13; [[[[…
         raise ConfigError(f"the config file {file} is not YAML: {error}") from None
     if content is None:
         return {}

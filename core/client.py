@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from turnout.core.messages import Delta, Ready, Stats
+from turnout.core.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.request import RequestSpec
 
 __all__ = ["EngineClient"]
@@ -38,5 +38,16 @@ class EngineClient(Protocol):
         ...
 
     def abort(self, request_id: str, index: int | None = None) -> None:
-        """Stop a request, or one of its choices; the generator then yields no more of it."""
+        """Stop a request, or one of its choices; the generator then yields no more of it.
+
+        Of a request that asked for its timing, the generator still yields the delta that carries it.
+        """
+        ...
+
+    async def admin(self, command: AdminCommand) -> Reply:
+        """Have a command carried out between two steps.
+
+        Raises EngineError when the engine is gone, TimeoutError when it does not answer in time; the
+        command may then still be carried out.
+        """
         ...

@@ -5,6 +5,8 @@ A field's name is the flag (``max_num_seqs`` is ``--max-num-seqs``) and its desc
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -37,7 +39,14 @@ def parse_bytes(text: object) -> object:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError(f"{text!r} is not a size; expected a number with a unit, such as 512MiB or 2GiB")
-    return int(float(match[1]) * _UNITS[match[2]])
+    size = float(match[1]) * _UNITS[match[2]]
+    if math.isinf(size):
+        raise ValueError("the size is beyond all bounds")
+    return int(size)
+
+
+def _path_text(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 ByteSize = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
@@ -64,7 +73,9 @@ class _Config(BaseModel):
 class EngineConfig(_Config):
     """What an engine is made of."""
 
-    model: str = Field("turnout-tiny", description="Folder, hub name or short name of the model.")
+    model: Annotated[str, BeforeValidator(_path_text)] = Field(
+        "turnout-tiny", description="Folder, hub name or short name of the model."
+    )
     revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
     scheduler: str = Field("fcfs", description="Scheduling policy, as NAME or NAME:option=value,….")
     length_predictor: str = Field(
@@ -121,7 +132,14 @@ class ServerConfig(_Config):
         None, description="Name the API gives the model; default: --model as given."
     )
     api_key: str | None = Field(
-        None, description="Key that clients must send as a bearer token; default: none is asked for."
+        None,
+        min_length=1,
+        description="Key that clients must send as a bearer token; default: none is asked for.",
+    )
+    admin_key: str | None = Field(
+        None,
+        min_length=1,
+        description="Key that /admin asks for as a bearer token; default: /admin answers only this machine.",
     )
     max_body_size: ByteSize = Field(32 * 2**20, description="Largest request body; larger ones get 413.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much to log.")

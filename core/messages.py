@@ -11,7 +11,22 @@ import msgspec
 
 from turnout.core.request import RequestSpec, Timing, TokenLogprobs
 
-__all__ = ["Abort", "Command", "Delta", "Event", "Failed", "Ready", "Shutdown", "Stats", "Submit"]
+__all__ = [
+    "Abort",
+    "AdminCommand",
+    "Command",
+    "Delta",
+    "Event",
+    "Failed",
+    "Ready",
+    "Reply",
+    "SchedulerState",
+    "SetScheduler",
+    "ShowScheduler",
+    "Shutdown",
+    "Stats",
+    "Submit",
+]
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
@@ -25,13 +40,33 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
 
     request_id: str
     index: int | None = None
+    timing: bool = False
+    """Where this ends the whole request, answer with a last delta that carries its `Timing`."""
+
+
+class ShowScheduler(msgspec.Struct, frozen=True, tag=True):
+    """Which scheduling policy there is, and how it does."""
+
+    id: str
+
+
+class SetScheduler(msgspec.Struct, frozen=True, tag=True):
+    """Ask this policy from the next step on; requests stay where they are."""
+
+    id: str
+    spec: str
+    """As ``--scheduler`` has it: ``NAME`` or ``NAME:option=value,…``."""
+
+
+AdminCommand = ShowScheduler | SetScheduler
+"""Carried out between two steps; each is answered by a `Reply` of its id."""
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
     """Leave the loop after the current step."""
 
 
-Command = Submit | Abort | Shutdown
+Command = Submit | Abort | AdminCommand | Shutdown
 
 
 class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=True):
@@ -70,6 +105,28 @@ class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     policy_faults: int
 
 
+class SchedulerState(msgspec.Struct, frozen=True, kw_only=True):
+    """The scheduling policy, and how it does."""
+
+    scheduler: str
+    """What it was built from, as ``NAME:option=value,…``."""
+    policy_faults: int
+    """Answers of its that could not be carried out, and so of those before it."""
+    preemptions: int
+    running: int
+    waiting: int
+
+
+class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The answer to an `AdminCommand`: an error, or a value."""
+
+    id: str
+    error: str = ""
+    error_kind: str = ""
+    """With ``error``: ``invalid`` (the command's fault) or ``internal``."""
+    value: SchedulerState | None = None
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The engine is assembled and waits for requests."""
 
@@ -88,4 +145,4 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Event = Delta | Stats | Ready | Failed
+Event = Delta | Stats | Ready | Failed | Reply

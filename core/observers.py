@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from turnout.core.request import Request, Timing
 
-__all__ = ["Observers", "RequestRecord", "StepRecord"]
+__all__ = ["Observer", "Observers", "RequestRecord", "StepRecord"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +49,19 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing
 
 
+class Observer(NamedTuple):
+    name: str
+    """As messages call it."""
+    hook: Callable[..., object]
+
+
 class Observers:
     """The hook implementations to call, by hook."""
 
     def __init__(
         self,
-        step_finished: Iterable[Callable[..., object]] = (),
-        request_finished: Iterable[Callable[..., object]] = (),
+        step_finished: Iterable[Observer] = (),
+        request_finished: Iterable[Observer] = (),
     ) -> None:
         self._step_finished = list(step_finished)
         self._request_finished = list(request_finished)
@@ -84,10 +91,10 @@ def _record(request: Request, reason: str) -> RequestRecord:
     )
 
 
-def _tell(hooks: list[Callable[..., object]], argument: str, record: object) -> None:
-    for hook in list(hooks):
+def _tell(observers: list[Observer], argument: str, record: object) -> None:
+    for observer in list(observers):
         try:
-            hook(**{argument: record})
+            observer.hook(**{argument: record})
         except Exception as error:
-            logger.exception("observer %s failed and is not called again: %s", hook, error)
-            hooks.remove(hook)
+            logger.exception("%s failed and is not called again: %s", observer.name, error)
+            observers.remove(observer)

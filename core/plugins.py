@@ -10,7 +10,7 @@ from typing import Literal, overload
 
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
 from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
-from turnout.core.observers import Observers
+from turnout.core.observers import Observer, Observers
 from turnout.core.plugin_axes import OBSERVER_AXIS, OBSERVER_HOOKS, axis_named
 from turnout.core.plugin_entry import NO_AXIS, PluginEntry
 from turnout.core.plugin_loading import find_plugins
@@ -111,7 +111,7 @@ class Registry:
         watching = [entry for entry in self._entries if entry.axis == OBSERVER_AXIS and entry.state == "ok"]
         return Observers(
             **{
-                hook: [e.resolve() for e in watching if e.name.endswith(f".{hook}")]
+                hook: [Observer(e.title, e.resolve()) for e in watching if e.name.endswith(f".{hook}")]
                 for hook in OBSERVER_HOOKS
             }
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import count
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -55,38 +57,74 @@ class SamplingParams(
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
-        for name, low, high in _RANGES:
+        self._take_lists_for_tuples()
+        for name, kind, low, high in _RANGES:
             value = getattr(self, name)
-            if value is not None and not low <= value <= high:  # also refuses NaN
-                raise RequestError(f"{name} must be between {low:g} and {high:g}, not {value:g}", name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise RequestError(f"{name} must be {_KIND_NAMES[kind]}, not {_short(value)}", name)
+            if not low <= value <= high:  # also refuses NaN
+                raise RequestError(f"{name} must be between {low:g} and {high:g}, not {_short(value)}", name)
         if self.top_p == 0:
             raise RequestError("top_p must be above 0 and at most 1, not 0", "top_p")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(
                 f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})", "min_tokens"
             )
-        if "" in self.stop:
-            raise RequestError("stop must not contain an empty string", "stop")
+        self._check_collections()
+
+    def _take_lists_for_tuples(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        for name, value in (("stop", stop), ("stop_token_ids", self.stop_token_ids)):
+            if not isinstance(value, tuple):
+                if not isinstance(value, list):
+                    raise RequestError(f"{name} must be a list, not {_short(value)}", name)
+                value = tuple(value)
+            msgspec.structs.force_setattr(self, name, value)
+
+    def _check_collections(self) -> None:
+        if "" in self.stop or not all(isinstance(text, str) for text in self.stop):
+            raise RequestError("stop must hold strings, none of them empty", "stop")
+        if not all(isinstance(token, Integral) for token in self.stop_token_ids):
+            raise RequestError("stop_token_ids must hold token ids, which are integers", "stop_token_ids")
+        for token, bias in self.logit_bias.items():
+            if not isinstance(token, Integral) or not isinstance(bias, Real) or not math.isfinite(bias):
+                raise RequestError(
+                    f"logit_bias must map token ids to finite numbers, not {_short(token)} to {_short(bias)}",
+                    "logit_bias",
+                )
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
 
 
-_RANGES: tuple[tuple[str, float, float], ...] = (
-    ("n", 1, MAX_CHOICES),
-    ("temperature", 0, 100),
-    ("top_p", 0, 1),
-    ("top_k", -1, 2**31 - 1),
-    ("min_p", 0, 1),
-    ("seed", -(2**63), 2**63 - 1),
-    ("max_tokens", 1, 2**31 - 1),
-    ("min_tokens", 0, 2**31 - 1),
-    ("presence_penalty", -2, 2),
-    ("frequency_penalty", -2, 2),
-    ("repetition_penalty", 0.01, 100),
-    ("logprobs", 0, MAX_LOGPROBS),
+_RANGES: tuple[tuple[str, type, float, float], ...] = (
+    ("n", Integral, 1, MAX_CHOICES),
+    ("temperature", Real, 0, 100),
+    ("top_p", Real, 0, 1),
+    ("top_k", Integral, -1, 2**31 - 1),
+    ("min_p", Real, 0, 1),
+    ("seed", Integral, -(2**63), 2**63 - 1),
+    ("max_tokens", Integral, 1, 2**31 - 1),
+    ("min_tokens", Integral, 0, 2**31 - 1),
+    ("presence_penalty", Real, -2, 2),
+    ("frequency_penalty", Real, -2, 2),
+    ("repetition_penalty", Real, 0.01, 100),
+    ("logprobs", Integral, 0, MAX_LOGPROBS),
 )
+_OPTIONAL = frozenset({"seed", "max_tokens", "logprobs"})
+_KIND_NAMES = {Integral: "an integer", Real: "a number"}
+
+
+def _short(value: object) -> str:
+    """A value for a message: numbers can be thousands of digits long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print integers that long
+        return "a huge number"
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -20,12 +20,15 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 async def read_body(request: Request, model: type[Model], *, limit: int) -> Model:
-    """Raises RequestError for what cannot be understood, ApiError 413 for more than `limit` bytes."""
+    """A field that is null counts as not given.
+
+    Raises RequestError for what cannot be understood, ApiError 413 for more than `limit` bytes.
+    """
     content = _parse(await _read(request, limit))
     if not isinstance(content, dict):
         raise RequestError("the body must be a JSON object")
     try:
-        return model.model_validate(content)
+        return model.model_validate({name: value for name, value in content.items() if value is not None})
     except ValidationError as error:
         raise _explain(error) from None
 

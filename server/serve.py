@@ -63,6 +63,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise TurnoutError(
             f"cannot listen on {host} port {port}: {reason}; choose another with --port"
         ) from None
+    except UnicodeError as error:  # from Python's own look at the name
+        raise TurnoutError(f"{host!r} is no name of a host: {error}; choose another with --host") from None
 
 
 @contextmanager

@@ -99,6 +99,12 @@ def test_defaults_are_the_checkpoints_and_the_decodings() -> None:
     assert LLM(kv_memory="64MiB", decoding="greedy").default_params().greedy
 
 
+def test_more_prompts_than_a_server_would_let_wait(llm: LLM) -> None:
+    """A server's limit against overload turned a script's 4,097th prompt away."""
+    params = SamplingParams(temperature=0, max_tokens=1)
+    assert len(llm.generate([[5]] * 5000, params, progress=False)) == 5000
+
+
 def test_nothing_runs_when_one_prompt_cannot(llm: LLM) -> None:
     with pytest.raises(RequestError, match="context length"):
         llm.generate([PROMPTS[0], [5] * 5000], GREEDY, progress=False)

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.core.errors import RequestError
+from turnout.core.errors import ModelError, RequestError
 
 if TYPE_CHECKING:
     import jinja2
@@ -25,19 +25,35 @@ TAIL = "<|turnout-end-of-final-message|> "
 
 
 def named_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """A checkpoint's templates by name: files of their own win over those in the tokenizer's config."""
+    """A checkpoint's templates by name: files of their own win over those in the tokenizer's config.
+
+    Raises ModelError for what cannot be read as templates.
+    """
     templates = _from_config(config.get("chat_template"))
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
-        templates[path.stem] = path.read_text(encoding="utf-8")
+        templates[path.stem] = _read(path)
     if (single := folder / "chat_template.jinja").is_file():
-        templates["default"] = single.read_text(encoding="utf-8")
+        templates["default"] = _read(single)
     return templates
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"the chat template {path} cannot be read: {error}") from error
 
 
 def _from_config(given: Any) -> dict[str, str]:
     if isinstance(given, str):
         return {"default": given}
-    return {entry["name"]: entry["template"] for entry in given or ()}
+    try:
+        return {str(entry["name"]): str(entry["template"]) for entry in given or ()}
+    except (TypeError, KeyError) as error:
+        raise ModelError(
+            "chat_template in tokenizer_config.json should be a text, or a list of objects with a 'name' "
+            f"and a 'template', not {str(given)[:100]}"
+        ) from error
 
 
 class ChatTemplate:

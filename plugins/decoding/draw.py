@@ -64,7 +64,9 @@ def _draw_ranked(weights: Tensor, noise: Tensor, params: list[SamplingParams]) -
     whole = torch.tensor([[p.top_k <= 0] for p in params]).to(values.device)
     total = torch.where(whole, weights.sum(dim=-1, keepdim=True), values.sum(dim=-1, keepdim=True))
     likelier = values.cumsum(dim=-1) - values
-    values = values.masked_fill(likelier >= total * column((p.top_p for p in params), total), 0)
+    # The likeliest stays whatever top_p: one too small for fp32 would leave nothing.
+    beyond = (likelier >= total * column((p.top_p for p in params), total)) & (ranks > 0)
+    values = values.masked_fill(beyond, 0)
     return indices.gather(1, _invert(values, noise)[:, None]).squeeze(1)
 
 
@@ -100,4 +102,5 @@ def _invert(weights: Tensor, noise: Tensor) -> Tensor:
     cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
     total = cumulative[:, -1:]
     below = torch.nextafter(total, torch.zeros_like(total))
-    return torch.searchsorted(cumulative, torch.minimum(noise * total, below), right=True).squeeze(1)
+    drawn = torch.searchsorted(cumulative, torch.minimum(noise * total, below), right=True).squeeze(1)
+    return drawn.clamp_max(weights.shape[-1] - 1)  # NaN is above all: it must not leave the vocabulary

@@ -49,7 +49,8 @@ def _adjust_row(row: Tensor, sequence: TokenSequence) -> None:
         tokens = torch.tensor(list(params.logit_bias), device=row.device)
         row.index_add_(0, tokens, torch.tensor(list(params.logit_bias.values()), device=row.device))
     if _too_short(sequence):
-        row[list(sequence.request.stop_ids)] = float("-inf")
+        # Not -inf: a row that holds nothing else would have no distribution left.
+        row[list(sequence.request.stop_ids)] = torch.finfo(row.dtype).min
 
 
 def _penalise(row: Tensor, sequence: TokenSequence, params: SamplingParams) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from turnout.core.errors import ConfigError, RequestError
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
 from turnout.core.request import Continuation, Request, SamplingParams
@@ -35,7 +36,10 @@ class Sampling(Decoding):
             "repetition_penalty": repetition_penalty,
         }
         self._defaults = {name: value for name, value in given.items() if value is not None}
-        SamplingParams(**self._defaults)  # refuses values out of range
+        try:
+            SamplingParams(**self._defaults)
+        except RequestError as error:
+            raise ConfigError(str(error)) from None
 
     @property
     def defaults(self) -> Mapping[str, Any]:

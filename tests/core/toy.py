@@ -10,10 +10,12 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from turnout.core.admission import Limits
 from turnout.core.engine import Engine
 from turnout.core.interfaces import Decoding, KVCache
+from turnout.core.observers import Observers
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams
@@ -32,6 +34,11 @@ def toy_logits(context: Sequence[int]) -> list[float]:
     seed = len(context) % 3
     for token in context[-CONTEXT:]:
         seed = seed * 31 + token + 1
+    return _row(seed)
+
+
+@cache
+def _row(seed: int) -> list[float]:
     rng = random.Random(seed)
     return [rng.uniform(-2, 2) - (1.0 if token == EOS else 0.0) for token in range(VOCABULARY)]
 
@@ -216,15 +223,15 @@ def toy_engine(
     slots: int = 6,
     strict: bool = True,
     predictor: LengthPredictor | None = None,
+    observers: Observers | None = None,
 ) -> Engine:
     scheduler = Scheduler(policy, kv, Capacity(budget, slots), predictor or MaxTokens(), strict=strict)
     limits = Limits(
         max_model_len=256, vocab_size=VOCABULARY, max_waiting=1000, eos_token_ids=frozenset({EOS})
     )
     steps = iter(range(10**9))
-    return Engine(
-        scheduler, ToyRunner(kv), [Greedy(), Lookup(), Parallel(), Beam()], limits, lambda: float(next(steps))
-    )
+    decodings = [Greedy(), Lookup(), Parallel(), Beam()]
+    return Engine(scheduler, ToyRunner(kv), decodings, limits, lambda: float(next(steps)), observers)
 
 
 @dataclass

@@ -105,6 +105,20 @@ def test_among_equally_likely_tokens_the_lower_id_counts_as_likelier() -> None:
     assert set(drawn.tolist()) == set(range(10))
 
 
+def test_a_top_p_too_small_for_fp32_leaves_the_likeliest_token() -> None:
+    """It left none, and the whole batch failed."""
+    logits = some_logits(8)
+    drawn = draw(logits, [candidate(seed=s, top_p=1e-50) for s in range(8)])
+    assert drawn.tolist() == logits.argmax(dim=-1).tolist()
+
+
+def test_logits_that_are_not_numbers_never_give_a_token_outside_the_vocabulary() -> None:
+    logits = torch.full((2, VOCABULARY), float("nan"))
+    for params in ({}, {"top_k": 5}, {"top_p": 0.5}):
+        drawn = draw(logits, [candidate(seed=s, **params) for s in range(2)])
+        assert all(0 <= token < VOCABULARY for token in drawn.tolist())
+
+
 @pytest.mark.parametrize("temperature", [1e-5, 1e-20, 1e-30])
 def test_a_tiny_temperature_is_greedy_and_does_not_overflow(temperature: float) -> None:
     logits = some_logits(30)

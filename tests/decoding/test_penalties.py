@@ -63,8 +63,15 @@ def test_bias_is_added() -> None:
 def test_no_stop_before_min_tokens() -> None:
     rows = logits()
     early = adjust(rows, [sequence(min_tokens=4)])
-    assert early[0, [5, 6]].isneginf().all() and early.isneginf().sum() == 2
+    assert (early < -1e30).nonzero().tolist() == [[0, 5], [0, 6]]
     assert adjust(rows, [sequence(min_tokens=3)]) is rows
+
+
+def test_a_row_in_which_every_token_is_held_back_still_has_a_distribution() -> None:
+    """It had none, and the token drawn from it was outside the vocabulary."""
+    held_back = sequence(min_tokens=50)
+    held_back.request.stop_ids = frozenset(range(10))
+    assert torch.equal(adjust(logits(), [held_back]).softmax(-1), torch.full((1, 10), 0.1))
 
 
 def test_each_row_has_its_own_wishes() -> None:

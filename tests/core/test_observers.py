@@ -1,0 +1,222 @@
+"""Plugins that watch: what they are told, that it costs nothing without them, that they do no harm."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from toy import EOS, Greedy, drive, expected, toy_engine, toy_request
+
+from turnout.core import engine as engine_module
+from turnout.core import observers as observers_module
+from turnout.core.engine import Engine
+from turnout.core.hookspecs import hookimpl
+from turnout.core.observers import Observers, RequestRecord, StepRecord
+from turnout.core.plugins import Registry
+from turnout.core.policy import Drop, SchedulingPolicy
+from turnout.core.request import RequestSpec
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.schedulers.fcfs import Fcfs
+
+BLOCKS, BLOCK = 32, 4
+
+INLINE = """
+from turnout.core.hookspecs import hookimpl
+
+STEPS, REQUESTS = [], []
+
+@hookimpl
+def step_finished(step):
+    STEPS.append(step)
+
+@hookimpl
+def request_finished(request):
+    REQUESTS.append(request)
+"""
+
+
+class Watcher:
+    """A plugin that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[StepRecord] = []
+        self.requests: list[RequestRecord] = []
+
+    @hookimpl
+    def step_finished(self, step: StepRecord) -> None:
+        self.steps.append(step)
+
+    @hookimpl
+    def request_finished(self, request: RequestRecord) -> None:
+        self.requests.append(request)
+
+
+class Clumsy:
+    """A plugin whose hooks fail."""
+
+    def __init__(self) -> None:
+        self.calls = Counter[str]()
+
+    @hookimpl
+    def step_finished(self, step: StepRecord) -> None:
+        self.calls["step"] += 1
+        raise RuntimeError("tripped over a step")
+
+    @hookimpl
+    def request_finished(self) -> None:
+        self.calls["request"] += 1
+        raise RuntimeError("tripped over a request")
+
+
+class Impatient(SchedulingPolicy):
+    """Gives up whoever asks for it by its client's name."""
+
+    def order(self, view):
+        for request in (*view.running, *view.waiting):
+            yield Drop(request, "no patience") if request.client == "slow" else request
+
+
+def watched(*plugins: object, policy: SchedulingPolicy | None = None, folder: Path | None = None) -> Engine:
+    """A toy engine under the eyes of `plugins`."""
+    observers = Registry.load(extra=plugins, config_folder=folder).observers()
+    return toy_engine(policy or Fcfs(), PagedCache(BLOCKS, BLOCK), observers=observers)
+
+
+def workload() -> list[tuple[int, RequestSpec]]:
+    return [(i, toy_request(f"r{i}", [1 + i % 6, 2, 3, 4, 5], "greedy", 3 + i, priority=i)) for i in range(6)]
+
+
+# ------------------------------------------------------------------ what they are told
+
+
+@pytest.fixture
+def inline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], SimpleNamespace]]:
+    """A ``turnout_plugins.py``; afterwards it was never imported."""
+    import sys
+
+    (tmp_path / "turnout_plugins.py").write_text(INLINE)
+
+    def seen() -> SimpleNamespace:
+        module = sys.modules["turnout_plugins"]
+        return SimpleNamespace(steps=module.STEPS, requests=module.REQUESTS)
+
+    yield seen
+    sys.modules.pop("turnout_plugins", None)
+
+
+@pytest.mark.parametrize("kind", ["a file beside the config", "a plugin"])
+def test_every_step_and_every_request_is_told(kind: str, tmp_path: Path, inline) -> None:
+    watcher = Watcher()
+    engine = watched(watcher) if kind == "a plugin" else watched(folder=tmp_path)
+    outcome = drive(engine, workload())
+    seen = watcher if kind == "a plugin" else inline()
+
+    stats = engine.stats()
+    assert [step.number for step in seen.steps] == list(range(1, stats.steps + 1))
+    assert sum(step.tokens for step in seen.steps) == stats.computed_tokens
+    assert all(0 < step.sequences <= step.tokens for step in seen.steps)
+    times = [time for step in seen.steps for time in (step.started, step.ended)]
+    assert times == sorted(set(times))
+    last = seen.steps[-1]
+    assert (last.running, last.waiting, last.kv_free) == (0, 0, BLOCKS * BLOCK)
+    assert max(step.running for step in seen.steps) > 1
+
+    assert sorted(request.id for request in seen.requests) == [f"r{i}" for i in range(6)]
+    for request in seen.requests:
+        (tokens,) = outcome.outputs(request.id)
+        assert tokens == expected(workload()[int(request.id[1:])][1])[0]
+        assert request.output_tokens == len(tokens) and request.prompt_tokens == 5
+        assert request.priority == int(request.id[1:])
+        assert request.finish_reason == ("stop" if tokens[-1] == EOS else "length")
+        timing = request.timing
+        assert timing.arrival < timing.scheduled < timing.first_token <= timing.finished
+        assert timing.preempted == []
+
+
+def test_preemptions_and_found_prompts_are_told() -> None:
+    watcher = Watcher()
+    engine = watched(watcher)
+    prompt = [1, 2, 3, 4] * 6
+    arrivals = [(2 * i, toy_request(f"r{i}", prompt, "greedy", 40)) for i in range(4)]
+    drive(engine, arrivals)
+    told = {request.id: request for request in watcher.requests}
+    assert told["r0"].cached_tokens == 0 and told["r3"].cached_tokens > 0
+    preempted = sum(len(request.timing.preempted) for request in watcher.requests)
+    assert preempted == engine.stats().preemptions > 0
+    for timing in (request.timing for request in watcher.requests):
+        assert all(timing.scheduled < when < timing.finished for when in timing.preempted)
+
+
+def test_however_a_request_ends_it_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = Watcher()
+    engine = watched(watcher, policy=Impatient())
+    engine.add(toy_request("aborted", [1, 2, 3], "greedy", 20))
+    slow = toy_request("dropped", [1, 2, 3], "greedy", 20)
+    engine.add(RequestSpec(id="dropped", prompt=slow.prompt, params=slow.params, seed=0, client="slow"))
+    engine.step()
+    engine.abort("aborted")
+    engine.abort("aborted")
+    engine.add(toy_request("failed", [1, 2, 3], "greedy", 20))
+    monkeypatch.setattr(Greedy, "decide", lambda *_: 1 / 0)
+    engine.step()
+    ends = [(request.id, request.finish_reason, request.client) for request in watcher.requests]
+    assert ends == [("dropped", "error", "slow"), ("aborted", "abort", ""), ("failed", "error", "")]
+    assert watcher.requests[0].timing.scheduled is None
+    assert all(request.timing.finished is not None for request in watcher.requests)
+
+
+def test_a_refused_request_is_not_told() -> None:
+    watcher = Watcher()
+    with pytest.raises(Exception, match="prompt is empty"):
+        watched(watcher).add(toy_request("r", [], "greedy", 3))
+    assert watcher.requests == []
+
+
+# ------------------------------------------------------------------ what they cost
+
+
+class NeverBuilt:
+    def __init__(self, *_: object, **__: object) -> None:
+        raise AssertionError("a record was built for nobody")
+
+
+def test_nothing_is_built_when_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "StepRecord", NeverBuilt)
+    monkeypatch.setattr(observers_module, "RequestRecord", NeverBuilt)
+    outcome = drive(watched(), workload())
+    assert len(outcome.finished) == 6
+    with pytest.raises(AssertionError, match="for nobody"):  # the test can fail
+        drive(watched(Watcher()), workload())
+
+
+def test_who_watches_one_hook_costs_nothing_at_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[RequestRecord] = []
+    monkeypatch.setattr(engine_module, "StepRecord", NeverBuilt)
+    plugin = SimpleNamespace(request_finished=hookimpl(lambda request: told.append(request)))
+    drive(watched(plugin), workload())
+    assert len(told) == 6
+
+
+# ------------------------------------------------------------------ what they can break
+
+
+def test_one_that_raises_is_named_once_and_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
+    clumsy, watcher = Clumsy(), Watcher()
+    with caplog.at_level(logging.ERROR):
+        outcome = drive(watched(clumsy, watcher), workload())
+    assert clumsy.calls == {"step": 1, "request": 1}
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    for what in ("step", "request"):
+        message = f"failed and is not called again: tripped over a {what}"
+        assert f"observer 'Clumsy.{what}_finished' of Clumsy {message}" in messages
+    assert len(outcome.finished) == 6
+    assert len(watcher.requests) == 6 and len(watcher.steps) > 6
+
+
+def test_without_observers_an_engine_has_none() -> None:
+    assert not Observers().of_steps and not Registry.load().observers().of_steps

@@ -1,0 +1,58 @@
+"""The policy may change between any two steps: nothing is lost, and outputs are brute force's."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from test_mechanism_against_brute_force import POLICIES, random_cache, random_workload
+from toy import drive, expected, toy_engine, toy_request
+
+from turnout.core.policy import SchedulingPolicy
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.schedulers.fcfs import Fcfs
+
+
+class Mistaken(SchedulingPolicy):
+    def order(self, view):
+        return ["nobody"]
+
+
+def test_outputs_do_not_tell_that_policies_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    switches = preemptions = 0
+    for trial in range(80):
+        rng = random.Random(trial)
+        arrivals = list(random_workload(rng))
+        kv = random_cache(rng, arrivals)
+        engine = toy_engine(Fcfs(), kv, budget=rng.randrange(5, 24), slots=rng.randrange(4, 8))
+        step = engine.step
+
+        def switch_and_step(rng=rng, engine=engine, step=step):
+            nonlocal switches
+            if rng.random() < 0.4:
+                engine.scheduler.policy = rng.choice(POLICIES)()
+                switches += 1
+            return step()
+
+        monkeypatch.setattr(engine, "step", switch_and_step)
+        outcome = drive(engine, arrivals)
+        for _, spec in arrivals:
+            assert outcome.outputs(spec.id) == expected(spec), (trial, spec)
+            assert len(outcome.finished[spec.id]) == spec.params.n
+        assert kv.free == kv.capacity, (trial, "leaked memory")
+        preemptions += engine.stats().preemptions
+    assert switches > 500 and preemptions > 5
+
+
+def test_faults_are_counted_across_policies() -> None:
+    engine = toy_engine(Mistaken(), PagedCache(32, 4), strict=False)
+    engine.add(toy_request("r", [1, 2, 3], "greedy", 30))
+    for _ in range(2):
+        engine.step()
+    assert engine.stats().policy_faults == 2
+    engine.scheduler.policy = Fcfs()
+    engine.step()
+    assert engine.stats().policy_faults == 2
+    engine.scheduler.policy = Mistaken()
+    engine.step()
+    assert engine.stats().policy_faults == 3
