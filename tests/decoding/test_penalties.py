@@ -69,7 +69,7 @@ def test_no_stop_before_min_tokens() -> None:
 
 def test_a_row_in_which_every_token_is_held_back_still_has_a_distribution() -> None:
     """It had none, and the token drawn from it was outside the vocabulary."""
-    held_back = sequence(min_tokens=50)
+    held_back = sequence(min_tokens=50, max_tokens=60)
     held_back.request.stop_ids = frozenset(range(10))
     assert torch.equal(adjust(logits(), [held_back]).softmax(-1), torch.full((1, 10), 0.1))
 
