@@ -48,7 +48,9 @@ class SchedulingPolicy(ABC):
 
         `running` is in order of admission and not empty. By default a running request is made room
         for by the newest admission, possibly itself, so that the oldest always makes progress, and a
-        newcomer waits.
+        newcomer waits. Asked until the request fits, and not again for a newcomer in a step in which the
+        answer was None once. A policy that evicts for newcomers should be `head_of_line`: what an urgent one
+        has freed without yet fitting would else be given away, to be freed again at the next step.
         """
         return running[-1] if request in running else None
 

@@ -17,6 +17,7 @@ class Queues:
         self._running: dict[Request, None] = {}
         self._preempted: dict[Request, None] = {}
         self._arrived: dict[Request, None] = {}
+        self._width = 0
         self._running_views: Views | None = ()
         self._waiting_views: Views | None = ()
 
@@ -34,6 +35,11 @@ class Queues:
     @property
     def running_count(self) -> int:
         return len(self._running)
+
+    @property
+    def running_width(self) -> int:
+        """Sequences that those who run keep alive at most."""
+        return self._width
 
     @property
     def waiting_count(self) -> int:
@@ -80,5 +86,6 @@ class Queues:
         self._moved(request, "gone")
 
     def _moved(self, request: Request, place: Place) -> None:
+        self._width += request.width * ((place == "running") - (request.place == "running"))
         request.place = place
         self._running_views = self._waiting_views = None

@@ -109,8 +109,8 @@ class Scheduler:
                 break
             request = unveil(entry.request)
             if isinstance(entry, Drop):
+                step.drop(entry, request)
                 self.remove(request)
-                step.dropped.append(entry)
             elif request not in step.preempted:
                 self._offer(request, entry.limit, step)
         return step
@@ -153,7 +153,7 @@ class Scheduler:
         return wanted if sum(span.tokens for span in wanted) <= budget else []
 
     def _free_slots(self) -> int:
-        return self.capacity.sequences - sum(request.width for request in self.queues.running)
+        return self.capacity.sequences - self.queues.running_width
 
     def _fits(self, view: RequestView) -> bool:
         request = unveil(view)
@@ -239,6 +239,12 @@ class _Step:
     @property
     def useful(self) -> bool:
         return bool(self.granted or self.preempted or self.dropped)
+
+    def drop(self, entry: Drop, request: Request) -> None:
+        if request.place == "running":
+            self.slots += request.width
+            self.runners_left -= 1
+        self.dropped.append(entry)
 
     def preempt(self, victim: Request) -> None:
         self.budget += sum(span.tokens for span in self.granted.pop(victim, ()))

@@ -9,11 +9,24 @@ turnout_hook_api = 1
 
 @hookimpl
 def register_schedulers(register: Register) -> None:
+    register("deadline", "turnout.plugins.schedulers.deadline:Deadline")
+    register("fair", "turnout.plugins.schedulers.fair:Fair")
     register("fcfs", "turnout.plugins.schedulers.fcfs:Fcfs")
+    register("hrrn", "turnout.plugins.schedulers.hrrn:Hrrn")
+    register("ljf", "turnout.plugins.schedulers.ljf:Ljf")
+    register("lpm", "turnout.plugins.schedulers.lpm:LongestPrefixMatch")
+    register("mlfq", "turnout.plugins.schedulers.mlfq:Mlfq")
+    register("prefill-first", "turnout.plugins.schedulers.prefill_first:PrefillFirst")
+    register("priority", "turnout.plugins.schedulers.priority:Priority")
+    register("sarathi", "turnout.plugins.schedulers.sarathi:Sarathi")
+    register("sjf", "turnout.plugins.schedulers.sjf:Sjf")
+    register("srpt", "turnout.plugins.schedulers.srpt:Srpt")
+    register("static", "turnout.plugins.schedulers.static:Static")
 
 
 @hookimpl
 def register_length_predictors(register: Register) -> None:
+    register("history", "turnout.plugins.predictors.history:History")
     register("max_tokens", "turnout.plugins.predictors.max_tokens:MaxTokens")
 
 

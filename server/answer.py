@@ -10,7 +10,7 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 
 from turnout.server.generation import Update
-from turnout.server.protocol.responses import Choice, Envelope, Usage
+from turnout.server.protocol.responses import Choice, Envelope, TimedEnvelope, Timings, Usage
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Answer"]
@@ -40,8 +40,24 @@ class Answer(ABC):
     def whole(self, update: Update) -> Choice:
         """A choice in one piece."""
 
-    def envelope(self, choices: list[Choice], usage: Usage) -> Envelope:
-        return Envelope(self.id, self.object, self.created, self.model, choices, usage)
+    def envelope(self, choices: list[Choice], usage: Usage, timing: Timings | UnsetType) -> Envelope:
+        return self._envelope(self.object, choices, usage, timing)
 
-    def chunk(self, choices: list[Choice], usage: Usage | UnsetType | None = UNSET) -> Envelope:
-        return Envelope(self.id, self.chunk_object, self.created, self.model, choices, usage)
+    def chunk(
+        self,
+        choices: list[Choice],
+        usage: Usage | UnsetType | None = UNSET,
+        timing: Timings | UnsetType = UNSET,
+    ) -> Envelope:
+        return self._envelope(self.chunk_object, choices, usage, timing)
+
+    def _envelope(
+        self,
+        kind: str,
+        choices: list[Choice],
+        usage: Usage | UnsetType | None,
+        timing: Timings | UnsetType,
+    ) -> Envelope:
+        if timing is UNSET:
+            return Envelope(self.id, kind, self.created, self.model, choices, usage)
+        return TimedEnvelope(self.id, kind, self.created, self.model, choices, usage, timing=timing)

@@ -11,8 +11,8 @@ from starlette.routing import Route
 from turnout.core.client import EngineClient
 from turnout.core.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server import information, tokenization
-from turnout.server.auth import RequireKey
+from turnout.server import admin, information, tokenization
+from turnout.server.auth import Gate
 from turnout.server.chat import chat
 from turnout.server.completions import completions
 from turnout.server.context import Context
@@ -31,6 +31,8 @@ ROUTES = [
     Route("/v1/chat/completions", chat, methods=["POST"]),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
+    Route("/admin/scheduler", admin.show_scheduler),
+    Route("/admin/scheduler", admin.set_scheduler, methods=["POST"]),
 ]
 
 
@@ -38,7 +40,7 @@ def create_app(client: EngineClient, tokenizer: Tokenizer, config: ServerConfig)
     """The OpenAI API over an engine that is ready."""
     app = Starlette(
         routes=ROUTES,
-        middleware=[Middleware(RequireKey, config.api_key)] if config.api_key else [],
+        middleware=[Middleware(Gate, config)],
         exception_handlers={
             ClientDisconnect: respond_to_disconnect,
             HTTPException: respond_to_error,

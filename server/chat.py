@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from turnout.core.errors import RequestError
 from turnout.core.request import RequestSpec
+from turnout.server.auth import client_of
 from turnout.server.body import read_body
 from turnout.server.chat_answer import ChatAnswer
 from turnout.server.context import Context, context_of
@@ -36,7 +37,7 @@ async def chat(request: Request) -> Response:
         logprobs=bool(asked.logprobs),
     )
     try:
-        spec = await asyncio.to_thread(_request, context, asked, answer.id)
+        spec = await asyncio.to_thread(_request, context, asked, answer.id, client_of(request))
         generation = Generation(context.client, context.tokenizer, [spec])
         return await respond(request, asked, generation, answer)
     except RequestError as error:
@@ -44,15 +45,9 @@ async def chat(request: Request) -> Response:
         raise
 
 
-def _request(context: Context, asked: ChatRequest, id: str) -> RequestSpec:
-    return RequestSpec(
-        id=id,
-        prompt=chat_prompt(context, asked),
-        params=asked.sampling_params(context.client.ready.defaults),
-        seed=asked.concrete_seed(),
-        priority=asked.priority,
-        client=asked.user or "",
-    )
+def _request(context: Context, asked: ChatRequest, id: str, client: str) -> RequestSpec:
+    params = asked.sampling_params(context.client.ready.defaults)
+    return asked.request_spec(id, chat_prompt(context, asked), params, client)
 
 
 def chat_prompt(context: Context, asked: ChatRequest) -> list[int]:
@@ -61,5 +56,6 @@ def chat_prompt(context: Context, asked: ChatRequest) -> list[int]:
         asked.template_messages(),
         add_generation_prompt=asked.add_generation_prompt,
         continue_final_message=asked.continue_final_message,
+        limit=context.client.ready.max_model_len,
         **(asked.chat_template_kwargs or {}),
     )

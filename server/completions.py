@@ -6,10 +6,12 @@ import asyncio
 import time
 import uuid
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.core.request import RequestSpec
+from turnout.core.request import RequestSpec, SamplingParams
+from turnout.server.auth import client_of
 from turnout.server.body import read_body
 from turnout.server.completion_answer import CompletionAnswer
 from turnout.server.context import Context, context_of
@@ -27,43 +29,51 @@ async def completions(request: Request) -> Response:
     context.check_model(asked.model)
     id = f"cmpl-{uuid.uuid4().hex}"
     # In a thread: other clients are served while a long prompt is tokenized.
-    requests = await asyncio.to_thread(_requests, context, asked, id)
+    requests = await asyncio.to_thread(_requests, context, asked, id, client_of(request))
+    echoes = await asyncio.to_thread(_echoes, context.tokenizer, asked)
     answer = CompletionAnswer(
         id=id,
         model=context.model_name,
         created=int(time.time()),
         tokenizer=context.tokenizer,
         logprobs=asked.logprobs is not None,
-        echoes=_echoes(context.tokenizer, asked),
+        echoes=echoes,
     )
     return await respond(request, asked, Generation(context.client, context.tokenizer, requests), answer)
 
 
-def _requests(context: Context, asked: CompletionRequest, id: str) -> list[RequestSpec]:
-    params = asked.sampling_params(context.client.ready.defaults)
+def _requests(context: Context, asked: CompletionRequest, id: str, client: str) -> list[RequestSpec]:
+    ready = context.client.ready
+    params = asked.sampling_params(ready.defaults)
+    prompts = [
+        _tokens(context.tokenizer, prompt, asked.add_special_tokens, ready.max_model_len)
+        for prompt in asked.prompt
+    ]
     return [
-        RequestSpec(
-            id=f"{id}-{number}",
-            prompt=_tokens(context.tokenizer, prompt, asked.add_special_tokens),
-            params=params,
-            seed=asked.concrete_seed(),
-            priority=asked.priority,
-            client=asked.user or "",
+        asked.request_spec(
+            f"{id}-{number}", prompt, _fitted(asked, params, ready.max_model_len - len(prompt)), client
         )
-        for number, prompt in enumerate(asked.prompt)
+        for number, prompt in enumerate(prompts)
     ]
 
 
-def _tokens(tokenizer: Tokenizer, prompt: Prompt, add_special_tokens: bool) -> list[int]:
+def _fitted(asked: CompletionRequest, params: SamplingParams, room: int) -> SamplingParams:
+    """The API's default of 16 tokens is no wish: where fewer fit, it means those."""
+    default = params.max_tokens if asked.max_tokens is None else None
+    if default is None or not max(1, params.min_tokens) <= room < default:
+        return params
+    return msgspec.structs.replace(params, max_tokens=room)
+
+
+def _tokens(tokenizer: Tokenizer, prompt: Prompt, add_special_tokens: bool, limit: int) -> list[int]:
     if isinstance(prompt, str):
-        return tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+        return tokenizer.encode(prompt, add_special_tokens=add_special_tokens, limit=limit)
     return prompt
 
 
 def _echoes(tokenizer: Tokenizer, asked: CompletionRequest) -> list[str]:
-    return [
-        _echo(tokenizer, prompt) if asked.echo else "" for prompt in asked.prompt for _ in range(asked.n or 1)
-    ]
+    texts = [_echo(tokenizer, prompt) if asked.echo else "" for prompt in asked.prompt]
+    return [text for text in texts for _ in range(asked.n or 1)]
 
 
 def _echo(tokenizer: Tokenizer, prompt: Prompt) -> str:

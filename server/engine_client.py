@@ -6,26 +6,47 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
+import msgspec
+
+from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.errors import EngineError, Overloaded, RequestError
-from turnout.core.messages import Abort, Delta, Event, Failed, Ready, Shutdown, Stats, Submit
+from turnout.core.messages import (
+    Abort,
+    AdminCommand,
+    Command,
+    Delta,
+    Event,
+    Failed,
+    Ready,
+    Reply,
+    Shutdown,
+    Stats,
+    Submit,
+)
 from turnout.core.request import RequestSpec
 from turnout.server.channel import ServerChannel
 from turnout.server.child import Child
 
-__all__ = ["FACTORY", "EngineGone", "ProcessClient"]
+__all__ = ["FACTORY", "Dropped", "EngineGone", "ProcessClient"]
 
 FACTORY = "turnout.runner.assembly:build_engine"
 """What builds the engine in its process: called with an EngineConfig, returns an AssembledEngine."""
 
 GRACE = 2.0
 """Seconds the engine may take to leave when told to; longer than most steps."""
+ADMIN_PATIENCE = 30.0
+"""Seconds that an admin command may wait for the step to end."""
 LAST_WORDS = 0.2
 """Seconds to wait, once the process has ended, for a message still on its way."""
 
 
 class EngineGone(EngineError):
     """The whole engine, not one request."""
+
+
+class Dropped(RequestError):
+    """A request that the scheduling policy gave up."""
 
 
 class ProcessClient:
@@ -45,6 +66,7 @@ class ProcessClient:
         arguments = [self._channel.address, "--factory", factory, "--log-level", log_level]
         self._child = Child("turnout.server.engine_process", arguments)
         self._live: dict[str, _Live] = {}
+        self._replies: dict[str, asyncio.Future[Reply]] = {}
         self._ready: asyncio.Future[Ready] | None = None
         self._gone = asyncio.Event()
         self.stats: Stats | None = None
@@ -84,6 +106,9 @@ class ProcessClient:
             self.failure = reason
         for live in self._live.values():
             live.fail(EngineGone(reason))
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(EngineGone(reason))
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(EngineGone(reason))
 
@@ -110,7 +135,9 @@ class ProcessClient:
     async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         """As `EngineClient.submit` says."""
         self._check()
-        live = self._live[request.id] = _Live(request.params.n)
+        if request.arrival is None:  # the engine reads it after its step, on the same clock
+            request = msgspec.structs.replace(request, arrival=monotonic())
+        live = self._live[request.id] = _Live(request)
         self._send(Submit(request))
         try:
             while (delta := await live.next()) is not None:
@@ -122,15 +149,28 @@ class ProcessClient:
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """As `EngineClient.abort` says."""
-        if (live := self._live.get(request_id)) is not None:
+        live = self._live.get(request_id)
+        if live is not None:
             live.abort(index)
-        self._send(Abort(request_id, index))
+        self._send(Abort(request_id, index, timing=live is not None and live.awaits_timing))
+
+    async def admin(self, command: AdminCommand) -> Reply:
+        """As `EngineClient.admin` says."""
+        self._check()
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._replies[command.id] = reply
+        self._send(command)
+        try:
+            async with asyncio.timeout(ADMIN_PATIENCE):
+                return await reply
+        finally:
+            del self._replies[command.id]
 
     def _check(self) -> None:
         if self.failure is not None:
             raise EngineGone(self.failure)
 
-    def _send(self, command: Submit | Abort) -> None:
+    def _send(self, command: Command) -> None:
         if self._gone.is_set():
             return
         self._channel.send(command)
@@ -148,6 +188,9 @@ class ProcessClient:
                 live.deliver(event)
         elif isinstance(event, Stats):
             self.stats = event
+        elif isinstance(event, Reply):
+            if (reply := self._replies.get(event.id)) is not None and not reply.done():
+                reply.set_result(event)
         elif isinstance(event, Failed):
             self.refuse(event.message)
         elif self._ready is not None and not self._ready.done():
@@ -166,10 +209,11 @@ class ProcessClient:
 class _Live:
     """A request whose deltas are awaited."""
 
-    def __init__(self, choices: int) -> None:
-        self._choices = choices
+    def __init__(self, request: RequestSpec) -> None:
+        self._choices = request.params.n
         self._done: set[int] = set()
         self._queue: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
+        self.awaits_timing = request.timing
         self.over = False
         """The engine has nothing more to do for it."""
 
@@ -181,10 +225,14 @@ class _Live:
         return item
 
     def deliver(self, delta: Delta) -> None:
-        if delta.index in self._done or self.over:
+        if self.over:
             return
-        if delta.error:
+        if delta.error or delta.error_kind:
             self.fail(_error(delta))
+            return
+        if delta.timing is not None:
+            self.awaits_timing = False
+        elif delta.index in self._done:
             return
         self._queue.put_nowait(delta)
         if delta.finish_reason:
@@ -195,15 +243,20 @@ class _Live:
             self._finish(aborted)
 
     def fail(self, error: Exception) -> None:
+        """Unless only the timing is missing: the answer is complete then."""
         if not self.over:
             self.over = True
-            self._queue.put_nowait(error)
+            self._queue.put_nowait(None if self._complete else error)
 
     def _finish(self, index: int) -> None:
         self._done.add(index)
-        if len(self._done) >= self._choices and not self.over:
+        if self._complete and not self.awaits_timing and not self.over:
             self.over = True
             self._queue.put_nowait(None)
+
+    @property
+    def _complete(self) -> bool:
+        return len(self._done) >= self._choices
 
 
 def _error(delta: Delta) -> Exception:
@@ -211,4 +264,6 @@ def _error(delta: Delta) -> Exception:
         return RequestError(delta.error, delta.error_param)
     if delta.error_kind == "overloaded":
         return Overloaded(delta.error)
+    if delta.error_kind == "timeout":
+        return Dropped(delta.error or "the scheduling policy gave the request up")
     return EngineError(delta.error)

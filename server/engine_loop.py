@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.engine import Engine
 from turnout.core.errors import Overloaded, RequestError
-from turnout.core.messages import Abort, Command, Delta, Event, Submit
-from turnout.core.request import RequestSpec
+from turnout.core.messages import Abort, AdminCommand, Command, Delta, Event, Submit
+from turnout.core.request import RequestSpec, Timing
 from turnout.server.channel import EngineChannel
+from turnout.server.engine_admin import Assembled, carry_out
 
 __all__ = ["EngineLoop"]
 
@@ -20,8 +20,9 @@ STATS_INTERVAL = 0.25
 class EngineLoop:
     """Steps while there is work, sleeps while there is none."""
 
-    def __init__(self, engine: Engine, channel: EngineChannel, clock: Clock = monotonic) -> None:
-        self._engine = engine
+    def __init__(self, assembled: Assembled, channel: EngineChannel, clock: Clock = monotonic) -> None:
+        self._assembled = assembled
+        self._engine = assembled.engine
         self._channel = channel
         self._clock = clock
         self._reported = -math.inf
@@ -50,7 +51,9 @@ class EngineLoop:
         if isinstance(command, Submit):
             self._add(command.request)
         elif isinstance(command, Abort):
-            self._engine.abort(command.request_id, command.index)
+            self._abort(command)
+        elif isinstance(command, AdminCommand):
+            self._channel.send([carry_out(self._assembled, command)])
         else:
             return False
         return True
@@ -67,6 +70,23 @@ class EngineLoop:
                 error_param=error.param,
             )
             self._channel.send([refusal])
+
+    def _abort(self, command: Abort) -> None:
+        timing = self._timing(command.request_id) if command.timing else None
+        self._engine.abort(command.request_id, command.index)
+        if timing is not None and timing.finished is not None:
+            last = Delta(
+                request_id=command.request_id,
+                index=command.index or 0,
+                finish_reason="abort",
+                timing=timing,
+            )
+            self._channel.send([last])
+
+    def _timing(self, request_id: str) -> Timing | None:
+        queues = self._engine.scheduler.queues
+        requests = (*queues.running, *queues.waiting)
+        return next((request.timing for request in requests if request.id == request_id), None)
 
     # -------------------------------------------------------------- reports
 

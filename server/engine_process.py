@@ -14,29 +14,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 import zmq
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
 from turnout.core.errors import TurnoutError
-from turnout.core.messages import Failed, Ready
+from turnout.core.messages import Failed
 from turnout.server.channel import EngineChannel
+from turnout.server.engine_admin import Assembled
 from turnout.server.engine_loop import EngineLoop
 
-__all__ = ["Assembled", "main"]
+__all__ = ["main"]
 
 logger = logging.getLogger(__name__)
-
-
-class Assembled(Protocol):
-    """What a factory returns."""
-
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def ready(self) -> Ready: ...
 
 
 def main() -> None:
@@ -44,7 +34,6 @@ def main() -> None:
     given = _arguments()
     logging.basicConfig(level=given.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server coordinates
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context, EngineChannel(context, given.address) as channel:
         try:
@@ -70,7 +59,7 @@ def _serve(channel: EngineChannel, factory: str) -> None:
     _exit_with_parent()
     assembled = build(EngineConfig.model_validate_json(line))
     channel.send([assembled.ready])
-    EngineLoop(assembled.engine, channel).run()
+    EngineLoop(assembled, channel).run()
 
 
 def _import(factory: str) -> Callable[[EngineConfig], Assembled]:

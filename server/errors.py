@@ -10,11 +10,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from turnout.core.errors import EngineError, Overloaded, RequestError, TurnoutError
-from turnout.server.engine_client import EngineGone
+from turnout.server.engine_client import Dropped, EngineGone
 from turnout.server.json_response import JsonResponse
 
 __all__ = ["ApiError", "ErrorBody", "error_body", "respond_to_disconnect", "respond_to_error"]
 
+TIMEOUT = 408
 CLIENT_CLOSED_REQUEST = 499
 """nginx's; nobody is there to see it."""
 
@@ -52,8 +53,13 @@ class ErrorBody(msgspec.Struct):
 def error_body(error: Exception) -> ErrorBody:
     """What a client is told. What was not foreseen is for the log alone."""
     known = _known(error)
-    kind = "invalid_request_error" if known.status < 500 else "server_error"
-    return ErrorBody(ErrorDetails(str(known), kind, known.param, known.code))
+    return ErrorBody(ErrorDetails(str(known), _kind(known.status), known.param, known.code))
+
+
+def _kind(status: int) -> str:
+    if status == TIMEOUT:
+        return "timeout_error"
+    return "invalid_request_error" if status < 500 else "server_error"
 
 
 async def respond_to_error(request: Request, error: Exception) -> Response:
@@ -71,6 +77,9 @@ def _known(error: Exception) -> ApiError:
         return error
     if isinstance(error, Overloaded):
         return ApiError(503, str(error), code="overloaded", headers={"Retry-After": "1"})
+    if isinstance(error, Dropped):
+        # OpenAI's clients repeat a 408 by themselves, unless told not to.
+        return ApiError(TIMEOUT, str(error), code="request_dropped", headers={"X-Should-Retry": "false"})
     if isinstance(error, RequestError):
         return ApiError(400, str(error), param=error.param)
     if isinstance(error, EngineGone):

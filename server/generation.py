@@ -8,10 +8,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from turnout.core.client import EngineClient
 from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec
-from turnout.server.protocol.responses import PromptTokensDetails, Usage
+from turnout.core.request import RequestSpec, Timing
+from turnout.server.protocol.responses import PromptTokensDetails, TimingReport, Timings, Usage
 from turnout.text.choice import ChoiceText, Piece
 from turnout.text.tokenizer import Tokenizer
 
@@ -33,6 +35,7 @@ class Generation:
     requests: Sequence[RequestSpec]
     cached_tokens: dict[str, int] = field(default_factory=dict)
     choices: dict[int, ChoiceText] = field(default_factory=dict)
+    timings: dict[str, Timing] = field(default_factory=dict)
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """What a client may see, as it comes. Raises what `EngineClient.submit` does."""
@@ -59,6 +62,8 @@ class Generation:
             self.client.abort(request.id, delta.index)
         if delta.cached_tokens:
             self.cached_tokens[request.id] = delta.cached_tokens
+        if delta.timing is not None:
+            self.timings[request.id] = delta.timing
         return piece
 
     @property
@@ -71,6 +76,28 @@ class Generation:
         completion = sum(choice.token_count for choice in self.choices.values())
         cached = PromptTokensDetails(sum(self.cached_tokens.values()))
         return Usage(prompt, completion, prompt + completion, cached)
+
+    @property
+    def timing(self) -> Timings | UnsetType:
+        """Known when all has been said; unset where it was not asked for."""
+        if not self.requests[0].timing:
+            return UNSET
+        reports = [_report(self.timings.get(request.id)) for request in self.requests]
+        return reports[0] if len(reports) == 1 else reports
+
+
+def _report(timing: Timing | None) -> TimingReport | None:
+    if timing is None:
+        return None
+
+    def after_arrival(seconds: float) -> float:
+        return round(1000 * (seconds - timing.arrival), 3)
+
+    scheduled, first_token, finished = (
+        None if when is None else after_arrival(when)
+        for when in (timing.scheduled, timing.first_token, timing.finished)
+    )
+    return TimingReport(scheduled, first_token, finished, [after_arrival(when) for when in timing.preempted])
 
 
 async def _merged(sources: list[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:

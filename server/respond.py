@@ -36,7 +36,7 @@ async def respond(
     if not asked.stream:
         pieces = await while_connected(request.receive, _collect(generation))
         choices = [answer.whole(Update(index, piece)) for index, piece in sorted(pieces.items())]
-        return JsonResponse(answer.envelope(choices, generation.usage))
+        return JsonResponse(answer.envelope(choices, generation.usage, generation.timing))
     updates = generation.updates()
     # A refusal must still become a status code, so the response starts with the first update.
     first = await while_connected(request.receive, _first(updates))
@@ -100,8 +100,9 @@ async def _events(
             async for update in updates:
                 for choice in answer.chunks(update):
                     yield _event(answer.chunk([choice], no_usage))
-            if with_usage:
-                yield _event(answer.chunk([], generation.usage))
+            if with_usage or generation.timing is not UNSET:
+                usage = generation.usage if with_usage else UNSET
+                yield _event(answer.chunk([], usage, generation.timing))
         except Exception as error:
             if not isinstance(error, TurnoutError):
                 logger.exception("a stream failed")

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from turnout.server.body import read_body
 from turnout.server.context import context_of
 from turnout.server.json_response import JsonResponse
-from turnout.server.protocol.base import TokenId
+from turnout.server.protocol.base import Listed, TokenId
 
 __all__ = ["detokenize", "tokenize"]
 
@@ -29,7 +29,7 @@ class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(strict=True)
 
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: Listed[TokenId]
 
 
 class Tokens(msgspec.Struct):

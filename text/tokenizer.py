@@ -57,14 +57,28 @@ class Tokenizer:
     def eos_token_id(self) -> int | None:
         return self.backend.token_to_id(self.special_tokens.get("eos_token", ""))
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Raises RequestError for text that is not Unicode. Other threads run meanwhile."""
+    def encode(self, text: str, *, add_special_tokens: bool = True, limit: int | None = None) -> list[int]:
+        """Raises RequestError for text that is not Unicode. Other threads run meanwhile.
+
+        With a `limit`, a text that must have more tokens is refused before time is spent on it.
+        """
         if not _is_unicode(text):
             raise RequestError("the text holds half of a surrogate pair, which is not valid Unicode")
+        if limit is not None and (least := len(text) // self._most_characters) > limit:
+            raise RequestError(
+                f"the prompt has {len(text)} characters, which is at least {least} tokens, but the context "
+                f"length is {limit} tokens; shorten the prompt",
+                "prompt",
+            )
         # Unlike `encode`, the batch variants release the interpreter lock; `fast` leaves offsets out.
         (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoding.ids
         return ids
+
+    @cached_property
+    def _most_characters(self) -> int:
+        """Characters that one token can stand for; normalizing may make one of up to four."""
+        return 4 * max((len(token) for token in self.backend.get_vocab(with_added_tokens=True)), default=1)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Ids without a token are left out."""
@@ -108,6 +122,7 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         chat_template: str | None = None,
+        limit: int | None = None,
         **variables: Any,
     ) -> list[int]:
         """The prompt for a conversation. Raises RequestError when the template cannot render it."""
@@ -125,7 +140,7 @@ class Tokenizer:
             continue_final_message=continue_final_message,
             **variables,
         )
-        return self.encode(text, add_special_tokens=False)
+        return self.encode(text, add_special_tokens=False, limit=limit)
 
 
 def _load_backend(folder: Path) -> Backend:

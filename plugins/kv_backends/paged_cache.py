@@ -44,6 +44,7 @@ class PagedCache:
         self._idle: OrderedDict[int, None] = OrderedDict.fromkeys(range(blocks))
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
+        # Keys of a sequence's leading blocks: while it holds a table, of those that are committed.
         self._chains: dict[int, list[bytes]] = {}
         self._moves: list[Move] = []
 
@@ -153,13 +154,14 @@ class PagedCache:
         if not self.prefix_caching or not self._block_of:
             return []
         hits: list[_Hit] = []
-        key = b""
+        # Kept while it waits: policies may ask at every step.
+        chain = self._chains.setdefault(sequence.id, [])
         for index in range((len(sequence.tokens) - 1) // self.block_size):
-            key = self._key(key, sequence.tokens, index)
-            block = self._block_of.get(key)
+            self._extend_chain(chain, sequence.tokens, index + 1)
+            block = self._block_of.get(chain[index])
             if block is None:
                 break
-            hits.append(_Hit(block, key))
+            hits.append(_Hit(block, chain[index]))
         return hits
 
     def _hits(self, span: Span) -> list[_Hit]:

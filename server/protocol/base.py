@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from turnout.core.errors import RequestError
-from turnout.core.request import SamplingParams
+from turnout.core.request import RequestSpec, SamplingParams
 from turnout.server.protocol.unsupported import refuse_unsupported
 
-__all__ = ["MAX_TOKEN_ID", "GenerationRequest", "TokenId"]
+__all__ = ["MAX_TOKEN_ID", "GenerationRequest", "Listed", "TokenId"]
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,11 @@ MAX_TOKEN_ID = 2**31 - 1
 
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 """Whether the model has such a token is the engine's to say."""
+Item = TypeVar("Item")
+Listed = Annotated[list[Item], Field(fail_fast=True)]
+"""Only the first wrong item is reported: errors about millions of them would take all the memory."""
 Bias = Annotated[float, Field(ge=-100, le=100)]
+Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 SAMPLING_FIELDS = (
     "n",
@@ -68,7 +72,7 @@ class GenerationRequest(BaseModel):
     max_tokens: int | None = None
     min_tokens: int | None = None
     stop: list[str] | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: Listed[TokenId] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     presence_penalty: float | None = None
@@ -80,6 +84,11 @@ class GenerationRequest(BaseModel):
     stream_options: StreamOptions | None = None
     priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
     user: str | None = None
+    deadline_ms: Milliseconds | None = None
+    """After arrival, by when it should be finished, for policies that look at it."""
+    ttft_deadline_ms: Milliseconds | None = None
+    """After arrival, by when its first token should be there."""
+    timing: bool | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -99,11 +108,6 @@ class GenerationRequest(BaseModel):
         if isinstance(value, dict) and not all(_is_token_id(key) for key in value):
             raise ValueError("the keys must be token ids")
         return value
-
-    @field_validator("priority", mode="before")
-    @classmethod
-    def _priority(cls, value: object) -> object:
-        return 0 if value is None else value
 
     @model_validator(mode="after")
     def _only_what_is_served(self) -> Self:
@@ -136,9 +140,27 @@ class GenerationRequest(BaseModel):
             **{**self.UNSET_SAMPLING, **defaults, **given, "logprobs": self.logprob_count()}
         )
 
+    def request_spec(self, id: str, prompt: list[int], params: SamplingParams, client: str) -> RequestSpec:
+        """For the engine; `client` is whose it is where it names no user."""
+        return RequestSpec(
+            id=id,
+            prompt=prompt,
+            params=params,
+            seed=self.concrete_seed(),
+            priority=self.priority,
+            client=self.user or client,
+            deadline=_seconds(self.deadline_ms),
+            ttft_deadline=_seconds(self.ttft_deadline_ms),
+            timing=bool(self.timing),
+        )
+
     def concrete_seed(self) -> int:
         """Without one from the client, a random one, so that the request can be repeated inside."""
         return secrets.randbits(63) if self.seed is None else self.seed
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def _is_token_id(key: object) -> bool:

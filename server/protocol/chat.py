@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from turnout.core.errors import RequestError
-from turnout.server.protocol.base import GenerationRequest
+from turnout.server.protocol.base import GenerationRequest, Listed
 
 __all__ = ["ChatRequest", "Message"]
 
@@ -49,7 +49,7 @@ class Message(BaseModel):
 class ChatRequest(GenerationRequest):
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}
 
-    messages: list[Message]
+    messages: Listed[Message]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

@@ -14,6 +14,9 @@ __all__ = ["CompletionRequest", "Prompt"]
 Prompt = str | list[int]
 """Text, or tokens."""
 
+MAX_PROMPTS = 2048
+"""As many as OpenAI takes; each is a request of its own."""
+
 
 class CompletionRequest(GenerationRequest):
     prompt: list[Prompt]
@@ -33,6 +36,8 @@ class CompletionRequest(GenerationRequest):
             )
         if not prompts:
             raise ValueError("at least one prompt is expected")
+        if len(prompts) > MAX_PROMPTS:
+            raise ValueError(f"at most {MAX_PROMPTS} prompts are expected")
         return prompts
 
     @model_validator(mode="after")

@@ -17,6 +17,9 @@ __all__ = [
     "Envelope",
     "ModelCard",
     "PromptTokensDetails",
+    "TimedEnvelope",
+    "TimingReport",
+    "Timings",
     "TopLogprob",
     "Usage",
     "encode",
@@ -112,6 +115,26 @@ class Envelope(msgspec.Struct):
     model: str
     choices: list[Choice]
     usage: Usage | UnsetType | None = UNSET
+
+
+class TimingReport(msgspec.Struct):
+    """When things happened to a prompt's request, in milliseconds after its arrival."""
+
+    queued_ms: float | None
+    """How long it waited until it was first admitted."""
+    first_token_ms: float | None
+    finished_ms: float | None
+    preempted_ms: list[float]
+
+
+Timings = TimingReport | list[TimingReport | None] | None
+"""Of several prompts a list; None where the engine never said."""
+
+
+class TimedEnvelope(Envelope, kw_only=True):
+    """With what ``timing`` asks for."""
+
+    timing: Timings
 
 
 class ModelCard(msgspec.Struct):

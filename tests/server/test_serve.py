@@ -16,6 +16,10 @@ import httpx
 import pytest
 from running_server import FACTORY, eventually
 
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.core.errors import TurnoutError
+from turnout.server.serve import serve
+
 SCRIPT = """
 import sys
 from turnout.core.config import EngineConfig, ServerConfig
@@ -117,7 +121,7 @@ def test_signals_stop_both_processes(
     assert "a parrot\n" in server.output
     assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "polly"
     lines = stream_in_background(url)
-    time.sleep(0.3)
+    eventually(lambda: lines)
     started = time.monotonic()
     server.popen.send_signal(number)
     assert server.wait() == 0
@@ -166,7 +170,7 @@ def test_a_server_that_is_killed_leaves_no_orphan(launch: Launch, folder: Path) 
 def test_an_engine_that_dies_ends_the_server(launch: Launch, folder: Path) -> None:
     server = launch(folder)
     lines = stream_in_background(server.url())
-    time.sleep(0.3)
+    eventually(lambda: lines)
     os.kill(server.engine(), signal.SIGKILL)
     assert server.wait() == 1
     assert "Error: the engine process was ended by SIGKILL" in server.text()
@@ -184,7 +188,15 @@ def test_a_port_in_use(launch: Launch, folder: Path) -> None:
     )
 
 
+def test_a_host_whose_name_is_none() -> None:
+    """Python's own refusal of a name with a part that is too long, or empty, came as a traceback."""
+    for host in ("a" * 64 + ".example", "a..example"):
+        with pytest.raises(TurnoutError, match="is no name of a host"):
+            serve(EngineConfig(), ServerConfig(host=host, port=0))
+
+
 def test_a_model_that_cannot_be_served(launch: Launch, folder: Path, tmp_path: Path) -> None:
+    """The engine was told to end while it was leaving already, and put a traceback before the error."""
     (tmp_path / "config.json").write_text("{}")
     server = launch(tmp_path)
     assert server.wait() == 1

@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import httpx
 import pytest
 from running_server import RunningServer, Start, eventually
 
@@ -18,7 +17,7 @@ CHAT = "/v1/chat/completions"
 
 def events(server: RunningServer, path: str, **body: object) -> list[Any]:
     """The data of all events; the last must be [DONE]."""
-    with httpx.stream("POST", server.url + path, json={**body, "stream": True}, timeout=30) as response:
+    with server.http.stream("POST", path, json={**body, "stream": True}) as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
         lines = [line for line in response.iter_lines() if line]

@@ -1,0 +1,77 @@
+"""Earliest deadline first."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from math import inf
+from typing import Literal, get_args
+
+from turnout.core.errors import ConfigError
+from turnout.core.policy import Drop, Entry, SchedulingPolicy
+from turnout.core.view import RequestView, View
+
+__all__ = ["Deadline"]
+
+Hopeless = Literal["drop", "last"]
+Rank = tuple[float, float]
+"""When its next deadline is, in seconds on the engine's clock; then its arrival."""
+
+
+class Deadline(SchedulingPolicy):
+    """Whose deadline is earliest goes first (EDF: Liu and Layland, J. ACM 1973), running or waiting.
+
+    The deadline that counts is ``ttft_deadline`` until the first token is out, where one was given, else
+    ``deadline``. Requests without one come last; ties by arrival. A waiting request that does not fit
+    takes the memory and the place of running ones with a strictly later deadline, a running one those of
+    the last in this order, itself included; while one waits nobody after it is admitted.
+
+    `hopeless`: what to do with a request whose deadline has passed: ``drop`` it (408), or serve it after
+    all others (``last``). No bound: earlier deadlines may keep a later one waiting until it has passed.
+    """
+
+    head_of_line = True
+
+    def __init__(self, hopeless: Hopeless = "drop") -> None:
+        if hopeless not in get_args(Hopeless):
+            raise ConfigError(f"hopeless must be 'drop' or 'last', not {hopeless!r}")
+        self._drops = hopeless == "drop"
+        self._now = -inf
+        self._ranks: dict[RequestView, Rank] = {}
+
+    def order(self, view: View) -> Iterable[Entry]:
+        self._now, known = view.now, self._ranks
+        everybody = (*view.running, *view.waiting)
+        ranks = self._ranks = {request: known.get(request) or _rank(request) for request in everybody}
+        ranked = sorted(everybody, key=ranks.__getitem__)
+        first = bisect_left(ranked, view.now, key=lambda request: ranks[request][0])
+        hopeless, others = ranked[:first], ranked[first:]
+        if self._drops:
+            return (*(Drop(request, _reason(request)) for request in hopeless), *others)
+        return (*others, *hopeless)
+
+    def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
+        last = max(reversed(running), key=self._lateness)  # the newest admission of equals
+        if request in running or self._lateness(last)[:2] > self._lateness(request)[:2]:
+            return last
+        return None
+
+    def observe(self, request: RequestView, tokens: int, now: float) -> None:
+        if request.output_tokens == tokens:  # its first: another deadline counts from now on
+            self._ranks.pop(request, None)
+
+    def _lateness(self, request: RequestView) -> tuple[bool, float, float]:
+        due, arrival = self._ranks[request]
+        return due < self._now, due, arrival
+
+
+def _rank(request: RequestView) -> Rank:
+    due = None if request.first_token is not None else request.ttft_deadline
+    if due is None:
+        due = request.deadline
+    return inf if due is None else due, request.arrival
+
+
+def _reason(request: RequestView) -> str:
+    awaited = "its first token came" if request.first_token is None else "it was finished"
+    return f"the request's deadline passed before {awaited}"

@@ -1,0 +1,111 @@
+"""A fair share of service for every client."""
+
+from __future__ import annotations
+
+import math
+
+from turnout.core.errors import ConfigError
+from turnout.core.policy import SchedulingPolicy
+from turnout.core.view import RequestView, View
+from turnout.plugins.schedulers.ranking import amount
+from turnout.plugins.schedulers.token_counters import TokenCounters
+
+__all__ = ["Fair"]
+
+
+class Fair(SchedulingPolicy):
+    """Admits the next request of the client that got the least service, and nobody overtakes it.
+
+    The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024.
+    Service is counted by client, in tokens over the client's weight: `input_weight` for each of a prompt,
+    when it is first admitted, and `output_weight` for each produced. A client that comes to wait while
+    nothing else of its own does is lifted to the least counter among those who wait or, if nobody does,
+    to that of the client that left the queue last: idleness earns nothing. A client's requests go in
+    order of arrival, preempted ones first, and ties to the client whose next request is ahead in that
+    order. The running are served first and not preempted for those who wait.
+
+    Bound (theorem 4.4 there): the service of two clients that have requests waiting all the time differs
+    by ``2 * max(input_weight * longest prompt, output_weight * M)`` at most, where M tokens fit in KV
+    memory, each client's service over its weight.
+
+    `weights`: of clients by name, 1 for the others: ``weights='{"batch": 0.5, "paid": 4}'``.
+    `remember`: of so many idle clients the counters are kept, of those served last; forgotten ones start
+    as new. Requests that name no client share one counter.
+    """
+
+    head_of_line = True
+
+    def __init__(
+        self,
+        input_weight: float = 1.0,
+        output_weight: float = 2.0,
+        weights: dict[str, float] | None = None,
+        remember: int = 10_000,
+    ) -> None:
+        for client, weight in (weights or {}).items():
+            if not 0 < weight < math.inf:
+                raise ConfigError(f"weights: {client!r} must have a weight above 0, not {weight}")
+        self._input = amount("input_weight", input_weight)
+        self._output = amount("output_weight", output_weight)
+        self._remember = int(amount("remember", remember))
+        self._counters = TokenCounters(weights or {})
+        self._paid: set[RequestView] = set()
+        """Those whose prompt was charged."""
+        self._waited: frozenset[RequestView] = frozenset()
+        """Who waited when last asked."""
+        self._last = ""
+        """The client that leaves the queue last, if all do."""
+
+    def order(self, view: View) -> list[RequestView]:
+        for request in view.running:
+            self._charge_prompt(request)
+        self._lift_returning(view.waiting)
+        admission = self._by_service(view.waiting)
+        self._keep_track(view, admission)
+        return [*view.running, *admission]
+
+    def observe(self, request: RequestView, tokens: int, now: float) -> None:
+        self._charge_prompt(request)
+        self._counters.charge(request.client, self._output * tokens)
+
+    def _charge_prompt(self, request: RequestView) -> None:
+        if request not in self._paid:
+            self._paid.add(request)
+            self._counters.charge(request.client, self._input * request.prompt_tokens)
+
+    def _lift_returning(self, waiting: tuple[RequestView, ...]) -> None:
+        """The clients none of whose requests waited before."""
+        waited, counters = self._waited, self._counters
+        fresh = [request for request in waiting if request not in waited]
+        if not fresh:
+            return
+        stayed = {request.client: None for request in waiting if request in waited}
+        back = {request.client: None for request in fresh if request.client not in stayed}
+        if back:
+            # With nobody there, the first who comes is measured by who left, and the others by the first.
+            first = max(counters[next(iter(back))], counters[self._last])
+            counters.lift(back, min((counters[client] for client in stayed), default=first))
+
+    def _by_service(self, waiting: tuple[RequestView, ...]) -> list[RequestView]:
+        """As they would be admitted one by one, the least counter next, each charged to its client.
+
+        A request's turn comes when its client's counter stands where the requests before it leave it.
+        """
+        counters, weights, paid = self._counters, self._counters.weights, self._paid
+        heads: dict[str, float] = {}
+        turns: dict[RequestView, float] = {}
+        for request in waiting:
+            client = request.client
+            turns[request] = turn = heads[client] if client in heads else counters[client]
+            price = 0 if request in paid else self._input * request.prompt_tokens
+            heads[client] = turn + price / weights.get(client, 1.0)
+        return sorted(turns, key=turns.__getitem__)
+
+    def _keep_track(self, view: View, admission: list[RequestView]) -> None:
+        self._waited = frozenset(admission)
+        self._paid.intersection_update((*view.running, *admission))
+        if admission:
+            self._last = admission[-1].client
+        limit = self._remember + len(view.running) + len(admission)
+        if len(self._counters) > limit:
+            self._counters.forget({request.client for request in (*view.running, *admission)}, limit)

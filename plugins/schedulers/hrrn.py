@@ -1,0 +1,44 @@
+"""Highest response ratio next."""
+
+from __future__ import annotations
+
+from turnout.core.policy import SchedulingPolicy
+from turnout.core.view import RequestView, View
+from turnout.plugins.schedulers.ranking import amount, kept
+
+__all__ = ["Hrrn"]
+
+
+class Hrrn(SchedulingPolicy):
+    """Admits the request with the highest ``(wait + est) / est`` first, and nobody overtakes it.
+
+    Brinch Hansen, "An analysis of response ratio scheduling", 1971: short ones go first, but waiting
+    counts in proportion to length, so that all are slowed down alike. The running are served first and
+    not preempted for those who wait.
+
+    ``wait`` is the time since arrival; ``est``, the time it will take, is its predicted output plus
+    `prompt_cost` for each prompt token, over the engine's speed. That speed, in output tokens a second,
+    cancels where ratios are compared, so nobody is asked for it. `prompt_cost`: what a prompt token costs, in
+    output tokens. Predicted when the request comes to wait. Ties go to those preempted, then to who
+    came first.
+
+    Whoever overtakes a request has waited at least ``its own est / the other's est`` as long. That is
+    no bound in seconds: while more short ones arrive than can be served, a long one may wait for ever.
+    """
+
+    head_of_line = True
+
+    def __init__(self, prompt_cost: float = 0.1) -> None:
+        self._prompt_cost = amount("prompt_cost", prompt_cost)
+        self._jobs: dict[RequestView, tuple[float, float]] = {}
+        """Arrival, and est in output tokens."""
+
+    def order(self, view: View) -> list[RequestView]:
+        predict, prompt_cost, now = view.predict, self._prompt_cost, view.now
+
+        def job(request: RequestView) -> tuple[float, float]:
+            return request.arrival, max(1.0, predict(request) + prompt_cost * request.prompt_tokens)
+
+        self._jobs = jobs = kept(self._jobs, view.waiting, job)
+        ratio = {request: (now - arrival) / est for request, (arrival, est) in jobs.items()}
+        return [*view.running, *sorted(view.waiting, key=ratio.__getitem__, reverse=True)]

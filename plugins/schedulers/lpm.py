@@ -1,0 +1,44 @@
+"""Longest prefix match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from turnout.core.errors import ConfigError
+from turnout.core.policy import SchedulingPolicy
+from turnout.core.view import RequestView, View
+
+__all__ = ["LongestPrefixMatch"]
+
+
+class LongestPrefixMatch(SchedulingPolicy):
+    """Running requests first, then those with the longest cached prefix (SGLang, Zheng et al. 2024).
+
+    Ties by arrival, preempted ones first. Prefixes are looked up for `max_queue` waiting requests at
+    most; while more wait, admission is as in fcfs, because each look-up hashes a prompt.
+
+    Bound: a request that arrived more than `max_wait` seconds ago comes before all waiting ones that
+    arrived after it (but those preempted, while more than `max_queue` wait), and while it does not fit
+    nobody else is admitted.
+    """
+
+    head_of_line = True
+
+    def __init__(self, max_wait: float = 10.0, max_queue: int = 128) -> None:
+        if not max_wait >= 0:
+            raise ConfigError(f"max_wait must be at least 0 seconds, not {max_wait:g}")
+        if max_queue < 0:
+            raise ConfigError(f"max_queue must be at least 0 requests, not {max_queue}")
+        self._max_wait = max_wait
+        self._max_queue = max_queue
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        if len(view.waiting) > self._max_queue:
+            return view.running + view.waiting
+        overdue: list[RequestView] = []
+        fresh: list[RequestView] = []
+        for request in view.waiting:
+            (overdue if view.now - request.arrival > self._max_wait else fresh).append(request)
+        overdue.sort(key=lambda request: request.arrival)
+        fresh.sort(key=view.cached, reverse=True)
+        return (*view.running, *overdue, *fresh)

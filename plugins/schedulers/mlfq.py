@@ -1,0 +1,79 @@
+"""Skip-join multi-level feedback queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from turnout.core.errors import ConfigError
+from turnout.core.policy import SchedulingPolicy
+from turnout.core.view import RequestView, View
+
+__all__ = ["Mlfq"]
+
+
+@dataclass(slots=True)
+class _Standing:
+    rank: tuple[int, float]
+    """Level, 0 served first; then arrival."""
+    used: int
+    """Tokens of its level's quantum."""
+    served: float
+    """When its last token came; before the first, when it arrived."""
+
+
+class Mlfq(SchedulingPolicy):
+    """Short work first without knowing lengths: skip-join MLFQ (FastServe, Wu et al. 2023).
+
+    Level i (0 is the top) has a quantum of `quantum` * 2**i tokens, the last of `levels` no limit. A
+    request joins the first level whose quantum holds its prompt, and uses it up by its prompt and by each
+    output token; then it goes a level down, with a fresh quantum. Higher levels are served first, by
+    arrival within a level. Running requests of lower levels keep their memory and are served from what is
+    left of a step's budget. When memory or sequence slots are short, the last in this order give theirs
+    up, but only to requests before them, and while the first to wait still waits nobody is admitted.
+
+    Bound: who got no token for `starve_limit` seconds moves to the top with a fresh quantum, and so
+    comes before every request that arrived after it. State: three numbers per live request.
+    """
+
+    head_of_line = True
+
+    def __init__(self, quantum: int = 128, levels: int = 6, starve_limit: float = 10.0) -> None:
+        if quantum < 1 or levels < 1:
+            raise ConfigError(f"quantum (given: {quantum}) and levels (given: {levels}) must be at least 1")
+        if not starve_limit > 0:
+            raise ConfigError(f"starve_limit must be above 0 seconds, not {starve_limit:g}")
+        self._quanta = [quantum << level for level in range(levels - 1)]
+        self._last = levels - 1
+        self._starve_limit = starve_limit
+        self._standings: dict[RequestView, _Standing] = {}
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        starved = view.now - self._starve_limit
+        known, standings = self._standings, {}
+        for request in (*view.running, *view.waiting):
+            standing = standings[request] = known.get(request) or self._join(request)
+            if standing.served < starved and standing.rank[0]:
+                standing.rank, standing.used = (0, standing.rank[1]), 0
+        self._standings = standings  # those who are gone are forgotten
+        return sorted(standings, key=lambda request: standings[request].rank)
+
+    def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
+        last = max(reversed(running), key=self._rank)
+        return last if request in running or self._rank(last) > self._rank(request) else None
+
+    def observe(self, request: RequestView, tokens: int, now: float) -> None:
+        standing = self._standings[request]
+        standing.served = now
+        standing.used += tokens
+        level, arrival = standing.rank
+        if level < self._last and standing.used >= self._quanta[level]:
+            standing.rank, standing.used = (level + 1, arrival), 0
+
+    def _join(self, request: RequestView) -> _Standing:
+        prompt, arrival = request.prompt_tokens, request.arrival
+        level = next((i for i, quantum in enumerate(self._quanta) if quantum >= prompt), self._last)
+        return _Standing((level, arrival), prompt, arrival)
+
+    def _rank(self, request: RequestView) -> tuple[int, float]:
+        return self._standings[request].rank

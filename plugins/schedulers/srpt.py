@@ -1,0 +1,72 @@
+"""Shortest remaining processing time."""
+
+from __future__ import annotations
+
+from turnout.core.policy import SchedulingPolicy
+from turnout.core.view import RequestView, View
+from turnout.plugins.schedulers.ranking import amount, kept
+
+__all__ = ["Srpt"]
+
+
+class Srpt(SchedulingPolicy):
+    """Serves whoever has least left first, running or waiting; nobody overtakes the first who waits.
+
+    The least mean response time of all orders, where lengths are known and preemption is free (Schrage,
+    "A proof of the optimality of the shortest remaining processing time discipline", 1968).
+
+    A request's rank, in tokens, the lowest first: what it has to compute now (a prompt, or what a
+    preemption cost), the predicted output not produced yet, and `aging` for each second by which it
+    arrived later. Ties go to the running, then to those preempted, then to who came first.
+
+    `preemptive`: who lacks memory or a sequence slot takes it from a running one of higher rank. That is
+    not free here, since what was computed is lost. So one that waits takes a place only where it pays:
+    where its rank and the tokens that the other would compute again are together less than the other's
+    rank. Two requests do not evict each other in turn, as service lowers the rank of who runs and
+    eviction raises the other's; and the lowest rank is never evicted, so something always gets done.
+    False: the running come first, and the newest of them gives way when one lacks memory.
+
+    `aging`: in tokens a second; 0: none. Bound: a request with R tokens of prompt, counted for each of its
+    choices, and predicted output is neither overtaken nor evicted for one that arrives more than
+    ``R / aging`` seconds after it.
+    """
+
+    head_of_line = True
+
+    def __init__(self, aging: float = 10.0, preemptive: bool = True) -> None:
+        self._aging = amount("aging", aging)
+        self._preemptive = preemptive
+        self._waiting: dict[RequestView, float] = {}
+        """Ranks."""
+        self._running: dict[RequestView, float] = {}
+        """Ranks."""
+
+    def order(self, view: View) -> list[RequestView]:
+        predict, aging = view.predict, self._aging
+
+        def rank(request: RequestView) -> float:
+            unborn = max(0.0, predict(request) - request.output_tokens)
+            return request.pending + unborn + aging * request.arrival
+
+        self._waiting = kept(self._waiting, view.waiting, rank)
+        if not self._preemptive:
+            return [*view.running, *sorted(view.waiting, key=self._waiting.__getitem__)]
+        self._running = {request: rank(request) for request in view.running}
+        ranks = self._running | self._waiting
+        return sorted(ranks, key=ranks.__getitem__)
+
+    def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
+        if not self._preemptive:
+            return super().victim(request, running)
+        if request in self._running:
+            return max(running, key=self._rank)
+        last = max(running, key=self._spared)
+        return last if self._waiting[request] < self._spared(last) else None
+
+    def _rank(self, request: RequestView) -> float:
+        return self._running[request] if request in self._running else self._waiting[request]
+
+    def _spared(self, request: RequestView) -> float:
+        """The rank of a running one, less what it would have to compute again."""
+        again = request.prompt_tokens + request.output_tokens - request.pending
+        return self._rank(request) - again

@@ -1,0 +1,64 @@
+"""Changing a running server: ``/admin/scheduler``."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.errors import ConfigError, RequestError
+from turnout.core.messages import AdminCommand, SetScheduler, ShowScheduler
+from turnout.core.plugin_spec import PluginSpec
+from turnout.server.body import read_body
+from turnout.server.context import Context, context_of
+from turnout.server.errors import ApiError
+from turnout.server.json_response import JsonResponse
+
+__all__ = ["PolicyChange", "set_scheduler", "show_scheduler"]
+
+OptionName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
+
+
+class PolicyChange(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+    options: dict[OptionName, JsonValue] = {}
+
+    @field_validator("options", mode="after")
+    @classmethod
+    def _no_name(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if "name" in value:
+            raise ValueError("'name' is no option; the policy's stands beside the options")
+        return value
+
+    def spec(self) -> str:
+        """As ``--scheduler`` has it. Raises RequestError for what cannot be written so."""
+        try:
+            return str(PluginSpec.from_mapping({**self.options, "name": self.name}))
+        except ConfigError as error:
+            raise RequestError(str(error)) from None
+
+
+async def show_scheduler(request: Request) -> Response:
+    return await _answer(context_of(request), ShowScheduler(uuid.uuid4().hex))
+
+
+async def set_scheduler(request: Request) -> Response:
+    context = context_of(request)
+    asked = await read_body(request, PolicyChange, limit=context.config.max_body_size)
+    return await _answer(context, SetScheduler(uuid.uuid4().hex, asked.spec()))
+
+
+async def _answer(context: Context, command: AdminCommand) -> Response:
+    try:
+        reply = await context.client.admin(command)
+    except TimeoutError:
+        message = "the engine is busy with a long step; what was asked for may still come into effect"
+        raise ApiError(504, message, code="engine_busy") from None
+    if reply.error_kind:
+        raise ApiError(400 if reply.error_kind == "invalid" else 500, reply.error)
+    return JsonResponse(reply.value)

@@ -1,0 +1,74 @@
+"""docs/admin.md has every admin route, and its examples are requests and answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from documents import ROOT, Document, code, rows
+
+from turnout.core.messages import SchedulerState
+from turnout.core.plugins import Registry
+from turnout.server.admin import PolicyChange
+from turnout.server.app import ROUTES
+from turnout.server.auth import ADMIN
+from turnout.server.engine_client import ADMIN_PATIENCE, Dropped
+from turnout.server.errors import ErrorBody, error_body
+from turnout.server.protocol.base import GenerationRequest
+from turnout.server.protocol.completions import CompletionRequest
+from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport, encode
+
+DOCUMENT = Document(ROOT / "docs" / "admin.md")
+
+
+def test_every_admin_route_is_in_the_first_table() -> None:
+    listed = {code(row[0])[0] for row in rows(DOCUMENT.text.partition("\n## ")[0])}
+    served = {
+        f"{method} {route.path}"
+        for route in ROUTES
+        for method in (route.methods or set()) - {"HEAD"}
+        if route.path.startswith(ADMIN)
+    }
+    assert listed == served
+
+
+def test_tables_have_the_fields() -> None:
+    fields = {code(row[0])[0] for row in rows(DOCUMENT.section("Deadlines"))}
+    assert fields == {name for name in GenerationRequest.model_fields if "deadline" in name}
+    times = [code(row[0])[0] for row in rows(DOCUMENT.section("Timing"))]
+    assert times == list(TimingReport.__struct_fields__)
+
+
+def test_requests_are_valid() -> None:
+    calls = re.findall(
+        r"curl http://\S+?:\d+(/\S+) [^{]*-d '(.*?)'$", DOCUMENT.text, re.DOTALL | re.MULTILINE
+    )
+    assert {path for path, _ in calls} == {"/admin/scheduler", "/v1/completions"}
+    for path, body in calls:
+        model = PolicyChange if path.startswith(ADMIN) else CompletionRequest
+        asked = model.model_validate(json.loads(body))
+        if isinstance(asked, PolicyChange):
+            assert f'"scheduler": "{asked.spec()}"' in DOCUMENT.text
+            Registry.load().check("scheduler", asked.spec())
+        else:
+            assert not asked.model_extra
+
+
+@pytest.mark.parametrize("block", DOCUMENT.blocks("json"))
+def test_answers_have_the_form_of_answers(block: str) -> None:
+    answer: dict[str, Any] = json.loads(block)
+    if "choices" in answer:
+        assert set(answer) == set(TimedEnvelope.__struct_fields__) == {*Envelope.__struct_fields__, "timing"}
+        answer, struct = answer["timing"], TimingReport
+    else:
+        struct = ErrorBody if "error" in answer else SchedulerState
+    assert json.loads(encode(msgspec.convert(answer, struct))) == answer
+
+
+def test_what_is_said_of_errors_is_so() -> None:
+    assert f"after {ADMIN_PATIENCE:g} seconds" in " ".join(DOCUMENT.text.split())
+    dropped = error_body(Dropped("x")).error
+    assert f'"type": "{dropped.type}"' in DOCUMENT.text and f'"code": "{dropped.code}"' in DOCUMENT.text

@@ -1,0 +1,48 @@
+"""Scheduling policies that exist for the tests of the server alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from turnout.core.hookspecs import Register, hookimpl
+from turnout.core.policy import Drop, Entry, SchedulingPolicy
+from turnout.core.view import RequestView, View
+
+
+class Shuffling(SchedulingPolicy):
+    """Serves by priority, and evicts for it; less urgent ones are often left out."""
+
+    def __init__(self, width: int = 3, reverse: bool = False) -> None:
+        if width < 1:
+            raise ValueError("width must be at least 1")
+        self.width = width
+        self.reverse = reverse
+
+    def order(self, view: View) -> Iterable[Entry]:
+        return sorted((*view.running, *view.waiting), key=self._rank)[: self.width]
+
+    def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
+        last = max(running, key=self._rank)
+        return last if self._rank(last) >= self._rank(request) else None
+
+    def _rank(self, request: RequestView) -> tuple[int, str]:
+        return (-request.priority if self.reverse else request.priority, request.id)
+
+
+class Deadlines(SchedulingPolicy):
+    """In order of arrival, but gives up whoever is too late."""
+
+    def order(self, view: View) -> Iterable[Entry]:
+        for request in (*view.running, *view.waiting):
+            late = self._late(request, view.now)
+            yield Drop(request, f"too late for {request.client}") if late else request
+
+    def _late(self, request: RequestView, now: float) -> bool:
+        due = [request.deadline, None if request.first_token else request.ttft_deadline]
+        return any(when is not None and when < now for when in due)
+
+
+@hookimpl
+def register_schedulers(register: Register) -> None:
+    register("shuffling", Shuffling)
+    register("deadlines", Deadlines)
