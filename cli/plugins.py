@@ -90,11 +90,12 @@ def _find(registry: Registry, target: str) -> PluginEntry:
 
 
 def _describe(entry: PluginEntry, options: list[Option]) -> list[str]:
+    flag = f"--{entry.axis.replace('_', '-')} {entry.name}"
     if not options:
-        return ["Options: none", f"Use:     --{entry.axis} {entry.name}"]
+        return ["Options: none", f"Use:     {flag}"]
     rows = [(option.name, option.type, _default(option), option.help) for option in options]
-    example = f"{options[0].name}={options[0].default or '…'}"
-    return ["Options:", *aligned(rows, indent="  "), f"Use: --{entry.axis} {entry.name}:{example}"]
+    value = options[0].default if options[0].default not in ("", "null", None) else "…"
+    return ["Options:", *aligned(rows, indent="  "), f"Use: {flag}:{options[0].name}={value}"]
 
 
 def _default(option: Option) -> str:

@@ -24,9 +24,10 @@ class Fair(SchedulingPolicy):
     order of arrival, preempted ones first, and ties to the client whose next request is ahead in that
     order. The running are served first and not preempted for those who wait.
 
-    Bound (theorem 4.4 there): the service of two clients that have requests waiting all the time differs
-    by ``2 * max(input_weight * longest prompt, output_weight * M)`` at most, where M tokens fit in KV
-    memory, each client's service over its weight.
+    Bound, as proven there: the service of two clients that have requests waiting all the time differs, over
+    any interval, by ``2 * max(input_weight * longest prompt, output_weight * M)`` at most, where M tokens
+    fit in KV memory. With weights, that is so of each service over its client's weight, and the bound is
+    over the least weight of the two.
 
     `weights`: of clients by name, 1 for the others: ``weights='{"batch": 0.5, "paid": 4}'``.
     `remember`: of so many idle clients the counters are kept, of those served last; forgotten ones start

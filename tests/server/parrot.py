@@ -42,7 +42,7 @@ def _fail() -> None:
 MOODS: dict[str, Callable[[], object]] = {
     "brisk": lambda: time.sleep(0.005),
     "slow": lambda: time.sleep(0.02),
-    "napping": lambda: time.sleep(0.5),
+    "napping": lambda: time.sleep(1),
     "stuck": lambda: time.sleep(3),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "failing": _fail,
