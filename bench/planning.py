@@ -80,7 +80,7 @@ def measure(
     policy = Registry.load().create("scheduler", name)
     scheduler = Scheduler(policy, PagedCache(blocks, BLOCK), Capacity(8192, slots), MaxTokens(), strict=True)
     fill(scheduler, running, waiting)
-    orders, plans = [], []
+    orders, plans = list[float](), list[float]()
     _timed(policy, orders)
     for step in range(steps):
         started = time.perf_counter()

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import count
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -59,12 +59,13 @@ class SamplingParams(
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
         for name, kind, low, high in _RANGES:
-            value = getattr(self, name)
+            value: Any = getattr(self, name)
             if value is None and name in _OPTIONAL:
                 continue
             if not isinstance(value, kind) or isinstance(value, bool):
-                raise RequestError(f"{name} must be {_KIND_NAMES[kind]}, not {_short(value)}", name)
-            if not low <= value <= high:  # also refuses NaN
+                what = "an integer" if kind is Integral else "a number"
+                raise RequestError(f"{name} must be {what}, not {_short(value)}", name)
+            if not _within(value, low, high):
                 raise RequestError(f"{name} must be between {low:g} and {high:g}, not {_short(value)}", name)
         if self.top_p == 0:
             raise RequestError("top_p must be above 0 and at most 1, not 0", "top_p")
@@ -115,7 +116,11 @@ _RANGES: tuple[tuple[str, type, float, float], ...] = (
     ("logprobs", Integral, 0, MAX_LOGPROBS),
 )
 _OPTIONAL = frozenset({"seed", "max_tokens", "logprobs"})
-_KIND_NAMES = {Integral: "an integer", Real: "a number"}
+
+
+def _within(value: Any, low: float, high: float) -> bool:
+    """False for NaN."""
+    return bool(low <= value <= high)
 
 
 def _short(value: object) -> str:

@@ -111,7 +111,9 @@ class Scheduler:
             if isinstance(entry, Drop):
                 step.drop(entry, request)
                 self.remove(request)
-            elif request not in step.preempted:
+            elif request in step.preempted:  # it waits again, and maybe nobody may pass it
+                step.closed = step.closed or self.policy.head_of_line
+            else:
                 self._offer(request, entry.limit, step)
         return step
 
