@@ -40,6 +40,8 @@ class Guard:
                     raise PolicyError(
                         f"ordered {entry!r}; expected requests of the view, or Shares or Drops of them"
                     )
+                if isinstance(named, Drop) and not isinstance(named.reason, str):
+                    raise PolicyError(f"dropped {named.request!r} without saying why: {named.reason!r}")
                 if unveil(named.request).place == "gone":
                     raise PolicyError(f"ordered {named.request!r}, which is neither running nor waiting")
                 if named.request in served:
