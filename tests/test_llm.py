@@ -93,9 +93,9 @@ def test_chat_goes_through_the_models_template(llm: LLM) -> None:
 
 
 def test_defaults_are_the_checkpoints_and_the_decodings() -> None:
-    llm = LLM(kv_memory="64MiB", decoding="sampling:top_p=0.5", device="cpu")
+    llm = LLM(kv_memory="64MiB", decoding="sampling:top_p=0.4", device="cpu")
     params = llm.default_params(max_tokens=3)
-    assert (params.temperature, params.top_p, params.max_tokens) == (0.2, 0.5, 3)
+    assert (params.temperature, params.top_p, params.max_tokens) == (0.5, 0.4, 3)
     assert LLM(kv_memory="64MiB", decoding="greedy").default_params().greedy
 
 
