@@ -103,8 +103,8 @@ def report(out: Path) -> None:
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("models/tiny"))
-@click.option("--steps", default=1000, help="Of turnout-tiny; 0 keeps the one in OUT.")
-@click.option("--draft-steps", default=600, help="Of turnout-tiny-draft; 0 trains none.")
+@click.option("--steps", default=680, help="Of turnout-tiny; 0 keeps the one in OUT.")
+@click.option("--draft-steps", default=270, help="Of turnout-tiny-draft; 0 trains none.")
 @click.option("--minutes", default=inf, help="At most, for turnout-tiny.")
 @click.option("--draft-minutes", default=inf, help="At most, for the draft.")
 @click.option("--export-every", default=100, help="Steps between early exports.")
