@@ -41,7 +41,8 @@ def test_greedy_text_is_what_transformers_generates(llm: LLM) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     (out,) = llm.generate(PROMPTS[0], GREEDY, progress=False)
     ids = tokenizer(PROMPTS[0], return_tensors="pt")
-    theirs = model.generate(**ids, max_new_tokens=24, min_new_tokens=24, do_sample=False)
+    plain = {"do_sample": False, "repetition_penalty": 1.0}
+    theirs = model.generate(**ids, max_new_tokens=24, min_new_tokens=24, **plain)
     assert out.prompt_token_ids == ids["input_ids"][0].tolist()
     assert out.outputs[0].token_ids == theirs[0, len(out.prompt_token_ids) :].tolist()
 
