@@ -52,14 +52,12 @@ def workload(requests: int, rate: float, seed: int) -> list[Arrival]:
     for number in range(requests):
         at += rng.gammavariate(1 / 9, 9 / rate)
         length = min(600, max(8, round(rng.lognormvariate(4.5, 0.9))))
-        output = rng.randint(96, 160) if rng.random() < 0.25 else rng.randint(8, 24)
+        output = rng.randint(144, 240) if rng.random() < 0.25 else rng.randint(12, 36)
         spec = RequestSpec(
             id=str(number),
             prompt=[rng.randrange(5, 4000) for _ in range(length)],
-            # The bound is what a careful client would ask for: half as much again as it needs.
-            params=SamplingParams(
-                temperature=0, max_tokens=output * 3 // 2, stop_token_ids=(), ignore_eos=True
-            ),
+            # Every answer is as long as its bound, so that the policies that rank by length know it.
+            params=SamplingParams(temperature=0, max_tokens=output, ignore_eos=True),
             seed=0,
             priority=rng.choice((0, 1, 1, 2)),
             client=f"client {rng.choice((0, 0, 0, 0, 1, 2, 3))}",
