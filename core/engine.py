@@ -15,7 +15,7 @@ from turnout.core.messages import Delta, Stats
 from turnout.core.observers import Observers, StepRecord
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import Drop
-from turnout.core.request import Continuation, Request, RequestSpec
+from turnout.core.request import Continuation, Request, RequestSpec, Timing
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Scheduler
 from turnout.core.strategies import Strategies, by_strategy
@@ -77,13 +77,17 @@ class Engine:
         self._requests[spec.id] = request
         self._queues.arrive(request)
 
-    def abort(self, request_id: str, index: int | None = None) -> None:
-        """End a request, or one of its choices, and free its memory; unknown ones are ignored."""
+    def abort(self, request_id: str, index: int | None = None) -> Timing | None:
+        """End a request, or one of its choices, and free its memory; unknown ones are ignored.
+
+        Returns the request's timing, complete if that was its end; None for an unknown one.
+        """
         request = self._requests.get(request_id)
         if request is None:
-            return
+            return None
         gone = [sequence for sequence in request.live if index is None or sequence.index == index]
         self._retire(request, gone, "abort", self.clock())
+        return request.timing
 
     def _retire(self, request: Request, gone: Collection[TokenSequence], reason: str, now: float) -> None:
         """Sequences of a request that ended, and the request itself with the last of them."""

@@ -7,7 +7,7 @@ import math
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.messages import Abort, AdminCommand, Command, Delta, Event, Submit
-from turnout.core.request import RequestSpec, Timing
+from turnout.core.request import RequestSpec
 from turnout.server.channel import EngineChannel
 from turnout.server.engine_admin import Assembled, carry_out
 
@@ -72,9 +72,8 @@ class EngineLoop:
             self._channel.send([refusal])
 
     def _abort(self, command: Abort) -> None:
-        timing = self._timing(command.request_id) if command.timing else None
-        self._engine.abort(command.request_id, command.index)
-        if timing is not None and timing.finished is not None:
+        timing = self._engine.abort(command.request_id, command.index)
+        if command.timing and timing is not None and timing.finished is not None:
             last = Delta(
                 request_id=command.request_id,
                 index=command.index or 0,
@@ -82,11 +81,6 @@ class EngineLoop:
                 timing=timing,
             )
             self._channel.send([last])
-
-    def _timing(self, request_id: str) -> Timing | None:
-        queues = self._engine.scheduler.queues
-        requests = (*queues.running, *queues.waiting)
-        return next((request.timing for request in requests if request.id == request_id), None)
 
     # -------------------------------------------------------------- reports
 

@@ -25,7 +25,7 @@ class Greedy(Decoding):
         return {"temperature": 0.0}
 
     def accepts(self, params: SamplingParams) -> bool:
-        return params.temperature == 0
+        return params.greedy
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         from turnout.plugins.decoding.candidates import continue_each

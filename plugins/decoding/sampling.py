@@ -46,7 +46,7 @@ class Sampling(Decoding):
         return self._defaults
 
     def accepts(self, params: SamplingParams) -> bool:
-        return params.temperature > 0
+        return not params.greedy
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         from turnout.plugins.decoding.candidates import continue_each
