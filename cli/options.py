@@ -12,7 +12,7 @@ import click
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from turnout.core.config import ByteSize, parse_bytes
+from turnout.core.config import ByteSize, SizeOrZero, parse_bytes
 
 __all__ = ["config_options"]
 
@@ -59,7 +59,9 @@ def _metavar(field: FieldInfo) -> str:
 
 def _is_size(field: FieldInfo) -> bool:
     marks = (mark for mark in field.metadata if isinstance(mark, BeforeValidator))
-    return ByteSize in get_args(field.annotation) or any(mark.func is parse_bytes for mark in marks)
+    return bool({ByteSize, SizeOrZero}.intersection(get_args(field.annotation))) or any(
+        mark.func is parse_bytes for mark in marks
+    )
 
 
 def _size(number: int) -> str:

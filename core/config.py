@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from turnout.core.errors import ConfigError, nearest
 
-__all__ = ["ByteSize", "EngineConfig", "ServerConfig", "parse_bytes"]
+__all__ = ["ByteSize", "EngineConfig", "ServerConfig", "SizeOrZero", "parse_bytes"]
 
 _UNITS = {
     "": 1,
@@ -50,6 +50,8 @@ def _path_text(value: object) -> object:
 
 
 ByteSize = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+SizeOrZero = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+"""A size that may be 0."""
 
 
 class _Config(BaseModel):
@@ -107,6 +109,21 @@ class EngineConfig(_Config):
     )
     gpu_memory_utilization: float = Field(
         0.9, gt=0, le=1, description="Share of the GPU's memory to use when kv-memory is not given."
+    )
+    kv_eviction: str | None = Field(
+        None,
+        description="Which cached prefixes go first, as NAME or NAME:option=value,…, for backends that keep "
+        "some; default: lru.",
+    )
+    swap_memory: SizeOrZero | None = Field(
+        None,
+        description="Host memory where preempted requests are parked, such as 4GiB; default: 4GiB for a GPU, "
+        "none on CPU, where the KV pool is host memory already.",
+    )
+    preemption: Literal["auto", "recompute", "swap"] = Field(
+        "auto",
+        description="What becomes of a preempted request's KV memory: computed again, parked in swap-memory, "
+        "or whichever takes less time.",
     )
     block_size: int | None = Field(
         None, gt=0, description="Tokens in a KV block, for backends that have blocks; default: theirs."

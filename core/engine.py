@@ -60,6 +60,7 @@ class Engine:
             kv_capacity=self._kv.capacity,
             kv_free=self._kv.free,
             preemptions=self.scheduler.preemptions,
+            parkings=self.scheduler.parkings,
             computed_tokens=self._computed_tokens,
             output_tokens=self._output_tokens,
             policy_faults=self.scheduler.policy_faults,

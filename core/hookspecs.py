@@ -61,6 +61,11 @@ def register_kv_backends(register: Register) -> None:
 
 
 @hookspec
+def register_evictions(register: Register) -> None:
+    """Offer eviction policies for cached prefixes (`EvictionPolicy`), chosen with ``--kv-eviction``."""
+
+
+@hookspec
 def register_quantizers(register: Register) -> None:
     """Offer quantizers (`Quantizer`), chosen with ``--quantization``."""
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from turnout.core.eviction import EvictionPolicy
+    from turnout.core.messages import KVSnapshot, PinnedPrefix
     from turnout.core.model import ModelSpec
     from turnout.core.plan import Logits, Move, Plan
     from turnout.core.request import Continuation, Request, SamplingParams
@@ -25,6 +28,8 @@ __all__ = [
     "KVBackend",
     "KVCache",
     "ModelFamily",
+    "PoolSize",
+    "PrefixPins",
     "Quantizer",
     "Runner",
     "Span",
@@ -46,6 +51,16 @@ class Span(NamedTuple):
         return self.upto - self.start
 
 
+@dataclass(frozen=True)
+class PoolSize:
+    """What a KV backend may use, in token positions."""
+
+    tokens: int
+    """In the pool, on the device."""
+    parking: int = 0
+    """In host memory, where preempted requests are parked; 0: nothing ever is."""
+
+
 class KVCache(Protocol):
     """Host half of a KV backend: who holds which memory, in integers.
 
@@ -63,7 +78,14 @@ class KVCache(Protocol):
         ...
 
     def cached(self, sequence: TokenSequence) -> int:
-        """How many leading tokens of a sequence that holds nothing would need no compute."""
+        """How many leading tokens of a sequence that holds nothing would need no compute.
+
+        Because others computed them, or because they are parked in host memory.
+        """
+        ...
+
+    def parkable(self, sequences: Sequence[TokenSequence]) -> int:
+        """Positions that `release` would copy to host memory to keep them; 0: there is no room there."""
         ...
 
     def holds(self, length: int, sequences: int) -> bool:
@@ -77,8 +99,9 @@ class KVCache(Protocol):
     def reserve(self, spans: Sequence[Span]) -> bool:
         """Take memory for all of `spans`, or change nothing and return False.
 
-        A sequence that holds nothing attaches to the prefix that `cached` reported. Memory shared
-        with another sequence is copied here, by a queued `Move`, before it is written to.
+        A sequence that holds nothing attaches to the prefix that `cached` reported, and what is parked of
+        it is restored. Memory shared with another sequence is copied here before it is written to. What that
+        takes is queued as `Move`s.
         """
         ...
 
@@ -90,13 +113,42 @@ class KVCache(Protocol):
         """`child` shares all that `parent` holds. Cannot fail."""
         ...
 
-    def release(self, sequences: Iterable[TokenSequence]) -> None:
-        """Give back what they hold; one that holds nothing is fine."""
+    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+        """Give back what they hold, in the pool and in host memory; one that holds nothing is fine.
+
+        `keep`: park what is computed of them in host memory, all of it or, where there is no room, nothing.
+        """
         ...
 
     def drain(self) -> list[Move]:
         """The moves queued since the last call, to be carried out in this order before the step."""
         ...
+
+    def snapshot(self) -> KVSnapshot:
+        """How the pool stands; cheap enough to be asked every second."""
+        ...
+
+    @property
+    def prefixes(self) -> PrefixPins | None:
+        """Where prefixes can be pinned; None: this backend keeps none."""
+        ...
+
+
+class PrefixPins(Protocol):
+    """Prefixes whose cached memory is given up last, when a running request needs it.
+
+    Pinned by their tokens: computed or not, whoever computes them keeps them.
+    """
+
+    def pin(self, name: str, tokens: Sequence[int], salt: str) -> PinnedPrefix:
+        """Keep this prefix, replacing what had the same name. Raises ConfigError when the pool is too small."""
+        ...
+
+    def unpin(self, name: str) -> bool:
+        """False: no prefix has that name."""
+        ...
+
+    def pinned(self) -> list[PinnedPrefix]: ...
 
 
 class Attend(Protocol):
@@ -134,9 +186,12 @@ class KVBackend(ABC):
         """Bytes of KV memory a token position costs over all layers."""
         return 2 * spec.layers * spec.kv_heads * spec.head_dim * itemsize
 
+    evicts: ClassVar[bool] = False
+    """It keeps memory that nobody holds, and asks an `EvictionPolicy` what to give up first."""
+
     @abstractmethod
-    def cache(self, tokens: int) -> KVCache:
-        """The host half, for a pool of at most `tokens` positions."""
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        """The host half, for a pool of at most that many positions."""
 
     @abstractmethod
     def attention(

@@ -18,6 +18,8 @@ __all__ = [
     "Delta",
     "Event",
     "Failed",
+    "KVSnapshot",
+    "PinnedPrefix",
     "Ready",
     "Reply",
     "SchedulerState",
@@ -99,10 +101,54 @@ class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     kv_capacity: int
     kv_free: int
     preemptions: int
+    parkings: int
+    """Of the preemptions, those that parked what was computed in host memory."""
     computed_tokens: int
     """Run through the model so far, again after preemption included."""
     output_tokens: int
     policy_faults: int
+
+
+class KVSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """How a KV pool stands. All sizes are in token positions."""
+
+    capacity: int
+    free: int
+    """Could be reserved now: what nobody holds, cached or not."""
+    held: int
+    """By sequences; what several share counts once."""
+    shared: int
+    """Of those held, by two sequences or more."""
+    computed: int
+    """Of those held, with a computed token in them; the rest is reserved ahead, or waste in a last block."""
+    cached: int
+    """Of those free, with tokens that somebody may attach to."""
+    pinned: int
+    """Of those cached or held, part of a pinned prefix."""
+    parking: int
+    """In host memory."""
+    parked: int
+    """Of those in host memory, taken."""
+    lookups: int
+    """Prompt tokens of admissions so far."""
+    hits: int
+    """Of those looked up, found in memory."""
+    evictions: int
+    """Positions of cached memory given up so far."""
+    unit: int
+    """Positions that `states` counts at a time: the block size."""
+    states: list[tuple[str, int]]
+    """The pool from its start as runs of units: ``free``, ``cached``, ``held``, ``shared``."""
+
+
+class PinnedPrefix(msgspec.Struct, frozen=True, kw_only=True):
+    """A prefix to keep."""
+
+    name: str
+    tokens: int
+    """Those that whole blocks hold: what is kept."""
+    cached: int
+    """Of those, in memory now."""
 
 
 class SchedulerState(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from turnout.core.request import Sequence
 
-__all__ = ["Chunk", "Logits", "Move", "Plan"]
+__all__ = ["Chunk", "Logits", "Move", "Plan", "Way"]
 
 
 class Chunk(NamedTuple):
@@ -28,12 +28,19 @@ class Chunk(NamedTuple):
         return self.start + len(self.tokens)
 
 
+Way = Literal["copy", "park", "restore"]
+
+
 class Move(NamedTuple):
-    """Copy the KV of `length` token positions, all layers, inside the pool."""
+    """Copy the KV of `length` token positions, all layers.
+
+    ``copy``: inside the pool; ``park``: from the pool to host memory; ``restore``: back.
+    """
 
     source: int
     target: int
     length: int
+    way: Way = "copy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError, nearest
+from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 
@@ -25,6 +26,7 @@ AXES = {
     for axis in (
         Axis("scheduler", "register_schedulers", SchedulingPolicy),
         Axis("kv", "register_kv_backends", KVBackend),
+        Axis("kv_eviction", "register_evictions", EvictionPolicy),
         Axis("quantization", "register_quantizers", Quantizer),
         Axis("decoding", "register_decodings", Decoding),
         Axis("length_predictor", "register_length_predictors", LengthPredictor),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, overload
 
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
+from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
 from turnout.core.observers import Observer, Observers
 from turnout.core.plugin_axes import OBSERVER_AXIS, OBSERVER_HOOKS, axis_named
@@ -67,6 +68,8 @@ class Registry:
     def create(self, axis: Literal["scheduler"], spec: str, **given: object) -> SchedulingPolicy: ...
     @overload
     def create(self, axis: Literal["kv"], spec: str, **given: object) -> KVBackend: ...
+    @overload
+    def create(self, axis: Literal["kv_eviction"], spec: str, **given: object) -> EvictionPolicy: ...
     @overload
     def create(self, axis: Literal["quantization"], spec: str, **given: object) -> Quantizer: ...
     @overload

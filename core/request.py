@@ -152,6 +152,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds after arrival by which its first token should be there."""
     timing: bool = False
     """Report its `Timing` with the last delta."""
+    cache_salt: str = ""
+    """Only requests of the same salt share computed prefixes with it."""
 
 
 class Timing(msgspec.Struct, kw_only=True):

@@ -15,6 +15,7 @@ from turnout.core.interfaces import KVCache, Span
 from turnout.core.plan import Chunk, Plan
 from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
 from turnout.core.prediction import Predictions
+from turnout.core.preemption import Preemption, Recompute
 from turnout.core.queues import Queues
 from turnout.core.request import Request
 from turnout.core.view import KVView, RequestView, View, unveil
@@ -42,6 +43,7 @@ class Scheduler:
         capacity: Capacity,
         predictor: LengthPredictor,
         *,
+        preemption: Preemption | None = None,
         strict: bool = False,
     ) -> None:
         self.kv = kv
@@ -49,6 +51,9 @@ class Scheduler:
         self.queues = Queues()
         self.predictions = Predictions(predictor)
         self.preemptions = 0
+        self.parkings = 0
+        """Of the preemptions, those that kept what was computed."""
+        self._preemption = preemption or Recompute()
         self._strict = strict
         """A policy's fault is fatal; otherwise the step falls back to arrival order."""
         self._earlier_faults = 0
@@ -191,15 +196,20 @@ class Scheduler:
             return False
         # What a running request had freed is for those who run: nobody is admitted into it.
         step.closed = step.closed or not newcomer
-        self._free(victim)
+        self._park_or_free(victim)
         self.queues.preempt(victim)
         victim.timing.preempted.append(step.now)
         self.preemptions += 1
         step.preempt(victim)
         return victim is not request
 
-    def _free(self, request: Request) -> None:
-        self.kv.release(request.live)
+    def _park_or_free(self, victim: Request) -> None:
+        keep = self._preemption.parks(victim.live, self.kv) and self.kv.parkable(victim.live) > 0
+        self.parkings += keep
+        self._free(victim, keep=keep)
+
+    def _free(self, request: Request, *, keep: bool = False) -> None:
+        self.kv.release(request.live, keep=keep)
         for sequence in request.live:
             sequence.computed, sequence.held, sequence.draft = 0, False, []
 

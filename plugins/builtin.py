@@ -37,6 +37,11 @@ def register_kv_backends(register: Register) -> None:
 
 
 @hookimpl
+def register_evictions(register: Register) -> None:
+    register("lru", "turnout.plugins.evictions.lru:Lru")
+
+
+@hookimpl
 def register_quantizers(register: Register) -> None:
     register("none", "turnout.plugins.quantization.none:NoQuantization")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
+from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import Decoding, KVBackend, Quantizer
 from turnout.core.plugins import Registry
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
@@ -25,6 +26,7 @@ class Policies:
     scheduler: SchedulingPolicy
     predictor: LengthPredictor
     kv: KVBackend
+    eviction: EvictionPolicy
     quantizer: Quantizer
     decodings: tuple[Decoding, ...]
 
@@ -36,13 +38,24 @@ class Policies:
 
 def build_policies(registry: Registry, config: EngineConfig) -> Policies:
     """Raises ConfigError or PluginError, naming plugin and option."""
+    kv = registry.create("kv", config.kv, block_size=config.block_size)
     return Policies(
         registry.create("scheduler", config.scheduler),
         registry.create("length_predictor", config.length_predictor),
-        registry.create("kv", config.kv, block_size=config.block_size),
+        kv,
+        _eviction(registry, config, kv),
         registry.create("quantization", config.quantization),
         _decodings(registry, config.decoding),
     )
+
+
+def _eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> EvictionPolicy:
+    if config.kv_eviction is not None and not kv.evicts:
+        raise ConfigError(
+            f"kv_eviction={config.kv_eviction!r} has nothing to choose from: kv backend {config.kv!r} keeps no "
+            "memory that nobody holds; leave it out or choose another backend, such as paged"
+        )
+    return registry.create("kv_eviction", config.kv_eviction or "lru")
 
 
 def _decodings(registry: Registry, default: str) -> tuple[Decoding, ...]:
