@@ -59,9 +59,8 @@ def _metavar(field: FieldInfo) -> str:
 
 def _is_size(field: FieldInfo) -> bool:
     marks = (mark for mark in field.metadata if isinstance(mark, BeforeValidator))
-    return bool({ByteSize, SizeOrZero}.intersection(get_args(field.annotation))) or any(
-        mark.func is parse_bytes for mark in marks
-    )
+    optional = any(size in get_args(field.annotation) for size in (ByteSize, SizeOrZero))
+    return optional or any(mark.func is parse_bytes for mark in marks)
 
 
 def _size(number: int) -> str:

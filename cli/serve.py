@@ -49,4 +49,5 @@ def check_policies(registry: Registry, config: EngineConfig) -> None:
     """Find misspelt policies and options before anything heavy is loaded."""
     for axis in POLICY_AXES:
         given = {"block_size": config.block_size} if axis == "kv" else {}
-        registry.create(axis, getattr(config, axis), **given)
+        if (spec := getattr(config, axis)) is not None:
+            registry.create(axis, spec, **given)

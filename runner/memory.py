@@ -29,8 +29,19 @@ class Budget:
     spec: ModelSpec
     device: torch.device
     bytes_per_token: int
+    unit: int
+    """Positions that the backend gives out at a time."""
     max_model_len: int
     max_batched_tokens: int
+
+    @property
+    def request_tokens(self) -> int:
+        """Positions that one request of the full length takes."""
+        return -(-self.max_model_len // self.unit) * self.unit
+
+    @property
+    def request_bytes(self) -> int:
+        return self.request_tokens * self.bytes_per_token
 
     def tokens(self) -> int:
         """Positions the pool is to have. To be asked when the weights are in memory."""
@@ -40,25 +51,30 @@ class Budget:
         """Raises ConfigError, with the sums, unless one request of the full length fits."""
         if cache.holds(self.max_model_len, 1):
             return
-        need = self.max_model_len * self.bytes_per_token
         have = cache.capacity * self.bytes_per_token
         raise ConfigError(
-            f"the KV pool of {format_bytes(have)} holds {cache.capacity:,} tokens, but one request of "
-            f"max_model_len={self.max_model_len:,} needs {format_bytes(need)} "
-            f"({self.bytes_per_token:,} bytes a token); raise --kv-memory or lower --max-model-len"
+            f"the KV pool of {format_bytes(have)} holds {cache.capacity:,} tokens, but "
+            f"{self.describe_request()}; raise --kv-memory or lower --max-model-len"
+        )
+
+    def describe_request(self) -> str:
+        blocks = f" = {self.request_tokens // self.unit:,} blocks of {self.unit}" if self.unit > 1 else ""
+        return (
+            f"one request of max_model_len={self.max_model_len:,}{blocks} needs "
+            f"{format_bytes(self.request_bytes)} ({self.bytes_per_token:,} bytes a token)"
         )
 
     def describe(self, cache: KVCache, weights: int) -> str:
         pool = cache.capacity * self.bytes_per_token
         return (
             f"weights {format_bytes(weights)}, KV pool {format_bytes(pool)} = {cache.capacity:,} tokens "
-            f"= {cache.capacity // self.max_model_len} requests of {self.max_model_len:,} tokens"
+            f"= {cache.capacity // self.request_tokens} requests of {self.max_model_len:,} tokens"
         )
 
     def _pool_bytes(self) -> int:
         if self.config.kv_memory is not None:
             return self._given(self.config.kv_memory)
-        most = self.config.max_num_seqs * self.max_model_len * self.bytes_per_token
+        most = self.config.max_num_seqs * self.request_bytes
         return max(0, min(most, self._cpu() if self.device.type == "cpu" else self._gpu()))
 
     def _given(self, wanted: int) -> int:

@@ -28,6 +28,8 @@ class ModelRunner:
         """Logits [rows, vocab_size] in the model's dtype, for the rows that the plan's chunks want."""
         self.attention.move(plan.moves)
         chunks = plan.chunks
+        if not chunks:  # a step that only preempted somebody
+            return Logits(torch.empty(0, 0, device=self.device), {})
         self.attention.bind(plan)
         hidden = self.model(self._tokens(chunks), self._positions(chunks), self.attention)
         wanted, rows = _wanted_rows(chunks)

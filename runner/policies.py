@@ -16,7 +16,7 @@ from turnout.core.policy import LengthPredictor, SchedulingPolicy
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Policies", "build_policies"]
+__all__ = ["Policies", "build_eviction", "build_policies"]
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,18 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
         registry.create("scheduler", config.scheduler),
         registry.create("length_predictor", config.length_predictor),
         kv,
-        _eviction(registry, config, kv),
+        build_eviction(registry, config, kv),
         registry.create("quantization", config.quantization),
         _decodings(registry, config.decoding),
     )
 
 
-def _eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> EvictionPolicy:
+def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> EvictionPolicy:
+    """One for each KV cache: it remembers that cache's blocks."""
     if config.kv_eviction is not None and not kv.evicts:
         raise ConfigError(
-            f"kv_eviction={config.kv_eviction!r} has nothing to choose from: kv backend {config.kv!r} keeps no "
-            "memory that nobody holds; leave it out or choose another backend, such as paged"
+            f"kv_eviction={config.kv_eviction!r} has nothing to choose from: kv backend {config.kv!r} "
+            "keeps no memory that nobody holds; leave it out or choose another backend, such as paged"
         )
     return registry.create("kv_eviction", config.kv_eviction or "lru")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache
 from turnout.core.model import ModelSpec
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.formats import KVDtype, bytes_per_token
 
 if TYPE_CHECKING:
     import torch
@@ -15,7 +16,16 @@ __all__ = ["Contiguous"]
 
 
 class Contiguous(KVBackend):
-    """A slab for each sequence, as long as it may ever get: the baseline that paging is compared with."""
+    """A slab for each sequence, as long as it may ever get: the baseline that paging is compared with.
+
+    `dtype`: what keys and values are stored in; by default what the model computes in.
+    """
+
+    def __init__(self, dtype: KVDtype = "auto") -> None:
+        self.dtype = dtype
+
+    def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
+        return bytes_per_token(self.dtype, spec, itemsize)
 
     def cache(self, tokens: int) -> KVCache:
         return ContiguousCache(tokens)
@@ -26,4 +36,4 @@ class Contiguous(KVBackend):
         from turnout.plugins.kv_backends.contiguous_attention import ContiguousAttention
 
         assert isinstance(cache, ContiguousCache)
-        return ContiguousAttention(spec, cache, device, dtype)
+        return ContiguousAttention(spec, cache, device, dtype, self.dtype)

@@ -11,7 +11,9 @@ from torch import Tensor
 from turnout.core.model import ModelSpec
 from turnout.core.plan import Chunk
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.pool import Group, PooledAttention, Slots
+from turnout.plugins.kv_backends.formats import KVDtype
+from turnout.plugins.kv_backends.pool import Pool, PooledAttention, Slots
+from turnout.plugins.kv_backends.storage import PoolShape
 
 __all__ = ["ContiguousAttention"]
 
@@ -20,9 +22,15 @@ class ContiguousAttention(PooledAttention):
     """Reads the slabs of a `ContiguousCache`."""
 
     def __init__(
-        self, spec: ModelSpec, cache: ContiguousCache, device: torch.device, dtype: torch.dtype
+        self,
+        spec: ModelSpec,
+        cache: ContiguousCache,
+        device: torch.device,
+        dtype: torch.dtype,
+        stored: KVDtype = "auto",
     ) -> None:
-        super().__init__(spec, cache.capacity, device, dtype)
+        shape = PoolShape.of(spec, cache.capacity)
+        super().__init__(Pool(shape, stored, cache.parking), device, dtype)
         self._cache = cache
 
     def slots(self, chunk: Chunk) -> Slots:
@@ -36,10 +44,6 @@ class ContiguousAttention(PooledAttention):
         (chunk,) = chunks
         start = self._start(chunk)
         return slice(start, start + chunk.end), chunk.end
-
-    def gather(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
-        assert isinstance(group.context, slice)
-        return self.keys[layer, None, group.context], self.values[layer, None, group.context]
 
     def _start(self, chunk: Chunk) -> int:
         return self._cache.slabs[chunk.sequence.id].start

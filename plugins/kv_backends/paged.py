@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache
 from turnout.core.model import ModelSpec
+from turnout.plugins.kv_backends.formats import KVDtype, bytes_per_token
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 
 if TYPE_CHECKING:
@@ -19,14 +20,23 @@ class Paged(KVBackend):
     """Blocks of `block_size` tokens, shared between sequences that start alike, copied on write.
 
     `prefix_caching`: keep the blocks of ended requests, for requests that start with the same tokens.
+    `dtype`: what keys and values are stored in; by default what the model computes in.
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
     """
 
-    def __init__(self, block_size: int = 16, prefix_caching: bool = True) -> None:
+    def __init__(self, block_size: int = 16, prefix_caching: bool = True, dtype: KVDtype = "auto") -> None:
         if block_size < 1:
             raise ConfigError(f"block_size must be at least 1 token, not {block_size}")
         self.block_size = block_size
         self.prefix_caching = prefix_caching
+        self.dtype = dtype
+
+    @property
+    def unit(self) -> int:
+        return self.block_size
+
+    def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
+        return bytes_per_token(self.dtype, spec, itemsize)
 
     def cache(self, tokens: int) -> KVCache:
         return PagedCache(tokens // self.block_size, self.block_size, prefix_caching=self.prefix_caching)
@@ -37,4 +47,4 @@ class Paged(KVBackend):
         from turnout.plugins.kv_backends.paged_attention import PagedAttention
 
         assert isinstance(cache, PagedCache)
-        return PagedAttention(spec, cache, device, dtype)
+        return PagedAttention(spec, cache, device, dtype, self.dtype)

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from turnout.core.model import ModelSpec
 from turnout.core.plan import Chunk
+from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.paged_cache import PagedCache
-from turnout.plugins.kv_backends.pool import Group, PooledAttention, Slots
+from turnout.plugins.kv_backends.pool import Pool, PooledAttention, Slots
+from turnout.plugins.kv_backends.storage import PoolShape
 
 __all__ = ["PagedAttention"]
 
@@ -19,15 +21,18 @@ __all__ = ["PagedAttention"]
 class PagedAttention(PooledAttention):
     """Reads the block tables of a `PagedCache`."""
 
-    def __init__(self, spec: ModelSpec, cache: PagedCache, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(spec, cache.capacity, device, dtype)
+    def __init__(
+        self,
+        spec: ModelSpec,
+        cache: PagedCache,
+        device: torch.device,
+        dtype: torch.dtype,
+        stored: KVDtype = "auto",
+    ) -> None:
+        shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
+        super().__init__(Pool(shape, stored, cache.parking), device, dtype)
         self._cache = cache
         self._size = cache.block_size
-        width = cache.block_size * spec.kv_heads * spec.head_dim
-        self._key_blocks = self.keys.view(spec.layers, -1, width)
-        self._value_blocks = self.values.view(spec.layers, -1, width)
-        # Where contexts are gathered, kept between steps: fresh memory costs more than the copy.
-        self._scratch = self.keys.new_empty(2, 0, width)
 
     def slots(self, chunk: Chunk) -> Slots:
         first = chunk.start // self._size
@@ -46,17 +51,7 @@ class PagedAttention(PooledAttention):
             count = self._blocks(chunk)
             row[:count] = self._cache.tables[chunk.sequence.id][:count]
             row[count:] = row[0]  # any block that holds finite numbers; the mask hides it
-        if tables.size > self._scratch.shape[1]:
-            self._scratch = self._scratch.new_empty(2, 2 * tables.size, self._scratch.shape[2])
         return self._on_device(tables.reshape(-1)), most * self._size
-
-    def gather(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
-        assert isinstance(group.context, Tensor)
-        shape = (group.batch, -1, *self.keys.shape[2:])
-        keys, values = self._scratch[:, : len(group.context)]
-        torch.index_select(self._key_blocks[layer], 0, group.context, out=keys)
-        torch.index_select(self._value_blocks[layer], 0, group.context, out=values)
-        return keys.view(shape), values.view(shape)
 
     def _blocks(self, chunk: Chunk) -> int:
         return -(-chunk.end // self._size)

@@ -1,4 +1,4 @@
-"""Device half that both built-in backends share: the KV tensors, and attention over groups of chunks.
+"""Device half that both built-in backends share: attention over groups of chunks.
 
 Plain PyTorch, the same on CPU and GPU. A step's chunks are sorted into groups that can be computed as one
 batch; a backend says where their memory lies and brings their context.
@@ -16,10 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from turnout.core.model import ModelSpec
 from turnout.core.plan import Chunk, Move, Plan
+from turnout.plugins.kv_backends.formats import KVDtype
+from turnout.plugins.kv_backends.movers import mover_for
+from turnout.plugins.kv_backends.storage import PoolShape
+from turnout.plugins.kv_backends.storages import make_storage
 
-__all__ = ["Group", "PooledAttention", "Slots"]
+__all__ = ["Group", "Pool", "PooledAttention", "Slots"]
 
 Slots = npt.NDArray[np.int64]
 """Token positions in the pool."""
@@ -37,18 +40,29 @@ class Group:
     batch: int
     length: int
     context: Tensor | slice
-    """What the backend needs to bring K and V of this group."""
+    """Where the storage reads the keys and values of all of them, one after the other."""
     mask: Tensor | None
     """Additive, [batch, 1, length, context length]; None where every row may see all of it."""
 
 
-class PooledAttention(ABC):
-    """One K and one V tensor a layer, [slots, kv_heads, head_dim]; implements AttentionBackend."""
+@dataclass(frozen=True)
+class Pool:
+    """The KV memory of a backend."""
 
-    def __init__(self, spec: ModelSpec, slots: int, device: torch.device, dtype: torch.dtype) -> None:
-        shape = (spec.layers, slots, spec.kv_heads, spec.head_dim)
-        self.keys = _zeros(shape, device, dtype)
-        self.values = _zeros(shape, device, dtype)
+    shape: PoolShape
+    stored: KVDtype
+    parking: int
+    """Positions in host memory."""
+
+
+class PooledAttention(ABC):
+    """Attention over a pool that all layers have alike; implements AttentionBackend."""
+
+    def __init__(self, pool: Pool, device: torch.device, dtype: torch.dtype) -> None:
+        self.storage = make_storage(pool.stored, pool.shape, device, dtype)
+        self._mover = mover_for(self.storage.tensors, pool.parking)
+        self._device = device
+        self._dtype = dtype
         self._groups: list[Group] = []
         self._written = torch.empty(0, dtype=torch.int64, device=device)
 
@@ -64,21 +78,12 @@ class PooledAttention(ABC):
 
     @abstractmethod
     def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
-        """What `gather` needs for a group of `chunks`, and how many positions it then brings."""
-
-    @abstractmethod
-    def gather(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
-        """Keys and values of the group's context: [batch, positions, kv_heads, head_dim] each.
-
-        Valid until the next call.
-        """
+        """Where the storage reads for a group of `chunks`, and how many positions of each that brings."""
 
     # -------------------------------------------------------------- a step
 
     def move(self, moves: Sequence[Move]) -> None:
-        for source, target, length in moves:
-            for pool in (self.keys, self.values):
-                pool[:, target : target + length] = pool[:, source : source + length]
+        self._mover.carry_out(moves)
 
     def bind(self, plan: Plan) -> None:
         members: dict[Hashable, list[tuple[int, Chunk]]] = {}
@@ -94,16 +99,20 @@ class PooledAttention(ABC):
         return None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.keys[layer].index_copy_(0, self._written, k)
-        self.values[layer].index_copy_(0, self._written, v)
+        self.storage.write(layer, self._written, k, v)
         if len(self._groups) == 1:
-            return _attend(self._groups[0], q, *self.gather(layer, self._groups[0]))
+            return _attend(self._groups[0], q, *self._context(layer, self._groups[0]))
         out = torch.empty_like(q)
         for group in self._groups:
-            out[group.rows] = _attend(group, q[group.rows], *self.gather(layer, group))
+            out[group.rows] = _attend(group, q[group.rows], *self._context(layer, group))
         return out
 
     # -------------------------------------------------------------- details
+
+    def _context(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
+        """Keys and values, [batch, positions, kv_heads, head_dim] each."""
+        keys, values = self.storage.read(layer, group.context)
+        return keys.view(group.batch, -1, *keys.shape[1:]), values.view(group.batch, -1, *values.shape[1:])
 
     def _group(self, members: list[tuple[int, Chunk]], tokens: int) -> Group:
         chunks = [chunk for _, chunk in members]
@@ -123,14 +132,14 @@ class PooledAttention(ABC):
         length = len(chunks[0].tokens)
         if length == 1 and (starts + 1 == positions).all():
             return None
-        device, dtype = self.keys.device, self.keys.dtype
+        device, dtype = self._device, self._dtype
         last = self._on_device(starts[:, None] + np.arange(length))
         hidden = torch.arange(positions, device=device) > last[:, None, :, None]
         return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
 
     def _on_device(self, array: npt.NDArray[np.int64]) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
-        return tensor.to(self.keys.device, non_blocking=True)
+        return tensor.to(self._device, non_blocking=True)
 
 
 def _attend(group: Group, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -153,14 +162,3 @@ def _attend(group: Group, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         folded.reshape(batch, kv_heads, share * length, dim), k, v, attn_mask=mask
     )
     return out.view(batch, kv_heads, share, length, dim).permute(0, 3, 1, 2, 4).reshape(q.shape)
-
-
-def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Zeros, since a mask does not hide a NaN that happens to lie in fresh memory.
-
-    On CPU by way of NumPy, whose zeros cost no memory until they are written to.
-    """
-    if device.type != "cpu":
-        return torch.zeros(shape, device=device, dtype=dtype)
-    size = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)

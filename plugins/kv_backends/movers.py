@@ -1,0 +1,121 @@
+"""Carrying moves out, inside a KV pool and between it and host memory.
+
+Parking memory belongs here; nothing else reads it. Both movers give the outcome of the moves in their order.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.core.plan import Move
+from turnout.plugins.kv_backends.moves import batched, joined
+from turnout.plugins.kv_backends.storage import zeros
+
+__all__ = ["Mover", "SliceMover", "StagedMover", "mover_for"]
+
+HOST = torch.device("cpu")
+
+STAGE_BYTES = 64 * 2**20
+"""Device memory that positions on their way may take, for each tensor of the pool."""
+
+
+class Mover(ABC):
+    """Moves positions of tensors [layers, slots, …], the same in all of them."""
+
+    @abstractmethod
+    def carry_out(self, moves: Iterable[Move]) -> None: ...
+
+
+def mover_for(pool: Sequence[Tensor], parking: int) -> Mover:
+    """`parking`: positions to have in host memory."""
+    on_cpu = all(tensor.device.type == "cpu" for tensor in pool)
+    return SliceMover(pool, parking) if on_cpu else StagedMover(pool, parking)
+
+
+class SliceMover(Mover):
+    """For a CPU, where a call costs little and a second copy much: one slice after the other."""
+
+    def __init__(self, pool: Sequence[Tensor], parking: int) -> None:
+        host = [zeros((tensor.shape[0], parking, *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool]
+        self._ends = {
+            "copy": list(zip(pool, pool, strict=True)),
+            "park": list(zip(pool, host, strict=True)),
+            "restore": list(zip(host, pool, strict=True)),
+        }
+
+    def carry_out(self, moves: Iterable[Move]) -> None:
+        for source, target, length, way in joined(moves):
+            for origin, goal in self._ends[way]:
+                goal[:, target : target + length] = origin[:, source : source + length]
+
+
+class StagedMover(Mover):
+    """For a GPU, where each call costs: many positions gathered in one call, or scattered.
+
+    What crosses the bus lies in one piece on either side of it, all layers of a position together, so that
+    it goes as fast as the bus does. All is asked of the current stream, in order, and not waited for.
+
+    ::
+
+        pool [layers, slots, …]  ── gather ──>  stage [n, layers, …]  ── copy ──>  host [parking, layers, …]
+    """
+
+    def __init__(self, pool: Sequence[Tensor], parking: int) -> None:
+        self._pool = pool
+        self._host = [
+            zeros((parking, tensor.shape[0], *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool
+        ]
+        if parking and pool[0].device.type == "cuda":
+            _pin(self._host, self)
+        position = max(tensor[:, :1].nbytes for tensor in pool)
+        self._limit = max(1, STAGE_BYTES // position)
+
+    def carry_out(self, moves: Iterable[Move]) -> None:
+        for run in batched(joined(moves), self._limit):
+            for pool, host in zip(self._pool, self._host, strict=True):
+                self._carry(run, pool, host)
+
+    def _carry(self, run: list[Move], pool: Tensor, host: Tensor) -> None:
+        sources, targets = (_positions(run, end, pool.device) for end in ("source", "target"))
+        if run[0].way == "copy":
+            pool.index_copy_(1, targets, pool.index_select(1, sources))
+        elif run[0].way == "park":
+            stage = pool.index_select(1, sources).transpose(0, 1).contiguous()
+            for move, piece in _pieces(run, stage):
+                host[move.target : move.target + move.length].copy_(piece, non_blocking=True)
+        else:
+            stage = torch.empty((len(sources), *host.shape[1:]), device=pool.device, dtype=pool.dtype)
+            for move, piece in _pieces(run, stage):
+                piece.copy_(host[move.source : move.source + move.length], non_blocking=True)
+            pool.index_copy_(1, targets, stage.transpose(0, 1))
+
+
+def _pieces(run: list[Move], stage: Tensor) -> Iterable[tuple[Move, Tensor]]:
+    return zip(run, stage.split([move.length for move in run]), strict=True)
+
+
+def _positions(run: list[Move], end: str, device: torch.device) -> Tensor:
+    ranges = [np.arange(getattr(move, end), getattr(move, end) + move.length) for move in run]
+    return torch.from_numpy(np.concatenate(ranges)).to(device)
+
+
+def _pin(tensors: Iterable[Tensor], owner: object) -> None:
+    """Lock them into memory until `owner` is gone: copies to memory that is not locked are waited for.
+
+    Where they are, since memory that torch allocates locked comes in powers of two, up to twice as much.
+    """
+    for tensor in tensors:
+        runtime = torch.cuda.cudart()
+        torch.cuda.check_error(runtime.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0))
+        weakref.finalize(owner, _unpin, tensor).atexit = False
+
+
+def _unpin(tensor: Tensor) -> None:
+    torch.cuda.synchronize()
+    torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())

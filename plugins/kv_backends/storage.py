@@ -1,0 +1,128 @@
+"""KV tensors and how numbers are kept in them: written as computed, read back to compute with."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.core.model import ModelSpec
+
+__all__ = ["Lane", "PlainStorage", "PoolShape", "Scratch", "Storage", "zeros"]
+
+
+@dataclass(frozen=True)
+class PoolShape:
+    """How large a KV pool is, and how it is read."""
+
+    layers: int
+    slots: int
+    """Token positions."""
+    kv_heads: int
+    head_dim: int
+    unit: int = 1
+    """Slots that a read by index brings at a time: a block. Divides `slots`."""
+
+    @classmethod
+    def of(cls, spec: ModelSpec, slots: int, unit: int = 1) -> PoolShape:
+        return cls(spec.layers, slots, spec.kv_heads, spec.head_dim, unit)
+
+
+class Storage(ABC):
+    """Keys and values of every layer and slot."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> Sequence[Tensor]:
+        """Where all is kept, [layers, slots, …] each: copying the same slots of all of them moves tokens."""
+
+    @abstractmethod
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        """k, v: [tokens, kv_heads, head_dim], one token for each of `slots`, which all differ."""
+
+    @abstractmethod
+    def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Keys and values, [tokens, kv_heads, head_dim] each, in the dtype to compute in.
+
+        `where`: a slice of slots, or the numbers of units. Valid until the next call.
+        """
+
+
+class PlainStorage(Storage):
+    """As they are computed, or rounded to another floating-point dtype."""
+
+    def __init__(
+        self, shape: PoolShape, device: torch.device, compute: torch.dtype, stored: torch.dtype
+    ) -> None:
+        row = (shape.kv_heads, shape.head_dim)
+        self._lanes = [Lane(shape, row, device, stored) for _ in "kv"]
+        self._computed = [Scratch(row, device, compute) for _ in "kv"]
+        self._converts = compute != stored
+
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        return [lane.tensor for lane in self._lanes]
+
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
+        for lane, rows in zip(self._lanes, (k, v), strict=True):
+            lane.write(layer, slots, rows)
+
+    def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
+        keys, values = (lane.read(layer, where) for lane in self._lanes)
+        if not self._converts:
+            return keys, values
+        k, v = (scratch.take(len(keys)) for scratch in self._computed)
+        return k.copy_(keys), v.copy_(values)
+
+
+class Lane:
+    """One tensor of the pool, [layers, slots, *row], and room to gather pieces of it in."""
+
+    def __init__(
+        self, shape: PoolShape, row: tuple[int, ...], device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.tensor = zeros((shape.layers, shape.slots, *row), device, dtype)
+        self._unit = shape.unit
+        self._units = self.tensor.view(
+            shape.layers, shape.slots // shape.unit, shape.unit * int(np.prod(row))
+        )
+        self._gathered = Scratch(row, device, dtype)
+
+    def write(self, layer: int, slots: Tensor, rows: Tensor) -> None:
+        self.tensor[layer].index_copy_(0, slots, rows.to(self.tensor.dtype))
+
+    def read(self, layer: int, where: Tensor | slice) -> Tensor:
+        """[slots, *row]: a view where they lie in a row, else a copy."""
+        if isinstance(where, slice):
+            return self.tensor[layer, where]
+        out = self._gathered.take(len(where) * self._unit)
+        torch.index_select(self._units[layer], 0, where, out=out.view(len(where), -1))
+        return out
+
+
+class Scratch:
+    """Memory for rows that are soon forgotten, kept between steps: fresh memory costs more than the copy."""
+
+    def __init__(self, row: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
+        self._rows = torch.empty((0, *row), device=device, dtype=dtype)
+
+    def take(self, rows: int) -> Tensor:
+        """[rows, *row], holding anything."""
+        if rows > len(self._rows):
+            self._rows = self._rows.new_empty(2 * rows, *self._rows.shape[1:])
+        return self._rows[:rows]
+
+
+def zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Zeros, since a mask does not hide a NaN that happens to lie in fresh memory.
+
+    On CPU by way of NumPy, whose zeros cost no memory until they are written to.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)

@@ -1,0 +1,85 @@
+"""What parking takes on this machine beside computing again, measured at start-up.
+
+Of a few steps: a chunk without context, the same chunk behind a long one, and moves to host memory and back.
+
+::
+
+    seconds(chunk of n behind c) = n · computed_token + (n · c + n² / 2) · computed_pair
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from turnout.core.interfaces import KVCache, Span
+from turnout.core.plan import Chunk, Move, Plan
+from turnout.core.preemption import SwapCosts
+from turnout.core.request import Request, RequestSpec, SamplingParams, Sequence
+from turnout.plugins.decoding.greedy import Greedy
+from turnout.runner.model_runner import ModelRunner
+
+__all__ = ["LENGTH", "measure"]
+
+LENGTH = 2048
+"""Longest context that is tried."""
+FIRST = 16
+"""Tokens of the first chunk, which says how long a chunk may be."""
+PATIENCE = 0.25
+"""Seconds that a chunk may take, as the first one suggests."""
+
+
+def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> SwapCosts:
+    """Costs, in a pair of its own: what `cache` and its device half hold is overwritten and never given back.
+
+    `length`: positions that it has room for, in the pool and for parking. `chunk`: most tokens of a step.
+    """
+    sequence = _sequence(length)
+    if not cache.reserve([Span(sequence, 0, length)]):
+        raise RuntimeError(f"an empty pool of {cache.capacity} positions has no room for {length}")
+    # First, since it fills the pool: memory that was never written is quicker to read.
+    moving = _seconds(runner, partial(_move, runner, length))
+    compute = partial(_compute, runner, sequence)
+    first = min(FIRST, chunk, length)
+    affordable = int(PATIENCE / _seconds(runner, partial(compute, 0, first)) * first)
+    tokens = max(first, min(chunk, length - length // 2, affordable))
+    alone = _seconds(runner, partial(compute, 0, tokens))
+    behind = _seconds(runner, partial(compute, length - tokens, tokens))
+    pair = max(0.0, behind - alone) / (tokens * max(1, length - tokens))
+    return SwapCosts(
+        moved_token=moving / length,
+        computed_token=max(0.0, alone - tokens * tokens / 2 * pair) / tokens,
+        computed_pair=pair,
+    )
+
+
+def _sequence(length: int) -> Sequence:
+    """Of a request that nobody sent: token 0, again and again."""
+    spec = RequestSpec(id="swap-costs", prompt=[0] * length, params=SamplingParams(), seed=0)
+    (sequence,) = Request(spec, Greedy(), 0.0, length, frozenset()).live
+    return sequence
+
+
+def _move(runner: ModelRunner, length: int) -> None:
+    runner.run(Plan([], [Move(0, 0, length, "park"), Move(0, 0, length, "restore")]))
+
+
+def _compute(runner: ModelRunner, sequence: Sequence, start: int, tokens: int) -> None:
+    chunk = Chunk(sequence, start, sequence.tokens[start : start + tokens], 0)
+    runner.run(Plan([chunk], []))
+
+
+def _seconds(runner: ModelRunner, work: Callable[[], None]) -> float:
+    """The quicker of two times: the first touches memory that is new."""
+    return min(_once(runner, work) for _ in range(2))
+
+
+def _once(runner: ModelRunner, work: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    work()
+    if runner.device.type == "cuda":
+        torch.cuda.synchronize(runner.device)
+    return max(time.perf_counter() - started, 1e-9)

@@ -1,0 +1,100 @@
+"""How much host memory there is for preempted requests, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces import KVCache
+from turnout.core.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
+from turnout.runner.device import free_memory
+from turnout.runner.memory import Budget, format_bytes
+
+__all__ = ["SwapMemory"]
+
+GPU_DEFAULT = 4 * 2**30
+"""Beside a GPU, unless told otherwise. A CPU's KV pool is host memory already: a larger one does more."""
+HOST_SHARE = 0.5
+"""At most this share of the free memory, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class SwapMemory:
+    """The swap memory that a configuration asks for, in bytes and in positions."""
+
+    budget: Budget
+
+    def positions(self, pool: int) -> int:
+        """Positions to have for parking, beside a KV pool of `pool` positions.
+
+        Raises ConfigError, with the sums, where that does not go together.
+        """
+        config = self.budget.config
+        if config.preemption == "recompute" and config.swap_memory:
+            raise ConfigError(
+                f"swap_memory={format_bytes(config.swap_memory)} is of no use with preemption=recompute, "
+                "which parks nothing; leave one of them out"
+            )
+        wanted = config.swap_memory
+        if wanted is None:
+            wanted = 0 if config.preemption == "recompute" else self._default()
+        if config.preemption == "swap" and not wanted:
+            raise ConfigError(
+                "preemption=swap parks requests in host memory, but swap_memory is 0, the default on CPU; "
+                "give some, such as --swap-memory 4GiB, or leave --preemption out"
+            )
+        if config.swap_memory:
+            self._check(wanted, pool)
+        return wanted // self.budget.bytes_per_token
+
+    def preemption(self, cache: KVCache, costs: Callable[[], SwapCosts]) -> Preemption:
+        """What to do with who is preempted. `costs` is asked only where they decide."""
+        config, parking = self.budget.config, cache.snapshot().parking
+        if not parking and (config.swap_memory or config.preemption == "swap"):
+            raise ConfigError(
+                f"kv backend {config.kv!r} parks nothing in host memory; "
+                "leave --swap-memory and --preemption out"
+            )
+        if not parking or config.preemption == "recompute":
+            return Recompute()
+        return Swap() if config.preemption == "swap" else Auto(costs())
+
+    def describe(self, preemption: Preemption, parking: int) -> str:
+        if isinstance(preemption, Recompute):
+            return "preemption recompute"
+        swap = f"swap memory {format_bytes(parking * self.budget.bytes_per_token)} = {parking:,} tokens"
+        if not isinstance(preemption, Auto):
+            return f"preemption swap, {swap}"
+        costs = preemption.costs
+        return (
+            f"preemption auto, {swap}: swap costs {1e6 * costs.moved_token:.3g} us a token, "
+            f"recompute {1e6 * costs.computed_token:.3g} us"
+        )
+
+    def _default(self) -> int:
+        if self.budget.device.type == "cpu":
+            return 0
+        return min(GPU_DEFAULT, int(HOST_SHARE * _free_host_memory()))
+
+    def _check(self, wanted: int, pool: int) -> None:
+        """What was given: it must be there, and one request of the full length must fit."""
+        budget, free = self.budget, _free_host_memory()
+        beside = pool * budget.bytes_per_token if budget.device.type == "cpu" else 0
+        if wanted + beside > free:
+            pool_too = f" beside a KV pool of {format_bytes(beside)}" if beside else ""
+            raise ConfigError(
+                f"swap_memory asks for {format_bytes(wanted)}{pool_too}, but the host has "
+                f"{format_bytes(free)} free; ask for less"
+            )
+        if wanted < budget.request_bytes:
+            raise ConfigError(
+                f"swap_memory={format_bytes(wanted)} holds {wanted // budget.bytes_per_token:,} tokens, but "
+                f"{budget.describe_request()}; raise --swap-memory or lower --max-model-len"
+            )
+
+
+def _free_host_memory() -> int:
+    return free_memory(torch.device("cpu"))
