@@ -141,7 +141,10 @@ class PrefixPins(Protocol):
     """
 
     def pin(self, name: str, tokens: Sequence[int], salt: str) -> PinnedPrefix:
-        """Keep this prefix, replacing what had the same name. Raises ConfigError when the pool is too small."""
+        """Keep this prefix, replacing what had the same name.
+
+        Raises ConfigError when the pool is too small for it, or it is too short to be kept.
+        """
         ...
 
     def unpin(self, name: str) -> bool:
@@ -186,7 +189,7 @@ class KVBackend(ABC):
         """Bytes of KV memory a token position costs over all layers."""
         return 2 * spec.layers * spec.kv_heads * spec.head_dim * itemsize
 
-    evicts: ClassVar[bool] = False
+    evicts: bool = False
     """It keeps memory that nobody holds, and asks an `EvictionPolicy` what to give up first."""
 
     @abstractmethod

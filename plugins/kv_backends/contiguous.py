@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache
+from turnout.core.eviction import EvictionPolicy
+from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
 from turnout.core.model import ModelSpec
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 
@@ -17,8 +18,8 @@ __all__ = ["Contiguous"]
 class Contiguous(KVBackend):
     """A slab for each sequence, as long as it may ever get: the baseline that paging is compared with."""
 
-    def cache(self, tokens: int) -> KVCache:
-        return ContiguousCache(tokens)
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        return ContiguousCache(size)
 
     def attention(
         self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache
+from turnout.core.eviction import EvictionPolicy
+from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
 from turnout.core.model import ModelSpec
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 
@@ -26,10 +27,10 @@ class Paged(KVBackend):
         if block_size < 1:
             raise ConfigError(f"block_size must be at least 1 token, not {block_size}")
         self.block_size = block_size
-        self.prefix_caching = prefix_caching
+        self.prefix_caching = self.evicts = prefix_caching
 
-    def cache(self, tokens: int) -> KVCache:
-        return PagedCache(tokens // self.block_size, self.block_size, prefix_caching=self.prefix_caching)
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        return PagedCache(size, self.block_size, eviction, prefix_caching=self.prefix_caching)
 
     def attention(
         self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
