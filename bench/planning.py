@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from turnout.core.interfaces import Decoding
+from turnout.core.interfaces import Decoding, PoolSize
 from turnout.core.plan import Plan
 from turnout.core.plugins import Registry
 from turnout.core.policy import Entry, SchedulingPolicy
 from turnout.core.request import Request, RequestSpec, SamplingParams
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.core.view import View
+from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
@@ -78,7 +79,8 @@ def measure(
 ) -> tuple[float, float]:
     """Microseconds a step, medians: of the policy's order alone, and of planning."""
     policy = Registry.load().create("scheduler", name)
-    scheduler = Scheduler(policy, PagedCache(blocks, BLOCK), Capacity(8192, slots), MaxTokens(), strict=True)
+    kv = PagedCache(PoolSize(blocks * BLOCK), BLOCK, Lru())
+    scheduler = Scheduler(policy, kv, Capacity(8192, slots), MaxTokens(), strict=True)
     fill(scheduler, running, waiting)
     orders, plans = list[float](), list[float]()
     _timed(policy, orders)

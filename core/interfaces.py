@@ -189,12 +189,9 @@ class KVBackend(ABC):
         """Bytes of KV memory a token position costs over all layers."""
         return 2 * spec.layers * spec.kv_heads * spec.head_dim * itemsize
 
-    @property
-    def unit(self) -> int:
-        """Token positions that it gives out at a time: the size of its blocks, if it has blocks."""
-        return 1
-
-    evicts: ClassVar[bool] = False
+    unit: int = 1
+    """Token positions that it gives out at a time: the size of its blocks, if it has blocks."""
+    evicts: bool = False
     """It keeps memory that nobody holds, and asks an `EvictionPolicy` what to give up first."""
 
     @abstractmethod

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache
+from turnout.core.eviction import EvictionPolicy
+from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
 from turnout.core.model import ModelSpec
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.formats import KVDtype, bytes_per_token
@@ -27,8 +28,8 @@ class Contiguous(KVBackend):
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
         return bytes_per_token(self.dtype, spec, itemsize)
 
-    def cache(self, tokens: int) -> KVCache:
-        return ContiguousCache(tokens)
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        return ContiguousCache(size)
 
     def attention(
         self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype

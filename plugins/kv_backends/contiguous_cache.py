@@ -9,25 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
-from turnout.core.interfaces import Span
+from turnout.core.interfaces import PoolSize, Span
+from turnout.core.messages import KVSnapshot
 from turnout.core.plan import Move
 from turnout.core.request import Request
 from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.contiguous_parking import SlabParking
+from turnout.plugins.kv_backends.contiguous_slabs import Slab, runs
+from turnout.plugins.kv_backends.gaps import Gaps
 
-__all__ = ["ContiguousCache", "Slab"]
-
-Gap = tuple[int, int]
-"""Start and length of free memory."""
-
-
-@dataclass(eq=False, slots=True)
-class Slab:
-    """Pool positions from `start` on, as many as its request's limit."""
-
-    start: int
-    readers: int = 0
-    """Sequences that use it: more than one between a fork and its first write."""
+__all__ = ["ContiguousCache"]
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +28,7 @@ class _Holding:
     """The slabs of one request: as many as it may have sequences."""
 
     slabs: list[Slab]
-    sequences: set[int] = field(default_factory=set)
+    sequences: dict[int, TokenSequence] = field(default_factory=dict)
 
     def spare(self) -> Slab:
         return next(slab for slab in self.slabs if not slab.readers)
@@ -44,41 +37,47 @@ class _Holding:
 class ContiguousCache:
     """Which request holds which slabs."""
 
-    def __init__(self, tokens: int) -> None:
-        self.capacity = tokens
+    prefixes = None
+
+    def __init__(self, size: PoolSize) -> None:
+        self.capacity = size.tokens
+        self.parking = size.parking
+        """Positions of host memory."""
         self.slabs: dict[int, Slab] = {}
         """Sequence id to its slab, read by the device half."""
         self._holdings: dict[Request, _Holding] = {}
-        # Ordered by start, never touching one another.
-        self._gaps: list[Gap] = [(0, tokens)] if tokens else []
+        self._gaps = Gaps(size.tokens)
+        self._parking = SlabParking(size.parking)
         self._moves: list[Move] = []
 
     # -------------------------------------------------------------- queries
 
     @property
     def free(self) -> int:
-        return sum(length for _, length in self._gaps)
+        return self._gaps.free
 
     def holds(self, length: int, sequences: int) -> bool:
         return sequences * length <= self.capacity
 
     def cached(self, sequence: TokenSequence) -> int:
-        return 0
+        parked = self._parking.of(sequence.id)
+        return parked.length if parked else 0
+
+    def parkable(self, sequences: Sequence[TokenSequence]) -> int:
+        return self._parking.cost(self._computed(sequences))
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        return _place(self._gaps, self._lengths(spans)) is not None
+        return self._gaps.hold(self._lengths(spans))
 
     # -------------------------------------------------------------- transitions
 
     def reserve(self, spans: Sequence[Span]) -> bool:
-        lengths = self._lengths(spans)
-        placed = _place(self._gaps, lengths)
-        if placed is None:
+        starts = self._gaps.take(self._lengths(spans))
+        if starts is None:
             return False
-        starts, self._gaps = placed
         for request, first in self._newcomers(spans).items():
             self._holdings[request] = _Holding(
-                [Slab(start) for start in starts[first : first + request.width]]
+                [Slab(start, request.limit) for start in starts[first : first + request.width]]
             )
         for span in spans:
             self._settle(span)
@@ -90,15 +89,39 @@ class ContiguousCache:
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
         self._use(child, self.slabs[parent.id])
 
-    def release(self, sequences: Iterable[TokenSequence]) -> None:
+    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+        sequences = list(sequences)
+        moves = self._parking.park(self._computed(sequences)) if keep else None
+        self._moves += moves or ()
         for sequence in sequences:
             if sequence.id in self.slabs:
                 self._leave(sequence)
                 self._give_back_if_unused(sequence.request)
+            if moves is None:
+                self._parking.leave(sequence.id)
 
     def drain(self) -> list[Move]:
         moves, self._moves = self._moves, []
         return moves
+
+    def snapshot(self) -> KVSnapshot:
+        slabs = list(chain.from_iterable(holding.slabs for holding in self._holdings.values()))
+        return KVSnapshot(
+            capacity=self.capacity,
+            free=self.free,
+            held=sum(slab.length for slab in slabs),
+            shared=sum(slab.length for slab in slabs if slab.readers > 1),
+            computed=self._computed_positions(),
+            cached=0,
+            pinned=0,
+            parking=self.parking,
+            parked=self._parking.used,
+            lookups=0,
+            hits=0,
+            evictions=0,
+            unit=1,
+            states=runs(slabs, self._gaps.pieces),
+        )
 
     # -------------------------------------------------------------- details
 
@@ -117,49 +140,41 @@ class ContiguousCache:
 
     def _settle(self, span: Span) -> None:
         """Give a sequence a slab of its own: its first one, or a copy of the one it shares."""
-        sequence = span.sequence
+        sequence, start, _ = span
         shared = self.slabs.get(sequence.id)
         if shared is not None and shared.readers == 1:
             return
         slab = self._holdings[sequence.request].spare()
         if shared is not None:
-            self._moves.append(Move(shared.start, slab.start, span.start))
+            self._moves.append(Move(shared.start, slab.start, start))
             self._leave(sequence)
+        elif parked := self._parking.of(sequence.id):
+            self._moves.append(Move(parked.start, slab.start, start, "restore"))
+            self._parking.leave(sequence.id)
         self._use(sequence, slab)
 
     def _use(self, sequence: TokenSequence, slab: Slab) -> None:
         slab.readers += 1
         self.slabs[sequence.id] = slab
-        self._holdings[sequence.request].sequences.add(sequence.id)
+        self._holdings[sequence.request].sequences[sequence.id] = sequence
 
     def _leave(self, sequence: TokenSequence) -> None:
         self.slabs.pop(sequence.id).readers -= 1
-        self._holdings[sequence.request].sequences.discard(sequence.id)
+        del self._holdings[sequence.request].sequences[sequence.id]
 
     def _give_back_if_unused(self, request: Request) -> None:
         if not self._holdings[request].sequences:
-            freed = [(slab.start, request.limit) for slab in self._holdings.pop(request).slabs]
-            self._gaps = _merge([*self._gaps, *freed])
+            slabs = self._holdings.pop(request).slabs
+            self._gaps.give_back((slab.start, slab.length) for slab in slabs)
 
+    def _computed(self, sequences: Iterable[TokenSequence]) -> list[tuple[int, Slab, int]]:
+        """What is computed of those that hold a slab, as `SlabParking` takes it."""
+        return [(s.id, self.slabs[s.id], s.computed) for s in sequences if s.id in self.slabs]
 
-def _place(gaps: list[Gap], lengths: list[int]) -> tuple[list[int], list[Gap]] | None:
-    """First fit: a start for each of `lengths` and the gaps left then; None when one does not fit."""
-    left, starts = list(gaps), []
-    for need in lengths:
-        index = next((i for i, (_, length) in enumerate(left) if length >= need), None)
-        if index is None:
-            return None
-        start, length = left[index]
-        starts.append(start)
-        left[index : index + 1] = [(start + need, length - need)] if length > need else []
-    return starts, left
-
-
-def _merge(gaps: list[Gap]) -> list[Gap]:
-    merged: list[Gap] = []
-    for start, length in sorted(gaps):
-        if merged and sum(merged[-1]) == start:
-            merged[-1] = (merged[-1][0], merged[-1][1] + length)
-        else:
-            merged.append((start, length))
-    return merged
+    def _computed_positions(self) -> int:
+        computed: dict[int, int] = {}
+        for holding in self._holdings.values():
+            for sequence in holding.sequences.values():
+                start = self.slabs[sequence.id].start
+                computed[start] = max(computed.get(start, 0), sequence.computed)
+        return sum(computed.values())

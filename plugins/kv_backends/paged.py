@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache
+from turnout.core.eviction import EvictionPolicy
+from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
 from turnout.core.model import ModelSpec
 from turnout.plugins.kv_backends.formats import KVDtype, bytes_per_token
 from turnout.plugins.kv_backends.paged_cache import PagedCache
@@ -27,19 +28,15 @@ class Paged(KVBackend):
     def __init__(self, block_size: int = 16, prefix_caching: bool = True, dtype: KVDtype = "auto") -> None:
         if block_size < 1:
             raise ConfigError(f"block_size must be at least 1 token, not {block_size}")
-        self.block_size = block_size
-        self.prefix_caching = prefix_caching
+        self.block_size = self.unit = block_size
+        self.prefix_caching = self.evicts = prefix_caching
         self.dtype = dtype
-
-    @property
-    def unit(self) -> int:
-        return self.block_size
 
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
         return bytes_per_token(self.dtype, spec, itemsize)
 
-    def cache(self, tokens: int) -> KVCache:
-        return PagedCache(tokens // self.block_size, self.block_size, prefix_caching=self.prefix_caching)
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        return PagedCache(size, self.block_size, eviction, prefix_caching=self.prefix_caching)
 
     def attention(
         self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype

@@ -7,13 +7,13 @@ import logging
 
 import msgspec
 import pytest
-from toy import EOS, VOCABULARY, Greedy, Lookup, drive, expected, toy_engine, toy_request
+from toy import EOS, VOCABULARY, Greedy, Lookup, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.errors import Overloaded, PolicyError, RequestError
+from turnout.core.interfaces import PoolSize
 from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy
 from turnout.core.request import RequestSpec, SamplingParams
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 PROMPT = [1, 2, 3, 4, 5]
@@ -26,7 +26,7 @@ PROMPT_THAT_ENDS = next(
 
 
 def small_engine(policy=None, *, blocks=32, **options):
-    return toy_engine(policy or Fcfs(), PagedCache(blocks, 4), **options)
+    return toy_engine(policy or Fcfs(), toy_kv(blocks, 4), **options)
 
 
 def spec(prompt=PROMPT, **params):
@@ -60,7 +60,7 @@ def test_a_request_that_can_never_run_is_refused_with_the_sums(request_, message
 
 
 def test_max_tokens_left_open_means_what_the_context_leaves_room_for():
-    engine = toy_engine(Fcfs(), PagedCache(64, 4))
+    engine = toy_engine(Fcfs(), toy_kv(64, 4))
     engine.add(spec([1] * 250, max_tokens=None))
     assert engine.scheduler.queues.waiting[0].limit == 256
 
@@ -100,7 +100,7 @@ def test_an_output_ends_at_eos_at_stop_tokens_or_at_the_limit():
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
-@pytest.mark.parametrize("make_kv", [lambda: PagedCache(32, 4), lambda: ContiguousCache(128)])
+@pytest.mark.parametrize("make_kv", [lambda: toy_kv(32, 4), lambda: ContiguousCache(PoolSize(128))])
 def test_an_abort_frees_everything_at_once(steps, make_kv):
     kv = make_kv()
     engine = toy_engine(Fcfs(), kv, budget=4)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from toy import drive, expected, toy_engine, toy_request
+from toy import drive, expected, toy_engine, toy_kv, toy_request
 
+from turnout.core.interfaces import PoolSize
 from turnout.core.policy import SchedulingPolicy, Share
+from turnout.core.preemption import Recompute, Swap
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 
@@ -89,28 +90,55 @@ def random_workload(rng):
 
 
 def random_cache(rng, arrivals):
-    """Room for the most demanding request and hardly more, so that requests fight for memory."""
+    """Room for the most demanding request and hardly more, so that requests fight for memory.
+
+    Host memory for none of it, for some, or for all.
+    """
     needs = [(spec.params.n, len(spec.prompt) + spec.params.max_tokens) for _, spec in arrivals]
+    parking = rng.choice([0, rng.randrange(1, 40), 1000])
     if rng.random() < 0.3:
-        return ContiguousCache(max(n * length for n, length in needs) + rng.randrange(0, 20))
+        most = max(n * length for n, length in needs)
+        return ContiguousCache(PoolSize(most + rng.randrange(0, 20), parking))
     size = rng.choice([1, 2, 4, 64])
     blocks = max(n * -(-length // size) for n, length in needs) + rng.randrange(0, 2)
-    return PagedCache(blocks, size, prefix_caching=rng.random() < 0.7)
+    return toy_kv(blocks, size, parking=-(-parking // size), prefix_caching=rng.random() < 0.7)
+
+
+class Whimsical:
+    """Parks or not, as it pleases."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def parks(self, sequences, kv):
+        return self.rng.random() < 0.5
+
+
+def random_preemption(rng):
+    return rng.choice([Recompute(), Swap(), Swap(), Whimsical(random.Random(rng.random()))])
+
+
+def assert_all_memory_is_free(kv):
+    assert kv.free == kv.capacity, "leaked memory"
+    assert kv.snapshot().parked == 0, "leaked host memory"
+    assert not getattr(kv, "tables", None) and not getattr(kv, "slabs", None)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
 def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy):
-    preemptions = 0
+    preemptions = parkings = 0
     for trial in range(120):
         rng = random.Random(trial)
         arrivals = list(random_workload(rng))
-        kv = random_cache(rng, arrivals)
-        engine = toy_engine(policy(), kv, budget=rng.randrange(5, 24), slots=rng.randrange(4, 8))
+        kv, preemption = random_cache(rng, arrivals), random_preemption(rng)
+        budget, slots = rng.randrange(5, 24), rng.randrange(4, 8)
+        engine = toy_engine(policy(), kv, budget=budget, slots=slots, preemption=preemption)
         outcome = drive(engine, arrivals)
         for _, spec in arrivals:
             assert outcome.outputs(spec.id) == expected(spec), (trial, spec)
             assert len(outcome.finished[spec.id]) == spec.params.n
-        assert kv.free == kv.capacity, (trial, "leaked memory")
-        assert not getattr(kv, "tables", None) and not getattr(kv, "slabs", None)
+        assert_all_memory_is_free(kv)
         preemptions += engine.stats().preemptions
+        parkings += engine.stats().parkings
     assert preemptions > 5, "the workloads must exercise preemption"
+    assert parkings > 0, "and parking"

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from toy import EOS, Greedy, drive, expected, toy_engine, toy_request
+from toy import EOS, Greedy, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core import engine as engine_module
 from turnout.core import observers as observers_module
@@ -19,7 +19,6 @@ from turnout.core.observers import Observers, RequestRecord, StepRecord
 from turnout.core.plugins import Registry
 from turnout.core.policy import Drop, SchedulingPolicy
 from turnout.core.request import RequestSpec
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 BLOCKS, BLOCK = 32, 4
@@ -83,7 +82,7 @@ class Impatient(SchedulingPolicy):
 def watched(*plugins: object, policy: SchedulingPolicy | None = None, folder: Path | None = None) -> Engine:
     """A toy engine under the eyes of `plugins`."""
     observers = Registry.load(extra=plugins, config_folder=folder).observers()
-    return toy_engine(policy or Fcfs(), PagedCache(BLOCKS, BLOCK), observers=observers)
+    return toy_engine(policy or Fcfs(), toy_kv(BLOCKS, BLOCK), observers=observers)
 
 
 def workload() -> list[tuple[int, RequestSpec]]:

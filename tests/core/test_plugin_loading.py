@@ -68,6 +68,7 @@ def test_our_own_come_by_the_same_entry_point() -> None:
         "scheduler",
         "length_predictor",
         "kv",
+        "kv_eviction",
         "quantization",
         "decoding",
         "model",

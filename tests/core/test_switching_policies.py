@@ -6,10 +6,9 @@ import random
 
 import pytest
 from test_mechanism_against_brute_force import POLICIES, random_cache, random_workload
-from toy import drive, expected, toy_engine, toy_request
+from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.policy import SchedulingPolicy
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 
@@ -45,7 +44,7 @@ def test_outputs_do_not_tell_that_policies_changed(monkeypatch: pytest.MonkeyPat
 
 
 def test_faults_are_counted_across_policies() -> None:
-    engine = toy_engine(Mistaken(), PagedCache(32, 4), strict=False)
+    engine = toy_engine(Mistaken(), toy_kv(32, 4), strict=False)
     engine.add(toy_request("r", [1, 2, 3], "greedy", 30))
     for _ in range(2):
         engine.step()

@@ -14,13 +14,15 @@ from functools import cache
 
 from turnout.core.admission import Limits
 from turnout.core.engine import Engine
-from turnout.core.interfaces import Decoding, KVCache
+from turnout.core.interfaces import Decoding, KVCache, PoolSize
 from turnout.core.observers import Observers
-from turnout.core.plan import Logits, Plan
+from turnout.core.plan import Logits, Plan, Way
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
+from turnout.core.preemption import Preemption
 from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Capacity, Scheduler
+from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
@@ -52,6 +54,12 @@ def log_softmax(row: Sequence[float]) -> list[float]:
     return [x - norm for x in row]
 
 
+def toy_kv(blocks: int, block_size: int, *, parking: int = 0, **options) -> PagedCache:
+    """A pool of so many blocks, and `parking` blocks of host memory."""
+    size = PoolSize(blocks * block_size, parking * block_size)
+    return PagedCache(size, block_size, Lru(), **options)
+
+
 def slots_of(kv: KVCache, sequence: TokenSequence, length: int) -> list[int]:
     """Where in the pool the first `length` positions of a sequence lie."""
     if isinstance(kv, ContiguousCache):
@@ -68,11 +76,11 @@ class ToyRunner:
 
     kv: KVCache
     pool: dict[int, int] = field(default_factory=dict)
+    host: dict[int, int] = field(default_factory=dict)
 
     def run(self, plan: Plan) -> Logits:
-        for source, target, length in plan.moves:
-            for offset in range(length):
-                self.pool[target + offset] = self.pool[source + offset]
+        for move in plan.moves:
+            self._move(*move)
         for chunk in plan.chunks:
             slots = slots_of(self.kv, chunk.sequence, chunk.end)[chunk.start :]
             self.pool.update(zip(slots, chunk.tokens, strict=True))
@@ -84,6 +92,12 @@ class ToyRunner:
             rows[chunk.sequence] = range(len(values), len(values) + chunk.rows)
             values += [toy_logits(read[: chunk.end - chunk.rows + 1 + row]) for row in range(chunk.rows)]
         return Logits(values, rows)  # type: ignore[arg-type]  # lists stand in for a tensor
+
+    def _move(self, source: int, target: int, length: int, way: Way) -> None:
+        read = self.host if way == "restore" else self.pool
+        written = self.host if way == "park" else self.pool
+        copied = [read[source + offset] for offset in range(length)]
+        written.update(zip(range(target, target + length), copied, strict=True))
 
 
 # ------------------------------------------------------------------ strategies
@@ -222,10 +236,18 @@ def toy_engine(
     budget: int = 16,
     slots: int = 6,
     strict: bool = True,
+    preemption: Preemption | None = None,
     predictor: LengthPredictor | None = None,
     observers: Observers | None = None,
 ) -> Engine:
-    scheduler = Scheduler(policy, kv, Capacity(budget, slots), predictor or MaxTokens(), strict=strict)
+    scheduler = Scheduler(
+        policy,
+        kv,
+        Capacity(budget, slots),
+        predictor or MaxTokens(),
+        preemption=preemption,
+        strict=strict,
+    )
     limits = Limits(
         max_model_len=256, vocab_size=VOCABULARY, max_waiting=1000, eos_token_ids=frozenset({EOS})
     )

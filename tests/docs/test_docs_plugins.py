@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 from documents import DOCS, PLUGINS, README, code, rows
-from toy import drive, expected, toy_engine, toy_request
+from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core import hookspecs, interfaces, policy
 from turnout.core.hookspecs import HOOK_API_VERSION
@@ -19,7 +19,6 @@ from turnout.core.plugins import Registry
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.request import RequestSpec
 from turnout.core.view import RequestView, View
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 
 # ------------------------------------------------------------------ what is documented
 
@@ -170,7 +169,7 @@ def test_a_scheduler_that_is_shown_serves_everything(source: str) -> None:
 
 
 def serve_everything(policy: SchedulingPolicy) -> None:
-    engine = toy_engine(policy, PagedCache(12, 4), slots=3, strict=True)
+    engine = toy_engine(policy, toy_kv(12, 4), slots=3, strict=True)
     specs = [toy_request(f"r{i}", [1 + i % 5] * (1 + 7 * i % 11), "greedy", 6) for i in range(12)]
     outcome = drive(engine, [(i // 3, spec) for i, spec in enumerate(specs)])
     for spec in specs:
@@ -183,7 +182,7 @@ ARRIVALS = [(0, 9), (0, 3), (2, 6)]
 
 def order_of_ends(policy: SchedulingPolicy) -> list[int]:
     """Lengths of the prompts, in the order in which they were served, one at a time."""
-    engine = toy_engine(policy, PagedCache(64, 4), slots=1, strict=True)
+    engine = toy_engine(policy, toy_kv(64, 4), slots=1, strict=True)
     requests: list[tuple[int, RequestSpec]] = [
         (step, toy_request(f"{length}", [1] * length, "greedy", 5)) for step, length in ARRIVALS
     ]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from toy import toy_engine, toy_request
+from toy import toy_engine, toy_kv, toy_request
 
 from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.deadline import Deadline
 
 
@@ -42,7 +41,7 @@ def errors(steps):
 
 
 def test_the_hopeless_are_dropped_running_or_waiting_and_their_memory_is_free():
-    kv = PagedCache(64, 4)
+    kv = toy_kv(64, 4)
     engine = toy_engine(Deadline(), kv, slots=1)
     runs = request_("runs", 40, deadline=6.0)
     waits = request_("waits", 9, ttft_deadline=6.5, deadline=7.0)
@@ -57,7 +56,7 @@ def test_the_hopeless_are_dropped_running_or_waiting_and_their_memory_is_free():
 
 
 def test_until_its_first_token_the_ttft_deadline_counts():
-    engine = toy_engine(Deadline(), PagedCache(64, 4), slots=1)
+    engine = toy_engine(Deadline(), toy_kv(64, 4), slots=1)
     begins = request_("begins", 9, ttft_deadline=1.0, deadline=3.5)
     then = request_("then", 9, deadline=20.0, ttft_deadline=3.0)
     steps = serve(engine, then, begins)
@@ -67,7 +66,7 @@ def test_until_its_first_token_the_ttft_deadline_counts():
 
 
 def test_served_last_they_still_get_their_answer():
-    engine = toy_engine(Deadline("last"), PagedCache(64, 4), slots=1)
+    engine = toy_engine(Deadline("last"), toy_kv(64, 4), slots=1)
     specs = [request_("hopeless", 9, deadline=2.0), request_("free", 6), request_("due", 4, deadline=20.0)]
     steps = serve(engine, *specs)
     assert not errors(steps)

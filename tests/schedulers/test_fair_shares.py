@@ -8,11 +8,11 @@ from itertools import count
 from statistics import mean
 
 import pytest
+from toy import toy_kv
 from traces import Machine, Served, job, serve
 
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.request import RequestSpec
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fair import Fair
 from turnout.plugins.schedulers.fcfs import Fcfs
 
@@ -23,7 +23,7 @@ SECONDS = 240
 
 
 def machine() -> Machine:
-    return Machine(PagedCache(40, 4, prefix_caching=False), slots=8, budget=64)
+    return Machine(toy_kv(40, 4, prefix_caching=False), slots=8, budget=64)
 
 
 def flood(rates: dict[str, float], *, burst: int = 0) -> Iterator[RequestSpec]:

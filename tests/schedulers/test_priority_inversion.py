@@ -6,11 +6,10 @@ import random
 from itertools import product
 
 import pytest
-from toy import expected
+from toy import expected, toy_kv
 from traces import Machine, Served, job, random_trace, serve
 
 from turnout.core.engine import Engine
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.priority import Priority
 
 
@@ -46,7 +45,7 @@ def test_an_urgent_request_takes_a_slot_when_all_are_full():
 def test_an_urgent_request_takes_the_memory_it_needs_when_all_is_full():
     crowd = [job(f"r{i}", 0.0, 8, 12, exact=True, priority=1 + i) for i in range(3)]
     urgent = job("urgent", 2.0, 30, 4, exact=True, priority=0)
-    served = serve(Priority(), [*crowd, urgent], Machine(PagedCache(36, 1, prefix_caching=False), slots=9))
+    served = serve(Priority(), [*crowd, urgent], Machine(toy_kv(36, 1, prefix_caching=False), slots=9))
     assert served.ttft("urgent") == 0
     assert {name for time, name in served.times("preempt") if time == 2.0} == {"r0", "r1", "r2"}
 
@@ -58,7 +57,7 @@ def test_no_inversion_and_no_livelock_on_random_traces(scarce):
         rng = random.Random(trial)
         trace = random_trace(rng, most=10)
         longest = max(len(spec.prompt) + spec.params.max_tokens for spec in trace)
-        kv = PagedCache(longest + rng.randint(0, 8) if scarce == "memory" else 400, 1)
+        kv = toy_kv(longest + rng.randint(0, 8) if scarce == "memory" else 400, 1)
         machine = Machine(kv, slots=2 if scarce == "slots" else 10, budget=longest)
         watch = Watch()
         served = serve(Priority(), trace, machine, watch=watch)

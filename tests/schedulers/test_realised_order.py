@@ -14,10 +14,9 @@ from definitions import (
     retold,
     simulate,
 )
-from toy import expected
+from toy import expected, toy_kv
 from traces import Machine, random_trace, serve
 
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fair import Fair
 from turnout.plugins.schedulers.hrrn import Hrrn
 from turnout.plugins.schedulers.ljf import Ljf
@@ -67,7 +66,7 @@ def test_where_memory_is_scarce_nobody_is_admitted_out_of_turn_and_outputs_stay_
         rng = random.Random(trial)
         trace = random_trace(rng)
         longest = max(len(spec.prompt) + spec.params.max_tokens for spec in trace)
-        kv = PagedCache(longest + rng.randint(0, 12), 1, prefix_caching=rng.random() < 0.5)
+        kv = toy_kv(longest + rng.randint(0, 12), 1, prefix_caching=rng.random() < 0.5)
         served = serve(make_policy(), trace, Machine(kv, slots=4, budget=rng.randint(3, 20)))
         for time, admitted, due in retold(make_definition(), served.journal, served.specs):
             assert admitted == due, (trial, time)

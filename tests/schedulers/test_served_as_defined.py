@@ -19,13 +19,12 @@ from brute_server import (
     PromptsThenDecodes,
     answer,
 )
-from toy import toy_engine, toy_request
+from toy import toy_engine, toy_kv, toy_request
 
 from turnout.core.engine import Engine
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.request import RequestSpec
 from turnout.core.view import RequestView
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.deadline import Deadline
 from turnout.plugins.schedulers.lpm import LongestPrefixMatch
 from turnout.plugins.schedulers.mlfq import Mlfq
@@ -105,7 +104,7 @@ def test_every_step_serves_whom_the_definition_says(name):
         # Places of the dropped are free from the next step on: with enough of them it makes no difference.
         slots = len(trace) if name == "deadline, drop" else rng.randrange(1, 5)
         budget = rng.randrange(2, 13)
-        kv = PagedCache(400, 1)
+        kv = toy_kv(400, 1)
         served = Served(toy_engine(make_policy(), kv, budget=budget, slots=slots))
         brute = BruteServer(make_definition(), budget, slots)
         step = 0
@@ -171,7 +170,7 @@ def test_memory_is_taken_from_whom_the_definition_says(name):
         trace = random_trace(rng)
         witness = Witness(make_policy(), make_definition())
         most = max(len(spec.prompt) + spec.params.max_tokens for _, spec in trace)
-        kv = PagedCache(most + rng.randrange(6), 1, prefix_caching=False)
+        kv = toy_kv(most + rng.randrange(6), 1, prefix_caching=False)
         served = Served(toy_engine(witness, kv, budget=rng.randrange(4, 13), slots=4))
         step = 0
         while served.engine.busy or step < 10:

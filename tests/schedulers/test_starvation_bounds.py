@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import count
 
 import pytest
+from toy import toy_kv
 from traces import Machine, Served, job, serve
 
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.request import RequestSpec
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.ljf import Ljf
 from turnout.plugins.schedulers.sjf import Sjf
 from turnout.plugins.schedulers.srpt import Srpt
@@ -47,7 +47,7 @@ ATTACKS = {
 MACHINES = {
     "slots": lambda: Machine(slots=2),
     # Room for one at its longest: the victim needs more than the favoured do, or they more than it.
-    "memory": lambda: Machine(PagedCache(PROMPT + LONG, 1, prefix_caching=False), slots=2),
+    "memory": lambda: Machine(toy_kv(PROMPT + LONG, 1, prefix_caching=False), slots=2),
 }
 
 
@@ -88,7 +88,7 @@ def test_without_aging_the_stream_starves_it(name):
 def test_srpt_neither_evicts_nor_lets_memory_grow_at_the_cost_of_one_past_its_bound():
     """The victim runs already when the stream starts to fight it for memory."""
     attack = ATTACKS["srpt"]
-    kv = PagedCache(PROMPT + LONG + 4, 1, prefix_caching=False)
+    kv = toy_kv(PROMPT + LONG + 4, 1, prefix_caching=False)
     served = serve(Srpt(aging=AGING), attack.stream(), Machine(kv, slots=3), until=900)
     lost = [time for time, name in served.times("preempt") if name == "victim"]
     gained = [n for time in lost for at, n in served.times("admit") if at == time]

@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Iterator
 from itertools import count, pairwise
 
+from toy import toy_kv
 from traces import Machine, job, serve
 
 from turnout.core.request import RequestSpec
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.lpm import LongestPrefixMatch
 from turnout.plugins.schedulers.mlfq import Mlfq
 
@@ -61,7 +61,7 @@ def admitted_by_lpm(max_wait: float, until: float, max_queue: int = 10_000) -> f
     prefix = [1, 2, 3, 4, 5, 6, 1, 2]
     similar = (job(f"s{i}", i // 2, [*prefix, 1 + i % 6], OUTPUT_OF_EACH, exact=True) for i in count())
     trace = against(job("other", 6.0, [6, 5, 4], 2), similar)
-    machine = Machine(PagedCache(2000, 1), slots=2)
+    machine = Machine(toy_kv(2000, 1), slots=2)
     served = serve(LongestPrefixMatch(max_wait, max_queue), trace, machine, until=until)
     return next((time for time, name in served.times("admit") if name == "other"), None)
 

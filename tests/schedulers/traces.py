@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from toy import EOS, VOCABULARY, Greedy, ToyRunner
+from toy import EOS, VOCABULARY, Greedy, ToyRunner, toy_kv
 
 from turnout.core.engine import Engine, Limits
 from turnout.core.interfaces import KVCache
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.request import Request, RequestSpec, SamplingParams
 from turnout.core.scheduler import Capacity, Scheduler
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
 
@@ -92,7 +91,7 @@ class Served:
 class Machine:
     """What a trace runs on. By default memory and budget are ample, so that only slots are fought for."""
 
-    kv: KVCache = field(default_factory=lambda: PagedCache(256, 8, prefix_caching=False))
+    kv: KVCache = field(default_factory=lambda: toy_kv(256, 8, prefix_caching=False))
     slots: int = 2
     budget: int = 10_000
     predictor: LengthPredictor = field(default_factory=MaxTokens)

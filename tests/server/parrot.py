@@ -20,13 +20,14 @@ from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
 from turnout.core.errors import ModelError
-from turnout.core.interfaces import Decoding
+from turnout.core.interfaces import Decoding, PoolSize
 from turnout.core.messages import Ready
 from turnout.core.plan import Logits, Plan
 from turnout.core.plugins import Registry
 from turnout.core.request import Continuation, Request, SamplingParams, TokenLogprobs
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Capacity, Scheduler
+from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
@@ -102,7 +103,7 @@ def build(config: EngineConfig) -> ParrotEngine:
     capacity = Capacity(tokens=256, sequences=config.max_num_seqs)
     registry = Registry.load(extra=[parrot_policies])
     policy = registry.create("scheduler", config.scheduler)
-    scheduler = Scheduler(policy, PagedCache(4096, 16), capacity, MaxTokens())
+    scheduler = Scheduler(policy, PagedCache(PoolSize(4096 * 16), 16, Lru()), capacity, MaxTokens())
     limits = Limits(
         max_model_len=config.max_model_len or CONTEXT,
         vocab_size=VOCABULARY,

@@ -1,0 +1,72 @@
+"""What is in memory already of a sequence that holds nothing: known blocks in the pool, parked ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from turnout.core.interfaces import Span
+from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.paged_blocks import Blocks
+from turnout.plugins.kv_backends.paged_keys import extend_chain
+from turnout.plugins.kv_backends.paged_parking import Parking
+
+__all__ = ["Arrival", "Lookup"]
+
+Place = int | None
+"""A block of the pool; None: only parked."""
+
+
+class Arrival(NamedTuple):
+    """A sequence that holds nothing yet and is about to."""
+
+    span: Span
+    places: list[Place]
+    """Where its blocks below the span's start are."""
+    parked: list[int]
+    """Its blocks in host memory."""
+
+
+class Lookup:
+    """Finds the leading blocks of a sequence, by their keys or as what was parked of it."""
+
+    def __init__(self, blocks: Blocks, parking: Parking, block_size: int) -> None:
+        self._blocks = blocks
+        self._parking = parking
+        self._size = block_size
+        self.chains: dict[int, list[bytes]] = {}
+        """Keys of a sequence's leading blocks: while it holds memory, of those that are committed. Kept while
+        it waits, because policies may ask at every step."""
+
+    def cached(self, sequence: TokenSequence) -> int:
+        """Positions that need no compute."""
+        places = self._places(sequence)
+        positions = len(places) * self._size
+        parked = self._parking.of(sequence.id)
+        return min(positions, parked.length) if parked and places[-1] is None else positions
+
+    def arrival(self, span: Span) -> Arrival:
+        parked = self._parking.of(span.sequence.id)
+        places = self._places(span.sequence)[: -(-span.start // self._size)]
+        return Arrival(span, places, parked.blocks if parked else [])
+
+    def extend(self, sequence: TokenSequence, blocks: int) -> list[bytes]:
+        """The keys of at least so many leading blocks, which must be filled with tokens."""
+        chain = self.chains.setdefault(sequence.id, [])
+        return extend_chain(chain, sequence.tokens, sequence.request.spec.cache_salt, self._size, blocks)
+
+    def _places(self, sequence: TokenSequence) -> list[Place]:
+        parked = self._parking.of(sequence.id)
+        at_hand = len(parked.blocks) if parked else 0
+        places: list[Place] = []
+        while True:
+            block = self._known(sequence, len(places))
+            if block is None and len(places) >= at_hand:
+                return places
+            places.append(block)
+
+    def _known(self, sequence: TokenSequence, index: int) -> int | None:
+        """The block with the tokens of the sequence's `index`-th; one token at least is left to compute."""
+        block_of = self._blocks.block_of
+        if not block_of or (index + 1) * self._size >= len(sequence.tokens):
+            return None
+        return block_of.get(self.extend(sequence, index + 1)[index])
