@@ -122,7 +122,7 @@ def zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> T
 
     On CPU by way of NumPy, whose zeros cost no memory until they are written to.
     """
-    if device.type != "cpu":
+    if device.type != "cpu" or 0 in shape:
         return torch.zeros(shape, device=device, dtype=dtype)
     size = int(np.prod(shape)) * dtype.itemsize
     return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(shape)
