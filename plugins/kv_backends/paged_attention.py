@@ -45,6 +45,8 @@ class PagedAttention(PooledAttention):
         return self._blocks(chunk).bit_length()
 
     def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
+        if len(chunks) == 1 and (in_a_row := self._in_a_row(chunks[0])) is not None:
+            return in_a_row, chunks[0].end
         most = max(self._blocks(chunk) for chunk in chunks)
         tables = np.zeros((len(chunks), most), dtype=np.int64)
         for row, chunk in zip(tables, chunks, strict=True):
@@ -52,6 +54,14 @@ class PagedAttention(PooledAttention):
             row[:count] = self._cache.tables[chunk.sequence.id][:count]
             row[count:] = row[0]  # any block that holds finite numbers; the mask hides it
         return self._on_device(tables.reshape(-1)), most * self._size
+
+    def _in_a_row(self, chunk: Chunk) -> slice | None:
+        """The slots of its context where its blocks follow one another: to be read without a copy."""
+        table = self._cache.tables[chunk.sequence.id][: self._blocks(chunk)]
+        if table != list(range(table[0], table[0] + len(table))):
+            return None
+        start = table[0] * self._size
+        return slice(start, start + chunk.end)
 
     def _blocks(self, chunk: Chunk) -> int:
         return -(-chunk.end // self._size)

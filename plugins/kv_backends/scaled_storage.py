@@ -32,31 +32,29 @@ class ScaledStorage(Storage):
     """The largest code."""
 
     def __init__(self, shape: PoolShape, device: torch.device, compute: torch.dtype) -> None:
-        row = (shape.kv_heads, shape.head_dim)
-        self._codes = [Lane(shape, row, device, torch.int8) for _ in "kv"]
-        self._scales = [Lane(shape, row[:1], device, SCALE) for _ in "kv"]
-        self._computed = [Scratch(row, device, compute) for _ in "kv"]
+        # Keys and values side by side, since each call costs more than what it does for a few tokens.
+        self._kv_heads = shape.kv_heads
+        row = (2 * shape.kv_heads, shape.head_dim)
+        self._codes = Lane(shape, row, device, torch.int8)
+        self._scales = Lane(shape, row[:1], device, SCALE)
+        self._computed = Scratch(row, device, compute)
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        return [lane.tensor for lane in (*self._codes, *self._scales)]
+        return [self._codes.tensor, self._scales.tensor]
 
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        for codes, scales, vectors in zip(self._codes, self._scales, (k, v), strict=True):
-            scale = _scales(vectors, self.top)
-            scales.write(layer, slots, scale)
-            codes.write(layer, slots, self.encode(vectors.float() / scale.float().unsqueeze(-1)))
+        vectors = torch.cat((k, v), dim=1).float()
+        scales = _scales(vectors, self.top)
+        self._scales.write(layer, slots, scales)
+        self._codes.write(layer, slots, self.encode(vectors.div_(scales.float().unsqueeze(-1))))
 
     def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
-        k, v = (self._read(layer, where, side) for side in (0, 1))
-        return k, v
-
-    def _read(self, layer: int, where: Tensor | slice, side: int) -> Tensor:
-        codes = self._codes[side].read(layer, where)
-        scales = self._scales[side].read(layer, where)
-        out = self._computed[side].take(len(codes))
-        self.decode(codes, out)
-        return out.mul_(scales.unsqueeze(-1))
+        codes = self._codes.read(layer, where)
+        vectors = self._computed.take(len(codes))
+        self.decode(codes, vectors)
+        vectors.mul_(self._scales.read(layer, where).unsqueeze(-1))
+        return vectors[:, : self._kv_heads], vectors[:, self._kv_heads :]
 
     @abstractmethod
     def encode(self, numbers: Tensor) -> Tensor:
@@ -112,5 +110,5 @@ _WIDENING = {
 
 def _scales(vectors: Tensor, top: float) -> Tensor:
     """[…, head_dim] to […]; never 0, so that a vector of zeros can be divided by it."""
-    largest = vectors.abs().amax(-1).float()
-    return (largest / top).clamp_min_(torch.finfo(SCALE).tiny).to(SCALE)
+    largest = vectors.abs().amax(-1)
+    return largest.div_(top).clamp_min_(torch.finfo(SCALE).tiny).to(SCALE)

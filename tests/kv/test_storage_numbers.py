@@ -94,7 +94,7 @@ def test_the_largest_of_a_vector_has_the_largest_code(stored: KVDtype, size: flo
     largest = size * torch.linspace(1, 2, SHAPE.slots * SHAPE.kv_heads).view(SHAPE.slots, -1, 1)
     keys = largest * torch.linspace(-1, 1, SHAPE.head_dim)
     pool.write(0, ALL, keys, -keys)
-    codes = torch.empty(SHAPE.slots, SHAPE.kv_heads, SHAPE.head_dim)
+    codes = torch.empty(SHAPE.slots, 2 * SHAPE.kv_heads, SHAPE.head_dim)
     pool.decode(pool.tensors[0][0], codes)
     assert (codes.amax(-1) == pool.top).all() and (codes.amin(-1) == -pool.top).all()
     read, _ = pool.read(0, slice(0, SHAPE.slots))
