@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnout.core.config import EngineConfig, ServerConfig
     from turnout.core.errors import TurnoutError
+    from turnout.core.eviction import CachedBlock, EvictionPolicy
     from turnout.core.hookspecs import hookimpl
     from turnout.core.interfaces import (
         Decoding,
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "CachedBlock",
     "CompletionOutput",
     "Decoding",
     "Drop",
     "EngineConfig",
+    "EvictionPolicy",
     "KVBackend",
     "LengthPredictor",
     "Logprob",
@@ -46,6 +49,7 @@ __all__ = [
 _HOMES = {
     "turnout.core.config": ("EngineConfig", "ServerConfig"),
     "turnout.core.errors": ("TurnoutError",),
+    "turnout.core.eviction": ("CachedBlock", "EvictionPolicy"),
     "turnout.core.hookspecs": ("hookimpl",),
     "turnout.core.interfaces": (
         "Decoding",

@@ -38,6 +38,8 @@ def register_kv_backends(register: Register) -> None:
 
 @hookimpl
 def register_evictions(register: Register) -> None:
+    register("cost", "turnout.plugins.evictions.cost:Cost")
+    register("lfu", "turnout.plugins.evictions.lfu:Lfu")
     register("lru", "turnout.plugins.evictions.lru:Lru")
 
 

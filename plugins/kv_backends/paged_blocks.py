@@ -67,7 +67,8 @@ class Blocks:
         """One holder less, whose prefix of known blocks was `reach` tokens long."""
         holders = self.holders[block] - 1
         self.holders[block] = holders
-        self._reach[block] = max(self._reach[block], reach)
+        if reach > self._reach[block]:
+            self._reach[block] = reach
         if not holders:
             self._rest(block)
         elif holders == 1:

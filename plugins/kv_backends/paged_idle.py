@@ -24,16 +24,22 @@ class CachedBlocks:
     def add(self, block: CachedBlock, *, pinned: bool) -> None:
         if pinned:
             self._pinned[block.block] = None
-        else:
-            self._given.add(block.block)
+            return
+        self._given.add(block.block)
+        try:
             self._policy.add(block)
+        except Exception as error:
+            raise self._fault(f"failed to take {block}", error) from error
 
     def remove(self, block: int) -> None:
-        if block in self._given:
-            self._given.remove(block)
-            self._policy.remove(block)
-        else:
+        if block in self._pinned:
             del self._pinned[block]
+            return
+        self._given.remove(block)
+        try:
+            self._policy.remove(block)
+        except Exception as error:
+            raise self._fault(f"failed to part with block {block}", error) from error
 
     def pop(self) -> int:
         """Give one up; there must be one. Raises PolicyError when the policy names none that it was given."""
@@ -44,18 +50,18 @@ class CachedBlocks:
         return block
 
     def _ask(self) -> int:
-        name = type(self._policy).__name__
         try:
             block = self._policy.pop()
         except Exception as error:
-            raise PolicyError(
-                f"eviction policy {name} failed to give up one of {len(self._given)} blocks: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if block not in self._given:
-            raise PolicyError(
-                f"eviction policy {name} gave up {block!r}; expected one of the {len(self._given)} blocks "
-                "that it was given by add() and that were not taken back by remove()"
+            raise self._fault(f"failed to give up one of {len(self._given)} blocks", error) from error
+        if type(block) is not int or block not in self._given:
+            raise self._fault(
+                f"gave up {block!r}; expected one of the {len(self._given)} blocks that it was given by "
+                "add() and that were not taken back by remove()"
             )
         self._given.remove(block)
         return block
+
+    def _fault(self, what: str, error: Exception | None = None) -> PolicyError:
+        cause = f": {type(error).__name__}: {error}" if error else ""
+        return PolicyError(f"eviction policy {type(self._policy).__name__} {what}{cause}")

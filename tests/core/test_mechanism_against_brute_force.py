@@ -95,7 +95,7 @@ def random_cache(rng, arrivals):
     Host memory for none of it, for some, or for all.
     """
     needs = [(spec.params.n, len(spec.prompt) + spec.params.max_tokens) for _, spec in arrivals]
-    parking = rng.choice([0, rng.randrange(1, 40), 1000])
+    parking = rng.choice([0, rng.randrange(1, 40), 1000, 1000])
     if rng.random() < 0.3:
         most = max(n * length for n, length in needs)
         return ContiguousCache(PoolSize(most + rng.randrange(0, 20), parking))

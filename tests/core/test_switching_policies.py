@@ -5,7 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from test_mechanism_against_brute_force import POLICIES, random_cache, random_workload
+from test_mechanism_against_brute_force import (
+    POLICIES,
+    assert_all_memory_is_free,
+    random_cache,
+    random_preemption,
+    random_workload,
+)
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.policy import SchedulingPolicy
@@ -22,8 +28,9 @@ def test_outputs_do_not_tell_that_policies_changed(monkeypatch: pytest.MonkeyPat
     for trial in range(80):
         rng = random.Random(trial)
         arrivals = list(random_workload(rng))
-        kv = random_cache(rng, arrivals)
-        engine = toy_engine(Fcfs(), kv, budget=rng.randrange(5, 24), slots=rng.randrange(4, 8))
+        kv, preemption = random_cache(rng, arrivals), random_preemption(rng)
+        budget, slots = rng.randrange(5, 24), rng.randrange(4, 8)
+        engine = toy_engine(Fcfs(), kv, budget=budget, slots=slots, preemption=preemption)
         step = engine.step
 
         def switch_and_step(rng=rng, engine=engine, step=step):
@@ -38,7 +45,7 @@ def test_outputs_do_not_tell_that_policies_changed(monkeypatch: pytest.MonkeyPat
         for _, spec in arrivals:
             assert outcome.outputs(spec.id) == expected(spec), (trial, spec)
             assert len(outcome.finished[spec.id]) == spec.params.n
-        assert kv.free == kv.capacity, (trial, "leaked memory")
+        assert_all_memory_is_free(kv)
         preemptions += engine.stats().preemptions
     assert switches > 500 and preemptions > 5
 

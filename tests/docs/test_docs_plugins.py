@@ -12,7 +12,7 @@ import pytest
 from documents import DOCS, PLUGINS, README, code, rows
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.core import hookspecs, interfaces, policy
+from turnout.core import eviction, hookspecs, interfaces, policy
 from turnout.core.hookspecs import HOOK_API_VERSION
 from turnout.core.plugin_axes import AXES
 from turnout.core.plugins import Registry
@@ -29,6 +29,8 @@ SECTIONS = {
     policy.LengthPredictor: "Length predictors",
     interfaces.KVBackend: "KV backends",
     interfaces.KVCache: "KV backends",
+    interfaces.PrefixPins: "KV backends",
+    eviction.EvictionPolicy: "Eviction policies",
     interfaces.AttentionBackend: "KV backends",
     interfaces.Quantizer: "Quantizers",
     interfaces.Decoding: "Decoding strategies",

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
-from test_mechanism_against_brute_force import random_cache, random_workload
+from test_mechanism_against_brute_force import (
+    assert_all_memory_is_free,
+    random_cache,
+    random_preemption,
+    random_workload,
+)
 from toy import Outcome, drive, expected, toy_engine
 
 from turnout.core.engine import Engine
 from turnout.core.interfaces import KVCache
 from turnout.core.plugins import Registry
 from turnout.core.policy import SchedulingPolicy
+from turnout.core.preemption import Preemption
 from turnout.core.request import RequestSpec
 
 TRIALS = 40
@@ -42,25 +48,25 @@ class Trial:
     kv: KVCache
     budget: int
     slots: int
+    preemption: Preemption
     deadlines: float
 
     @classmethod
     def draw(cls, seed: int, deadlines: float) -> Trial:
         rng = random.Random(seed)
         arrivals = [(step, _signed(spec, rng, deadlines)) for step, spec in random_workload(rng)]
-        return cls(
-            arrivals, random_cache(rng, arrivals), rng.randrange(5, 24), rng.randrange(4, 8), deadlines
-        )
+        kv, budget, slots = random_cache(rng, arrivals), rng.randrange(5, 24), rng.randrange(4, 8)
+        return cls(arrivals, kv, budget, slots, random_preemption(rng), deadlines)
 
     def engine(self, policy: SchedulingPolicy) -> Engine:
-        return toy_engine(policy, self.kv, budget=self.budget, slots=self.slots, strict=True)
+        machine = {"budget": self.budget, "slots": self.slots, "preemption": self.preemption}
+        return toy_engine(policy, self.kv, strict=True, **machine)
 
     def check(self, engine: Engine, outcome: Outcome) -> None:
         for _, spec in self.arrivals:
             assert outcome.outputs(spec.id) == expected(spec), spec
             assert len(outcome.finished[spec.id]) == spec.params.n
-        assert self.kv.free == self.kv.capacity, "leaked memory"
-        assert not getattr(self.kv, "tables", None) and not getattr(self.kv, "slabs", None)
+        assert_all_memory_is_free(self.kv)
         assert engine.stats().policy_faults == 0
 
 

@@ -1,0 +1,39 @@
+"""Cheapest to compute again first."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from turnout.core.eviction import CachedBlock
+from turnout.plugins.evictions.greedy_dual import GreedyDual
+
+__all__ = ["Cost"]
+
+
+class Cost(GreedyDual):
+    """Gives up first what takes least to compute again, weighed against how long ago it was used.
+
+    A token's cost grows with the tokens before it, which it attends to, so the blocks of a long prefix are
+    dearer than those of a short one: 1 + reach / (2 `context`) a token on average, where a token without
+    context costs 1. Costs age as in GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching
+    algorithms", 1997).
+    """
+
+    def __init__(
+        self,
+        context: Annotated[
+            int,
+            Field(
+                gt=0,
+                description="Tokens of context at which attending to them takes as long as all else that a "
+                "token takes: about six times the model's hidden size.",
+            ),
+        ] = 8192,
+    ) -> None:
+        super().__init__()
+        self._context = context
+
+    def worth(self, block: CachedBlock) -> float:
+        return 1 + block.reach / (2 * self._context)

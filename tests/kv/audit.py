@@ -1,0 +1,139 @@
+"""KV caches that check themselves at every call, and recounts of their snapshots by brute force."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from itertools import groupby
+
+from toy import ToyRunner
+
+from turnout.core.engine import Engine
+from turnout.core.interfaces import KVCache, Span
+from turnout.core.messages import KVSnapshot
+from turnout.core.plan import Logits, Plan
+from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+
+
+class _Audited:
+    """Holds a cache to its contract."""
+
+    def reserve(self, spans: Sequence[Span]) -> bool:
+        expected, before = self.fits(spans), self.books()
+        done = super().reserve(spans)
+        assert done == expected, "fits must say what reserve does"
+        if done:
+            self.check_ready(spans)
+        else:
+            assert self.books() == before, "a refusal must change nothing"
+        return done
+
+    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+        sequences = list(sequences)
+        promised, queued = self.parkable(sequences), len(self._moves)
+        super().release(sequences, keep=keep)
+        parked = sum(move.length for move in self._moves[queued:])
+        assert parked == (promised if keep else 0), "parkable must say what release copies"
+        for sequence in sequences:
+            kept = sequence.computed if keep and promised and sequence.held else 0
+            assert self.cached(sequence) >= kept
+
+
+class AuditedPaged(_Audited, PagedCache):
+    def books(self) -> object:
+        blocks, parking = self._blocks, self._parking
+        return deepcopy(
+            (self.tables, blocks.holders, bytes(blocks.states), blocks.block_of, parking._parked, self._moves)
+        )
+
+    def check_ready(self, spans: Sequence[Span]) -> None:
+        holders = Counter(block for table in self.tables.values() for block in table)
+        assert [holders[block] for block in range(len(self._blocks.holders))] == self._blocks.holders
+        known = set(self._blocks.block_of.values())
+        for sequence, start, upto in spans:
+            for position in range(start, upto):
+                block = self.tables[sequence.id][position // self.block_size]
+                assert holders[block] == 1 and block not in known, "written, so nobody else's"
+
+
+class AuditedContiguous(_Audited, ContiguousCache):
+    def books(self) -> object:
+        slabs = {number: (slab.start, slab.length, slab.readers) for number, slab in self.slabs.items()}
+        return slabs, list(self._gaps.pieces), dict(self._parking._parked), list(self._moves)
+
+    def check_ready(self, spans: Sequence[Span]) -> None:
+        for sequence, _, upto in spans:
+            assert self.slabs[sequence.id].readers == 1 and upto <= self.slabs[sequence.id].length
+
+
+class AuditingRunner(ToyRunner):
+    """Compares the snapshot with a recount in every step."""
+
+    engine: Engine
+
+    def run(self, plan: Plan) -> Logits:
+        self.check()
+        return super().run(plan)
+
+    def check(self) -> None:
+        running = [sequence for request in self.engine._queues.running for sequence in request.live]
+        assert self.kv.snapshot() == recount(self.kv, running)
+
+
+def recount(kv: KVCache, sequences: Sequence[TokenSequence]) -> KVSnapshot:
+    """What `snapshot` is to say while `sequences` are those that hold memory, position by position.
+
+    Pins must not overlap.
+    """
+    count = _paged if isinstance(kv, PagedCache) else _contiguous
+    states, computed, parked = count(kv, [each for each in sequences if each.held])
+    seen, unit = Counter(states), kv.snapshot().unit
+    return KVSnapshot(
+        capacity=kv.capacity,
+        free=kv.capacity - unit * (seen["held"] + seen["shared"]),
+        held=unit * (seen["held"] + seen["shared"]),
+        shared=unit * seen["shared"],
+        computed=computed,
+        cached=unit * seen["cached"],
+        pinned=sum(pin.cached for pin in kv.prefixes.pinned()) if kv.prefixes else 0,
+        parking=kv.parking,
+        parked=parked,
+        lookups=kv.snapshot().lookups,
+        hits=kv.snapshot().hits,
+        evictions=kv.snapshot().evictions,
+        unit=unit,
+        states=[(state, len(list(run))) for state, run in groupby(states)],
+    )
+
+
+def _paged(kv: PagedCache, sequences: list[TokenSequence]) -> tuple[list[str], int, int]:
+    size = kv.block_size
+    holders = Counter(block for table in kv.tables.values() for block in table)
+    cached = set(kv._blocks.block_of.values())
+    states = [
+        "shared" if holders[b] > 1 else "held" if holders[b] else "cached" if b in cached else "free"
+        for b in range(kv.capacity // size)
+    ]
+    computed = {
+        (kv.tables[each.id][position // size], position % size)
+        for each in sequences
+        for position in range(each.computed)
+    }
+    host = {block for parked in kv._parking._parked.values() for block in parked.blocks}
+    return states, len(computed), len(host) * size
+
+
+def _contiguous(kv: ContiguousCache, sequences: list[TokenSequence]) -> tuple[list[str], int, int]:
+    states = ["free"] * kv.capacity
+    for holding in kv._holdings.values():
+        for slab in holding.slabs:
+            state = "shared" if list(kv.slabs.values()).count(slab) > 1 else "held"
+            states[slab.start : slab.start + slab.length] = [state] * slab.length
+    computed = {kv.slabs[each.id].start + position for each in sequences for position in range(each.computed)}
+    host = {
+        piece.start + position for piece in kv._parking._parked.values() for position in range(piece.length)
+    }
+    return states, len(computed), len(host)
