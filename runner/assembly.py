@@ -117,7 +117,7 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
             _describe_model(config, checkpoint.spec, model, device, dtype),
             _describe_policies(config),
             budget.describe(cache, weight_bytes(model)),
-            swap.describe(preemption, size.parking),
+            swap.describe(preemption, cache),
         ],
     )
     return AssembledEngine(

@@ -28,7 +28,7 @@ LENGTH = 2048
 """Longest context that is tried."""
 FIRST = 16
 """Tokens of the first chunk, which says how long a chunk may be."""
-PATIENCE = 0.25
+PATIENCE = 0.15
 """Seconds that a chunk may take, as the first one suggests."""
 
 

@@ -62,9 +62,10 @@ class SwapMemory:
             return Recompute()
         return Swap() if config.preemption == "swap" else Auto(costs())
 
-    def describe(self, preemption: Preemption, parking: int) -> str:
+    def describe(self, preemption: Preemption, cache: KVCache) -> str:
         if isinstance(preemption, Recompute):
             return "preemption recompute"
+        parking = cache.snapshot().parking
         swap = f"swap memory {format_bytes(parking * self.budget.bytes_per_token)} = {parking:,} tokens"
         if not isinstance(preemption, Auto):
             return f"preemption swap, {swap}"

@@ -97,7 +97,7 @@ class StagedMover(Mover):
 
 
 def _pieces(run: list[Move], stage: Tensor) -> Iterable[tuple[Move, Tensor]]:
-    return zip(run, stage.split([move.length for move in run]), strict=True)
+    return zip(run, stage.split_with_sizes([move.length for move in run]), strict=True)
 
 
 def _positions(run: list[Move], end: str, device: torch.device) -> Tensor:
@@ -111,11 +111,11 @@ def _pin(tensors: Iterable[Tensor], owner: object) -> None:
     Where they are, since memory that torch allocates locked comes in powers of two, up to twice as much.
     """
     for tensor in tensors:
-        runtime = torch.cuda.cudart()
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         torch.cuda.check_error(runtime.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0))
         weakref.finalize(owner, _unpin, tensor).atexit = False
 
 
 def _unpin(tensor: Tensor) -> None:
     torch.cuda.synchronize()
-    torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())
+    torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())  # type: ignore[no-untyped-call]

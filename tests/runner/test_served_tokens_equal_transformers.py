@@ -1,5 +1,6 @@
 """Greedy tokens are transformers' own, 64 of them, in fp32: under both KV backends, alone and with 15
-others, in small and large chunks, and when memory is so short that requests are preempted."""
+others, in small and large chunks, and when memory is so short that requests are preempted, computed again
+or parked meanwhile."""
 
 from __future__ import annotations
 
@@ -133,3 +134,26 @@ def test_contiguous_memory_for_one_request_at_a_time(checkpoint: Checkpoint) -> 
     room = build(checkpoint, kv_memory="64MiB", kv="contiguous").scheduler.kv.capacity
     engine = build(checkpoint, kv="contiguous", kv_memory=64 * 2**20 // room * 192)
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
+
+
+@pytest.mark.parametrize("preemption", ["swap", "auto"])
+@pytest.mark.parametrize(
+    ("kv", "scheduler"),
+    [("paged", "fcfs"), ("paged:block_size=4", "mlfq:quantum=16"), ("contiguous", "mlfq:quantum=16")],
+)
+def test_parked_and_brought_back(checkpoint: Checkpoint, kv: str, scheduler: str, preemption: str) -> None:
+    """Contiguous memory is reserved whole, so there only a newcomer that goes first preempts."""
+    room = build(checkpoint, kv_memory="64MiB").scheduler.kv.capacity
+    memory = 64 * 2**20 // room * 256
+    engine = build(
+        checkpoint,
+        kv=kv,
+        kv_memory=memory,
+        swap_memory=8 * memory,
+        preemption=preemption,
+        scheduler=scheduler,
+        max_num_batched_tokens=64,
+    )
+    assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
+    assert engine.stats().parkings > 0
+    assert engine.scheduler.kv.snapshot().parked == 0
