@@ -117,14 +117,14 @@ class Engine:
         if not plan:
             return deltas
         logits = self.runner.run(plan)
-        self._record(plan)
+        self._record(plan, logits)
         for decoding, requests in self._ready(logits).items():
             deltas += self._decide(decoding, requests, logits)
         if self._observers.of_steps:
             self._observers.step_finished(self._step_record(plan, started))
         return deltas
 
-    def _record(self, plan: Plan) -> None:
+    def _record(self, plan: Plan, logits: Logits) -> None:
         self._steps += 1
         self._computed_tokens += plan.tokens
         for chunk in plan.chunks:
@@ -132,6 +132,8 @@ class Engine:
             chunk.sequence.computed = chunk.end - guesses
             if not chunk.rows:
                 self._kv.commit(chunk.sequence, chunk.end)
+        for sequence, scores in logits.prompts.items():
+            sequence.request.prompt_scores += scores
 
     def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
         """The requests all of whose sequences have logits, by strategy."""
@@ -152,6 +154,9 @@ class Engine:
         deltas, ended = advance(request, chosen, self._kv)
         produced = request.output_tokens - before
         self._output_tokens += produced
+        if deltas and request.tells_prompt:
+            request.tells_prompt = False
+            deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
         if request.timing.first_token is None:
             request.timing.first_token = now
         self.scheduler.observe(request, produced, now)

@@ -55,6 +55,8 @@ class SamplingParams(
     logprobs: int | None = None
     """Return the chosen token's log-probability and so many of the likeliest; None: neither."""
     skip_special_tokens: bool = True
+    prompt_logprobs: int | None = None
+    """Return each prompt token's log-probability and so many of the likeliest; None: neither."""
 
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
@@ -114,8 +116,9 @@ _RANGES: tuple[tuple[str, type, float, float], ...] = (
     ("frequency_penalty", Real, -2, 2),
     ("repetition_penalty", Real, 0.01, 100),
     ("logprobs", Integral, 0, MAX_LOGPROBS),
+    ("prompt_logprobs", Integral, 0, MAX_LOGPROBS),
 )
-_OPTIONAL = frozenset({"seed", "max_tokens", "logprobs"})
+_OPTIONAL = frozenset({"seed", "max_tokens", "logprobs", "prompt_logprobs"})
 
 
 def _within(value: Any, low: float, high: float) -> bool:
@@ -268,8 +271,10 @@ class Request:
         "live",
         "output_tokens",
         "place",
+        "prompt_scores",
         "spec",
         "stop_ids",
+        "tells_prompt",
         "timing",
         "view",
         "width",
@@ -290,6 +295,10 @@ class Request:
         self.births = 1
         """Sequences it ever had; numbers the next fork."""
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
+        self.prompt_scores: list[TokenLogprobs] = []
+        """Of the prompt from its second token on, as far as computed, where the request wants them."""
+        self.tells_prompt = spec.params.prompt_logprobs is not None
+        """Its client still has to be told the `prompt_scores`."""
         self.cached_tokens = 0
         """Prompt tokens that its first admission found computed already."""
         self.place: Place = "gone"
@@ -313,6 +322,13 @@ class Request:
     def pending(self) -> int:
         """Tokens it wants computed this step, over all its sequences."""
         return sum(sequence.pending for sequence in self.live)
+
+    @property
+    def unscored(self) -> range:
+        """Positions of the prompt that must be computed for the scores still missing, cached or not."""
+        if self.params.prompt_logprobs is None:
+            return range(0)
+        return range(len(self.prompt_scores), len(self.prompt) - 1)
 
     @property
     def level(self) -> bool:

@@ -37,6 +37,8 @@ async def completions(request: Request) -> Response:
         created=int(time.time()),
         tokenizer=context.tokenizer,
         logprobs=asked.logprobs is not None,
+        top_logprobs=asked.logprobs or 0,
+        prompt_logprobs=asked.prompt_logprobs is not None,
         echoes=echoes,
     )
     return await respond(request, asked, Generation(context.client, context.tokenizer, requests), answer)

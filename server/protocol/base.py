@@ -89,6 +89,7 @@ class GenerationRequest(BaseModel):
     ttft_deadline_ms: Milliseconds | None = None
     """After arrival, by when its first token should be there."""
     timing: bool | None = None
+    prompt_logprobs: int | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -117,6 +118,8 @@ class GenerationRequest(BaseModel):
             logger.debug("ignored unknown fields: %s", ", ".join(unknown))
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options is only allowed together with stream", "stream_options")
+        if self.stream and self.prompt_logprobs is not None:
+            raise RequestError("prompt_logprobs is only there for answers in one piece", "prompt_logprobs")
         return self
 
     @property
@@ -126,6 +129,10 @@ class GenerationRequest(BaseModel):
     def logprob_count(self) -> int | None:
         """How many of the likeliest tokens to report at each position; None: no log-probabilities."""
         raise NotImplementedError
+
+    def prompt_logprob_count(self) -> int | None:
+        """The same of the prompt."""
+        return self.prompt_logprobs
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
         """What the client set, else what the model and the server say, else the API's defaults."""
@@ -137,7 +144,13 @@ class GenerationRequest(BaseModel):
         if self.logit_bias:
             given["logit_bias"] = {int(token): bias for token, bias in self.logit_bias.items()}
         return SamplingParams(
-            **{**self.UNSET_SAMPLING, **defaults, **given, "logprobs": self.logprob_count()}
+            **{
+                **self.UNSET_SAMPLING,
+                **defaults,
+                **given,
+                "logprobs": self.logprob_count(),
+                "prompt_logprobs": self.prompt_logprob_count(),
+            }
         )
 
     def request_spec(self, id: str, prompt: list[int], params: SamplingParams, client: str) -> RequestSpec:
