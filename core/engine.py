@@ -71,7 +71,7 @@ class Engine:
         """Queue a request. Raises RequestError when it can never be served, with the sums."""
         if spec.id in self._requests:
             raise RequestError(f"a request with id {spec.id!r} is being served already")
-        if self._queues.waiting_count >= self.limits.max_waiting:
+        if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
             raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
         request = self._admission.admit(spec, self.clock())
         self._requests[spec.id] = request

@@ -145,6 +145,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """The engine could not start, or died."""
 
     message: str
+    final: bool = False
+    """Another engine would do no better: what was asked for cannot work."""
 
 
 Event = Delta | Stats | Ready | Failed | Reply

@@ -16,7 +16,16 @@ from turnout.core.view import RequestView
 if TYPE_CHECKING:
     from turnout.core.interfaces import Decoding
 
-__all__ = ["Continuation", "Request", "RequestSpec", "SamplingParams", "Sequence", "Timing", "TokenLogprobs"]
+__all__ = [
+    "Continuation",
+    "Request",
+    "RequestSpec",
+    "Resumption",
+    "SamplingParams",
+    "Sequence",
+    "Timing",
+    "TokenLogprobs",
+]
 
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
@@ -135,6 +144,22 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
+class Resumption(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to go on with a request that another engine had begun.
+
+    A token depends on the request's seed and its position alone, so what follows is what would have followed.
+    """
+
+    choices: list[tuple[int, list[int]]]
+    """Index and output so far of each choice that has not ended; empty: begin anew."""
+    cached_tokens: int = 0
+    """As the other engine reported it."""
+    first_token: float | None = None
+    """When the first token came, in seconds on the engines' common clock."""
+    interrupted: list[float] = []
+    """When engines were lost; counts as preemption."""
+
+
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a client asked, as plain data: this is what travels to the engine."""
 
@@ -155,6 +180,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds after arrival by which its first token should be there."""
     timing: bool = False
     """Report its `Timing` with the last delta."""
+    resume: Resumption | None = None
+    """It was admitted already, by an engine that is gone."""
 
 
 class Timing(msgspec.Struct, kw_only=True):
@@ -305,6 +332,19 @@ class Request:
         """Which queue it is in; for `Queues` alone to set."""
         self.output_tokens = 0
         """Produced so far, over all its sequences, ended ones included."""
+        if spec.resume is not None:
+            self._go_on(spec.resume)
+
+    def _go_on(self, resume: Resumption) -> None:
+        self.cached_tokens = resume.cached_tokens
+        self.timing.preempted = list(resume.interrupted)
+        if not resume.choices:
+            return
+        self.timing.first_token = resume.first_token
+        self.tells_prompt = False
+        self.births = self.width
+        self.output_tokens = sum(len(output) for _, output in resume.choices)
+        self.live = tuple(Sequence(self, self.prompt + output, index) for index, output in resume.choices)
 
     @property
     def id(self) -> str:
@@ -326,7 +366,7 @@ class Request:
     @property
     def unscored(self) -> range:
         """Positions of the prompt that must be computed for the scores still missing, cached or not."""
-        if self.params.prompt_logprobs is None:
+        if not self.tells_prompt:
             return range(0)
         return range(len(self.prompt_scores), len(self.prompt) - 1)
 

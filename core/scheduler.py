@@ -216,7 +216,8 @@ class Scheduler:
             step.slots -= request.width
             if request.timing.scheduled is None:
                 request.timing.scheduled = step.now
-                request.cached_tokens = grants[0].start
+                if request.spec.resume is None:
+                    request.cached_tokens = grants[0].start
         step.granted[request] = grants
         step.budget -= sum(span.tokens for span in grants)
 

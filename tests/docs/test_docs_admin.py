@@ -15,8 +15,9 @@ from turnout.core.plugins import Registry
 from turnout.server.admin import PolicyChange
 from turnout.server.app import ROUTES
 from turnout.server.auth import ADMIN
-from turnout.server.engine_client import ADMIN_PATIENCE, Dropped
+from turnout.server.engine_client import ADMIN_PATIENCE
 from turnout.server.errors import ErrorBody, error_body
+from turnout.server.live_request import Dropped
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport, encode
