@@ -134,7 +134,10 @@ class LLM:
         return given
 
     def _job(self, prompt: Prompt, params: SamplingParams) -> _Job:
+        from turnout.text.bad_words import with_bad_words
+
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        params = with_bad_words(params, self.tokenizer)
         seed = secrets.randbits(63) if params.seed is None else params.seed
         spec = RequestSpec(id=str(next(self._ids)), prompt=ids, params=params, seed=seed)
         return _Job(spec, prompt if isinstance(prompt, str) else None, self)

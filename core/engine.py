@@ -15,6 +15,7 @@ from turnout.core.messages import Delta, Stats
 from turnout.core.observers import Observers, StepRecord
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import Drop
+from turnout.core.processors import Processors
 from turnout.core.request import Continuation, Request, RequestSpec, Timing
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Scheduler
@@ -35,13 +36,14 @@ class Engine:
         limits: Limits,
         clock: Clock,
         observers: Observers | None = None,
+        processors: Processors | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.runner = runner
         self.limits = limits
         self.clock = clock
         self._strategies = Strategies(decodings)
-        self._admission = Admission(limits, scheduler, self._strategies)
+        self._admission = Admission(limits, scheduler, self._strategies, processors or Processors())
         self._observers = observers or Observers()
         self._kv = scheduler.kv
         self._queues = scheduler.queues
@@ -145,9 +147,13 @@ class Engine:
         now = self.clock()
         if isinstance(decisions, str):
             return [delta for request in requests for delta in self._fail(request, decisions, now)]
-        return [
-            delta for request, chosen in decisions.items() for delta in self._advance(request, chosen, now)
-        ]
+        deltas = []
+        for request, chosen in decisions.items():
+            if request.fault is not None:
+                deltas += self._fail(request, request.fault, now)
+            else:
+                deltas += self._advance(request, chosen, now)
+        return deltas
 
     def _advance(self, request: Request, chosen: list[Continuation], now: float) -> list[Delta]:
         before = request.output_tokens
@@ -169,7 +175,7 @@ class Engine:
     # -------------------------------------------------------------- what ends badly
 
     def _fail(self, request: Request, message: str, now: float) -> list[Delta]:
-        """A strategy's fault ends the requests it was serving; all others go on."""
+        """A fault of a strategy or a logits processor ends the requests it served; all others go on."""
         error = Delta(request_id=request.id, finish_reason="error", error=message, error_kind="internal")
         deltas = [msgspec.structs.replace(error, index=sequence.index) for sequence in request.live]
         self._retire(request, request.live, "error", now)

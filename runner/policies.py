@@ -12,6 +12,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces import Decoding, KVBackend, Quantizer
 from turnout.core.plugins import Registry
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
+from turnout.core.processors import Processors
 
 logger = logging.getLogger(__name__)
 
@@ -20,13 +21,14 @@ __all__ = ["Policies", "build_policies"]
 
 @dataclass(frozen=True)
 class Policies:
-    """One object for each axis, but for decoding: all strategies, the default one first."""
+    """One object for each axis, but all decoding strategies, the default one first, and all processors."""
 
     scheduler: SchedulingPolicy
     predictor: LengthPredictor
     kv: KVBackend
     quantizer: Quantizer
     decodings: tuple[Decoding, ...]
+    processors: Processors
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -42,6 +44,7 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
         registry.create("kv", config.kv, block_size=config.block_size),
         registry.create("quantization", config.quantization),
         _decodings(registry, config.decoding),
+        registry.processors(),
     )
 
 

@@ -43,6 +43,8 @@ SAMPLING_FIELDS = (
     "presence_penalty",
     "frequency_penalty",
     "repetition_penalty",
+    "allowed_token_ids",
+    "bad_words",
     "skip_special_tokens",
 )
 """Those that mean in `SamplingParams` what they mean here."""
@@ -80,6 +82,8 @@ class GenerationRequest(BaseModel):
     repetition_penalty: float | None = None
     skip_special_tokens: bool | None = None
     logit_bias: dict[str, Bias] | None = None
+    allowed_token_ids: Listed[TokenId] | None = None
+    bad_words: Listed[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0

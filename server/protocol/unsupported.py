@@ -13,9 +13,7 @@ from turnout.core.errors import RequestError
 __all__ = ["refuse_unsupported"]
 
 HARMLESS: dict[str, tuple[Any, ...]] = {
-    "allowed_token_ids": (),
     "audio": (),
-    "bad_words": ((), []),
     "chat_template": (),
     "documents": ([],),
     "early_stopping": (False,),
