@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ModelFamily,
         Quantizer,
     )
+    from turnout.core.logits_processor import LogitsProcessor, Row
     from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
     from turnout.core.request import SamplingParams
     from turnout.core.view import RequestView, View
@@ -29,11 +30,13 @@ __all__ = [
     "EngineConfig",
     "KVBackend",
     "LengthPredictor",
+    "LogitsProcessor",
     "Logprob",
     "ModelFamily",
     "Quantizer",
     "RequestOutput",
     "RequestView",
+    "Row",
     "SamplingParams",
     "SchedulingPolicy",
     "ServerConfig",
@@ -53,6 +56,7 @@ _HOMES = {
         "ModelFamily",
         "Quantizer",
     ),
+    "turnout.core.logits_processor": ("LogitsProcessor", "Row"),
     "turnout.core.policy": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
     "turnout.core.view": ("RequestView", "View"),
     "turnout.core.request": ("SamplingParams",),
