@@ -15,6 +15,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
 from turnout.core.errors import ConfigError, ModelError, blaming
 from turnout.core.interfaces import KVCache, ModelFamily
+from turnout.core.logits_processor import ServedModel
 from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugin_spec import PluginSpec
@@ -89,13 +90,16 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         cache = policies.kv.cache(tokens)
         budget.check(cache)
         attention = policies.kv.attention(checkpoint.spec, cache, device, dtype)
+    limits = _limits(config, checkpoint, budget)
+    policies.processors.start(ServedModel(checkpoint.folder, limits.vocab_size, limits.eos_token_ids))
     engine = Engine(
         _scheduler(config, policies, cache, budget),
         ModelRunner(model, attention, device),
         policies.decodings,
-        _limits(config, checkpoint, budget),
+        limits,
         clock,
         registry.observers(),
+        policies.processors,
     )
     ready = Ready(
         model=config.model,
