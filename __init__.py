@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ModelFamily,
         Quantizer,
     )
+    from turnout.core.logits_processor import LogitsProcessor, Row
     from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
     from turnout.core.request import SamplingParams
     from turnout.core.view import RequestView, View
@@ -32,11 +33,13 @@ __all__ = [
     "EvictionPolicy",
     "KVBackend",
     "LengthPredictor",
+    "LogitsProcessor",
     "Logprob",
     "ModelFamily",
     "Quantizer",
     "RequestOutput",
     "RequestView",
+    "Row",
     "SamplingParams",
     "SchedulingPolicy",
     "ServerConfig",
@@ -57,6 +60,7 @@ _HOMES = {
         "ModelFamily",
         "Quantizer",
     ),
+    "turnout.core.logits_processor": ("LogitsProcessor", "Row"),
     "turnout.core.policy": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
     "turnout.core.view": ("RequestView", "View"),
     "turnout.core.request": ("SamplingParams",),

@@ -58,6 +58,8 @@ class RequestOutput:
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]
     finished: bool = True
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    """For each prompt token the token itself and the likeliest ones, where asked for; the first has none."""
 
 
 class LLM:
@@ -132,7 +134,10 @@ class LLM:
         return given
 
     def _job(self, prompt: Prompt, params: SamplingParams) -> _Job:
+        from turnout.text.bad_words import with_bad_words
+
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+        params = with_bad_words(params, self.tokenizer)
         seed = secrets.randbits(63) if params.seed is None else params.seed
         spec = RequestSpec(id=str(next(self._ids)), prompt=ids, params=params, seed=seed)
         return _Job(spec, prompt if isinstance(prompt, str) else None, self)
@@ -163,11 +168,14 @@ class _Job:
         self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
         self._texts: list[ChoiceText] = [ChoiceText(llm.tokenizer, spec.params) for _ in self._outputs]
         self._open = spec.params.n
+        self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 
     def take(self, delta: Delta) -> bool:
         """Add what a step brought; True when that was the last of the request."""
         if delta.error:
             raise EngineError(delta.error)
+        if delta.prompt_logprobs is not None:
+            self._prompt_logprobs = [None, *(dict(self._named(score)) for score in delta.prompt_logprobs)]
         output, text = self._outputs[delta.index], self._texts[delta.index]
         if output.finish_reason is not None:
             return False
@@ -184,7 +192,13 @@ class _Job:
         return not self._open
 
     def result(self) -> RequestOutput:
-        return RequestOutput(self.spec.id, self._prompt, self.spec.prompt, self._outputs)
+        return RequestOutput(
+            self.spec.id,
+            self._prompt,
+            self.spec.prompt,
+            self._outputs,
+            prompt_logprobs=self._prompt_logprobs,
+        )
 
     def _add_logprobs(
         self, output: CompletionOutput, details: list[TokenLogprobs] | None, count: int

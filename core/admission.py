@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import RequestError
+from turnout.core.processors import Processors
 from turnout.core.request import Request, RequestSpec
 from turnout.core.scheduler import Scheduler
 from turnout.core.strategies import Strategies
@@ -27,10 +28,13 @@ class Limits:
 class Admission:
     """Refuses what can never run, with the sums, so that it never stands at the head of the queue."""
 
-    def __init__(self, limits: Limits, scheduler: Scheduler, strategies: Strategies) -> None:
+    def __init__(
+        self, limits: Limits, scheduler: Scheduler, strategies: Strategies, processors: Processors
+    ) -> None:
         self._limits = limits
         self._scheduler = scheduler
         self._strategies = strategies
+        self._processors = processors
 
     def admit(self, spec: RequestSpec, now: float) -> Request:
         """Raises RequestError when it can never be served."""
@@ -41,6 +45,7 @@ class Admission:
             now if spec.arrival is None else spec.arrival,
             len(spec.prompt) + self._output_limit(spec),
             self._stops(spec),
+            self._processors.wanted(spec),
         )
         self._check_fits(request)
         return request
@@ -70,11 +75,7 @@ class Admission:
         if not spec.prompt:
             raise RequestError("the prompt is empty: at least one token is needed", "prompt")
         size = self._limits.vocab_size
-        for name, tokens in (
-            ("prompt", spec.prompt),
-            ("stop_token_ids", spec.params.stop_token_ids),
-            ("logit_bias", spec.params.logit_bias),
-        ):
+        for name, tokens in (("prompt", spec.prompt), *spec.params.token_ids()):
             if tokens and (min(tokens) < 0 or max(tokens) >= size):
                 bad = next(token for token in tokens if not 0 <= token < size)
                 raise RequestError(f"token id {bad} is outside the vocabulary of {size} tokens", name)

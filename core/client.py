@@ -29,6 +29,11 @@ class EngineClient(Protocol):
         """Why the engine is gone; None while it serves."""
         ...
 
+    @property
+    def restarting(self) -> bool:
+        """The engine was lost, and another one is on its way; requests wait for it."""
+        ...
+
     def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         """Serve a request; the generator ends when all its choices have.
 

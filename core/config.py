@@ -158,5 +158,11 @@ class ServerConfig(_Config):
         min_length=1,
         description="Key that /admin asks for as a bearer token; default: /admin answers only this machine.",
     )
+    engine_restarts: int = Field(
+        3,
+        ge=0,
+        description="How often within ten minutes the engine is started again when it dies; requests go on "
+        "where they were. 0: the server ends with it.",
+    )
     max_body_size: ByteSize = Field(32 * 2**20, description="Largest request body; larger ones get 413.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much to log.")

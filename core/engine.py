@@ -15,6 +15,7 @@ from turnout.core.messages import Delta, Stats
 from turnout.core.observers import Observers, StepRecord
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import Drop
+from turnout.core.processors import Processors
 from turnout.core.request import Continuation, Request, RequestSpec, Timing
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Scheduler
@@ -35,13 +36,14 @@ class Engine:
         limits: Limits,
         clock: Clock,
         observers: Observers | None = None,
+        processors: Processors | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.runner = runner
         self.limits = limits
         self.clock = clock
         self._strategies = Strategies(decodings)
-        self._admission = Admission(limits, scheduler, self._strategies)
+        self._admission = Admission(limits, scheduler, self._strategies, processors or Processors())
         self._observers = observers or Observers()
         self._kv = scheduler.kv
         self._queues = scheduler.queues
@@ -72,7 +74,7 @@ class Engine:
         """Queue a request. Raises RequestError when it can never be served, with the sums."""
         if spec.id in self._requests:
             raise RequestError(f"a request with id {spec.id!r} is being served already")
-        if self._queues.waiting_count >= self.limits.max_waiting:
+        if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
             raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
         request = self._admission.admit(spec, self.clock())
         self._requests[spec.id] = request
@@ -118,14 +120,14 @@ class Engine:
         if not plan:
             return deltas
         logits = self.runner.run(plan)
-        self._record(plan)
+        self._record(plan, logits)
         for decoding, requests in self._ready(logits).items():
             deltas += self._decide(decoding, requests, logits)
         if self._observers.of_steps:
             self._observers.step_finished(self._step_record(plan, started))
         return deltas
 
-    def _record(self, plan: Plan) -> None:
+    def _record(self, plan: Plan, logits: Logits) -> None:
         self._steps += 1
         self._computed_tokens += plan.tokens
         for chunk in plan.chunks:
@@ -133,6 +135,8 @@ class Engine:
             chunk.sequence.computed = chunk.end - guesses
             if not chunk.rows:
                 self._kv.commit(chunk.sequence, chunk.end)
+        for sequence, scores in logits.prompts.items():
+            sequence.request.prompt_scores += scores
 
     def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
         """The requests all of whose sequences have logits, by strategy."""
@@ -144,15 +148,22 @@ class Engine:
         now = self.clock()
         if isinstance(decisions, str):
             return [delta for request in requests for delta in self._fail(request, decisions, now)]
-        return [
-            delta for request, chosen in decisions.items() for delta in self._advance(request, chosen, now)
-        ]
+        deltas = []
+        for request, chosen in decisions.items():
+            if request.fault is not None:
+                deltas += self._fail(request, request.fault, now)
+            else:
+                deltas += self._advance(request, chosen, now)
+        return deltas
 
     def _advance(self, request: Request, chosen: list[Continuation], now: float) -> list[Delta]:
         before = request.output_tokens
         deltas, ended = advance(request, chosen, self._kv)
         produced = request.output_tokens - before
         self._output_tokens += produced
+        if deltas and request.tells_prompt:
+            request.tells_prompt = False
+            deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
         if request.timing.first_token is None:
             request.timing.first_token = now
         self.scheduler.observe(request, produced, now)
@@ -165,7 +176,7 @@ class Engine:
     # -------------------------------------------------------------- what ends badly
 
     def _fail(self, request: Request, message: str, now: float) -> list[Delta]:
-        """A strategy's fault ends the requests it was serving; all others go on."""
+        """A fault of a strategy or a logits processor ends the requests it served; all others go on."""
         error = Delta(request_id=request.id, finish_reason="error", error=message, error_kind="internal")
         deltas = [msgspec.structs.replace(error, index=sequence.index) for sequence in request.live]
         self._retire(request, request.live, "error", now)

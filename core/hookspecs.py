@@ -81,6 +81,11 @@ def register_length_predictors(register: Register) -> None:
 
 
 @hookspec
+def register_logits_processors(register: Register) -> None:
+    """Offer logits processors (`LogitsProcessor`); all are active, for the requests that want them."""
+
+
+@hookspec
 def register_models(register: Register) -> None:
     """Offer model families (`ModelFamily`), chosen by the architecture in ``config.json``."""
 

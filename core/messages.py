@@ -90,6 +90,8 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     error_param: str | None = None
     timing: Timing | None = None
     """On a request's last delta, where it asked for it."""
+    prompt_logprobs: list[TokenLogprobs] | None = None
+    """On a request's first delta, where it asked for them: of the prompt from its second token on."""
 
 
 class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -189,6 +191,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """The engine could not start, or died."""
 
     message: str
+    final: bool = False
+    """Another engine would do no better: what was asked for cannot work."""
 
 
 Event = Delta | Stats | Ready | Failed | Reply

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from turnout.core.request import Sequence
+    from turnout.core.request import Sequence, TokenLogprobs
 
 __all__ = ["Chunk", "Logits", "Move", "Plan", "Way"]
 
@@ -22,6 +22,8 @@ class Chunk(NamedTuple):
     tokens: list[int]
     rows: int
     """Trailing positions whose logits are wanted; 0 while a prompt is only partly computed."""
+    scored: range = range(0)
+    """Positions of a prompt where the log-probabilities of the token that follows are wanted."""
 
     @property
     def end(self) -> int:
@@ -65,6 +67,8 @@ class Logits:
     values: Tensor
     """[rows, vocab_size], on the device, in the plan's chunk order."""
     rows: Mapping[Sequence, range]
+    prompts: Mapping[Sequence, list[TokenLogprobs]] = field(default_factory=dict)
+    """For each scored position of a chunk, the prompt token that follows it."""
 
     def of(self, sequences: Iterable[Sequence]) -> Tensor:
         """The rows of `sequences`, in that order; no copy when those are all the rows there are."""

@@ -1,4 +1,4 @@
-"""The axes along which Turnout can be extended; each but the last is a field of `EngineConfig`."""
+"""The axes along which Turnout can be extended; most are a field of `EngineConfig`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from turnout.core.errors import ConfigError, nearest
 from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
+from turnout.core.logits_processor import LogitsProcessor
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 
 __all__ = ["AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
@@ -30,6 +31,7 @@ AXES = {
         Axis("quantization", "register_quantizers", Quantizer),
         Axis("decoding", "register_decodings", Decoding),
         Axis("length_predictor", "register_length_predictors", LengthPredictor),
+        Axis("logits_processor", "register_logits_processors", LogitsProcessor),
         Axis("model", "register_models", ModelFamily),
     )
 }
@@ -38,8 +40,11 @@ OBSERVER_AXIS = "observer"
 """Where hooks that watch are listed; they are not chosen, all of them are called."""
 OBSERVER_HOOKS = ("step_finished", "request_finished")
 
-POLICY_AXES = tuple(name for name in AXES if name != "model")
-"""Those chosen by a config field of the same name; a model's family follows from its checkpoint."""
+POLICY_AXES = tuple(name for name in AXES if name not in ("logits_processor", "model"))
+"""Those chosen by a config field of the same name.
+
+A model's family follows from its checkpoint; logits processors are all active.
+"""
 
 
 def axis_named(name: str) -> Axis:

@@ -10,7 +10,9 @@ from typing import Literal, overload
 
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
 from turnout.core.eviction import EvictionPolicy
+from turnout.core.hookspecs import PROJECT
 from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
+from turnout.core.logits_processor import LogitsProcessor
 from turnout.core.observers import Observer, Observers
 from turnout.core.plugin_axes import OBSERVER_AXIS, OBSERVER_HOOKS, axis_named
 from turnout.core.plugin_entry import NO_AXIS, PluginEntry
@@ -19,6 +21,7 @@ from turnout.core.plugin_options import Option
 from turnout.core.plugin_recipe import Recipe, options_of
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
+from turnout.core.processors import Processors
 
 __all__ = ["PluginEntry", "Registry"]
 
@@ -77,6 +80,8 @@ class Registry:
     @overload
     def create(self, axis: Literal["length_predictor"], spec: str, **given: object) -> LengthPredictor: ...
     @overload
+    def create(self, axis: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
+    @overload
     def create(self, axis: Literal["model"], spec: str, **given: object) -> ModelFamily: ...
     @overload
     def create(self, axis: str, spec: str, **given: object) -> object: ...
@@ -108,6 +113,15 @@ class Registry:
                 f"{nearest(architecture, supported)}{self._broken_note()}"
             )
         return self.create("model", names[0])
+
+    def processors(self) -> Processors:
+        """Every logits processor, built: ours as they are registered, then the others by name.
+
+        Raises ConfigError or PluginError where one cannot be: they are all active, so each is asked for.
+        """
+        entries = [e for e in self._entries if (e.axis, e.state) == ("logits_processor", "ok")]
+        entries.sort(key=lambda e: "" if e.distribution == PROJECT else e.name)
+        return Processors((entry.title, self.create("logits_processor", entry.name)) for entry in entries)
 
     def observers(self) -> Observers:
         """Every hook that watches."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from numbers import Integral, Real
@@ -15,8 +16,18 @@ from turnout.core.view import RequestView
 
 if TYPE_CHECKING:
     from turnout.core.interfaces import Decoding
+    from turnout.core.processors import ActiveProcessor
 
-__all__ = ["Continuation", "Request", "RequestSpec", "SamplingParams", "Sequence", "Timing", "TokenLogprobs"]
+__all__ = [
+    "Continuation",
+    "Request",
+    "RequestSpec",
+    "Resumption",
+    "SamplingParams",
+    "Sequence",
+    "Timing",
+    "TokenLogprobs",
+]
 
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
@@ -52,9 +63,17 @@ class SamplingParams(
     repetition_penalty: float = 1.0
     """Over prompt and output, multiplicative; 1 is none (Keskar et al. 2019)."""
     logit_bias: dict[int, float] = {}
+    allowed_token_ids: tuple[int, ...] | None = None
+    """Choose among these alone; None: among all."""
+    bad_words: tuple[str, ...] = ()
+    """Words that must not be produced; whoever has the tokenizer adds their `bad_words_token_ids`."""
+    bad_words_token_ids: tuple[tuple[int, ...], ...] = ()
+    """Token sequences that must not be produced."""
     logprobs: int | None = None
     """Return the chosen token's log-probability and so many of the likeliest; None: neither."""
     skip_special_tokens: bool = True
+    prompt_logprobs: int | None = None
+    """Return each prompt token's log-probability and so many of the likeliest; None: neither."""
 
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
@@ -76,21 +95,29 @@ class SamplingParams(
         self._check_collections()
 
     def _take_lists_for_tuples(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-        for name, value in (("stop", stop), ("stop_token_ids", self.stop_token_ids)):
-            if not isinstance(value, tuple):
-                if not isinstance(value, list):
-                    raise RequestError(f"{name} must be a list, not {_short(value)}", name)
-                value = tuple(value)
-            msgspec.structs.force_setattr(self, name, value)
+        for name in _LISTS:
+            value: Any = getattr(self, name)
+            if name == "stop" and isinstance(value, str):
+                value = (value,)
+            if value is None and name in _OPTIONAL:
+                continue
+            msgspec.structs.force_setattr(self, name, _as_tuple(name, value))
+        words = tuple(_as_tuple("bad_words_token_ids", word) for word in self.bad_words_token_ids)
+        msgspec.structs.force_setattr(self, "bad_words_token_ids", words)
 
     def _check_collections(self) -> None:
-        if "" in self.stop or not all(isinstance(text, str) for text in self.stop):
-            raise RequestError("stop must hold strings, none of them empty", "stop")
-        if not all(isinstance(token, Integral) for token in self.stop_token_ids):
-            raise RequestError("stop_token_ids must hold token ids, which are integers", "stop_token_ids")
+        for name, strings in (("stop", self.stop), ("bad_words", self.bad_words)):
+            if not all(isinstance(text, str) and text for text in strings):
+                raise RequestError(f"{name} must hold strings, none of them empty", name)
+        for name, tokens in self.token_ids():
+            if not all(isinstance(token, Integral) for token in tokens):
+                raise RequestError(f"{name} must hold token ids, which are integers", name)
+        if self.allowed_token_ids == ():
+            raise RequestError("allowed_token_ids must hold at least one token id", "allowed_token_ids")
+        if () in self.bad_words_token_ids:
+            raise RequestError("bad_words_token_ids must hold no empty sequence", "bad_words_token_ids")
         for token, bias in self.logit_bias.items():
-            if not isinstance(token, Integral) or not isinstance(bias, Real) or not math.isfinite(bias):
+            if not isinstance(bias, Real) or not math.isfinite(bias):
                 raise RequestError(
                     f"logit_bias must map token ids to finite numbers, not {_short(token)} to {_short(bias)}",
                     "logit_bias",
@@ -99,6 +126,14 @@ class SamplingParams(
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    def token_ids(self) -> Iterator[tuple[str, Collection[int]]]:
+        """The token ids that stand in any field, with its name."""
+        yield "stop_token_ids", self.stop_token_ids
+        yield "logit_bias", self.logit_bias
+        yield "allowed_token_ids", self.allowed_token_ids or ()
+        for word in self.bad_words_token_ids:
+            yield "bad_words_token_ids", word
 
 
 _RANGES: tuple[tuple[str, type, float, float], ...] = (
@@ -114,8 +149,16 @@ _RANGES: tuple[tuple[str, type, float, float], ...] = (
     ("frequency_penalty", Real, -2, 2),
     ("repetition_penalty", Real, 0.01, 100),
     ("logprobs", Integral, 0, MAX_LOGPROBS),
+    ("prompt_logprobs", Integral, 0, MAX_LOGPROBS),
 )
-_OPTIONAL = frozenset({"seed", "max_tokens", "logprobs"})
+_OPTIONAL = frozenset({"seed", "max_tokens", "logprobs", "prompt_logprobs", "allowed_token_ids"})
+_LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words", "bad_words_token_ids")
+
+
+def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise RequestError(f"{name} must be a list, not {_short(value)}", name)
+    return tuple(value)
 
 
 def _within(value: Any, low: float, high: float) -> bool:
@@ -130,6 +173,22 @@ def _short(value: object) -> str:
     except ValueError:  # Python refuses to print integers that long
         return "a huge number"
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+class Resumption(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to go on with a request that another engine had begun.
+
+    A token depends on the request's seed and its position alone, so what follows is what would have followed.
+    """
+
+    choices: list[tuple[int, list[int]]]
+    """Index and output so far of each choice that has not ended; empty: begin anew."""
+    cached_tokens: int = 0
+    """As the other engine reported it."""
+    first_token: float | None = None
+    """When the first token came, in seconds on the engines' common clock."""
+    interrupted: list[float] = []
+    """When engines were lost; counts as preemption."""
 
 
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -154,6 +213,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Report its `Timing` with the last delta."""
     cache_salt: str = ""
     """Only requests of the same salt share computed prefixes with it."""
+    resume: Resumption | None = None
+    """It was admitted already, by an engine that is gone."""
 
 
 class Timing(msgspec.Struct, kw_only=True):
@@ -190,7 +251,7 @@ class Continuation(NamedTuple):
 _sequence_ids = count()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Sequence:
     """One token path of a request.
 
@@ -263,25 +324,40 @@ class Request:
     """A request inside the engine: its spec, how it is decoded, and the sequences that live."""
 
     __slots__ = (
+        "__weakref__",
         "births",
         "cached_tokens",
         "decoding",
+        "fault",
         "limit",
         "live",
         "output_tokens",
         "place",
+        "processors",
+        "prompt_scores",
         "spec",
         "stop_ids",
+        "tells_prompt",
         "timing",
         "view",
         "width",
     )
 
     def __init__(
-        self, spec: RequestSpec, decoding: Decoding, arrival: float, limit: int, stop_ids: frozenset[int]
+        self,
+        spec: RequestSpec,
+        decoding: Decoding,
+        arrival: float,
+        limit: int,
+        stop_ids: frozenset[int],
+        processors: tuple[ActiveProcessor, ...] = (),
     ):
         self.spec = spec
         self.decoding = decoding
+        self.processors = processors
+        """The logits processors that it wants."""
+        self.fault: str | None = None
+        """Why it cannot go on, where a logits processor failed at it."""
         self.timing = Timing(arrival=arrival)
         self.view = RequestView(self)
         self.limit = limit
@@ -292,12 +368,29 @@ class Request:
         self.births = 1
         """Sequences it ever had; numbers the next fork."""
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
+        self.prompt_scores: list[TokenLogprobs] = []
+        """Of the prompt from its second token on, as far as computed, where the request wants them."""
+        self.tells_prompt = spec.params.prompt_logprobs is not None
+        """Its client still has to be told the `prompt_scores`."""
         self.cached_tokens = 0
         """Prompt tokens that its first admission found computed already."""
         self.place: Place = "gone"
         """Which queue it is in; for `Queues` alone to set."""
         self.output_tokens = 0
         """Produced so far, over all its sequences, ended ones included."""
+        if spec.resume is not None:
+            self._go_on(spec.resume)
+
+    def _go_on(self, resume: Resumption) -> None:
+        self.cached_tokens = resume.cached_tokens
+        self.timing.preempted = list(resume.interrupted)
+        if not resume.choices:
+            return
+        self.timing.first_token = resume.first_token
+        self.tells_prompt = False
+        self.births = self.width
+        self.output_tokens = sum(len(output) for _, output in resume.choices)
+        self.live = tuple(Sequence(self, self.prompt + output, index) for index, output in resume.choices)
 
     @property
     def id(self) -> str:
@@ -315,6 +408,13 @@ class Request:
     def pending(self) -> int:
         """Tokens it wants computed this step, over all its sequences."""
         return sum(sequence.pending for sequence in self.live)
+
+    @property
+    def unscored(self) -> range:
+        """Positions of the prompt that must be computed for the scores still missing, cached or not."""
+        if not self.tells_prompt:
+            return range(0)
+        return range(len(self.prompt_scores), len(self.prompt) - 1)
 
     @property
     def level(self) -> bool:

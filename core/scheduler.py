@@ -17,7 +17,7 @@ from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
 from turnout.core.prediction import Predictions
 from turnout.core.preemption import Preemption, Recompute
 from turnout.core.queues import Queues
-from turnout.core.request import Request
+from turnout.core.request import Request, Sequence
 from turnout.core.view import KVView, RequestView, View, unveil
 
 __all__ = ["Capacity", "Scheduler"]
@@ -146,18 +146,23 @@ class Scheduler:
             return []
         if len(request.live) == 1:
             sequence = request.live[0]
-            start = sequence.computed if sequence.held else self.kv.cached(sequence)
+            start = sequence.computed if sequence.held else self._found(sequence)
             end = len(sequence.tokens) + len(sequence.draft)
             return [Span(sequence, start, min(end, start + budget))]
         wanted = []
         for sequence in request.live:
             start, last = sequence.computed, len(sequence.tokens) - 1
             if not sequence.held:
-                start = self.kv.cached(sequence)
+                start = self._found(sequence)
             if start < last:
                 return [Span(sequence, start, min(last, start + budget))]
             wanted.append(Span(sequence, start, sequence.end))
         return wanted if sum(span.tokens for span in wanted) <= budget else []
+
+    def _found(self, sequence: Sequence) -> int:
+        """Leading tokens of a newcomer that need no compute; what it wants scored does, cached or not."""
+        found, unscored = self.kv.cached(sequence), sequence.request.unscored
+        return min(found, unscored.start) if unscored else found
 
     def _free_slots(self) -> int:
         return self.capacity.sequences - self.queues.running_width
@@ -221,7 +226,8 @@ class Scheduler:
             step.slots -= request.width
             if request.timing.scheduled is None:
                 request.timing.scheduled = step.now
-                request.cached_tokens = grants[0].start
+                if request.spec.resume is None:
+                    request.cached_tokens = grants[0].start
         step.granted[request] = grants
         step.budget -= sum(span.tokens for span in grants)
 
@@ -277,4 +283,6 @@ def _chunk(span: Span) -> Chunk:
     rows = max(0, end - length + 1)
     sequence.draft = sequence.draft[: max(0, rows - 1)]
     tokens = sequence.tokens[start:end] + sequence.draft[max(0, start - length) :]
-    return Chunk(sequence, start, tokens, rows)
+    unscored = sequence.request.unscored
+    scored = range(max(start, unscored.start), min(end, unscored.stop)) if unscored else unscored
+    return Chunk(sequence, start, tokens, rows, scored)

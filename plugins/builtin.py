@@ -55,6 +55,16 @@ def register_decodings(register: Register) -> None:
 
 
 @hookimpl
+def register_logits_processors(register: Register) -> None:
+    """They apply in this order, but masks after all others, those of other plugins included."""
+    register("penalties", "turnout.plugins.logits_processors.penalties:Penalties")
+    register("logit_bias", "turnout.plugins.logits_processors.logit_bias:LogitBias")
+    register("min_tokens", "turnout.plugins.logits_processors.min_tokens:MinTokens")
+    register("bad_words", "turnout.plugins.logits_processors.bad_words:BadWords")
+    register("allowed_token_ids", "turnout.plugins.logits_processors.allowed_token_ids:AllowedTokenIds")
+
+
+@hookimpl
 def register_models(register: Register) -> None:
     register("llama", "turnout.models.families.llama:Llama")
     register("qwen2", "turnout.models.families.qwen2:Qwen2")

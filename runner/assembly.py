@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,22 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
 from turnout.core.errors import ConfigError, ModelError, blaming
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import KVCache, ModelFamily, PoolSize
+from turnout.core.interfaces import ModelFamily
+from turnout.core.logits_processor import ServedModel
 from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
-from turnout.core.preemption import Preemption, SwapCosts
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.models.checkpoint import read_config, read_generation_config
 from turnout.models.loading import load_model
 from turnout.models.resolve import resolve_model
-from turnout.runner import swap_costs
 from turnout.runner.device import choose_device, choose_dtype
 from turnout.runner.generation_config import end_tokens, sampling_defaults
-from turnout.runner.kv_halves import KVHalves
+from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory import Budget, weight_bytes
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.policies import Policies, build_eviction, build_policies
-from turnout.runner.swap_memory import SwapMemory
 
 __all__ = ["AssembledEngine", "build_engine"]
 
@@ -90,23 +86,19 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         dtype=dtype,
         quantizer=policies.quantizer,
     )
-    swap = SwapMemory(budget)
-    tokens = budget.tokens()
-    size = PoolSize(tokens, swap.positions(tokens))
     halves = KVHalves(policies.kv, config.kv, checkpoint.spec, device, dtype)
-    cache = halves.cache(size, policies.eviction)
-    with halves.blamed():
-        budget.check(cache)
-    preemption = swap.preemption(
-        cache, partial(_swap_costs, halves, build_eviction(registry, config, policies.kv), model, budget)
-    )
+    spare = build_eviction(registry, config, policies.kv)
+    kv = build_kv_memory(halves, budget, model, policies.eviction, spare)
+    limits = _limits(config, checkpoint, budget)
+    policies.processors.start(ServedModel(checkpoint.folder, limits.vocab_size, limits.eos_token_ids))
     engine = Engine(
-        _scheduler(config, policies, cache, budget, preemption),
-        ModelRunner(model, halves.attention(cache), device),
+        _scheduler(config, policies, kv, budget),
+        ModelRunner(model, kv.attention, device),
         policies.decodings,
-        _limits(config, checkpoint, budget),
+        limits,
         clock,
         registry.observers(),
+        policies.processors,
     )
     ready = Ready(
         model=config.model,
@@ -116,8 +108,8 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         summary=[
             _describe_model(config, checkpoint.spec, model, device, dtype),
             _describe_policies(config),
-            budget.describe(cache, weight_bytes(model)),
-            swap.describe(preemption, cache),
+            budget.describe(kv.cache, weight_bytes(model)),
+            kv.describe_preemption(budget.bytes_per_token),
         ],
     )
     return AssembledEngine(
@@ -125,15 +117,13 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
     )
 
 
-def _scheduler(
-    config: EngineConfig, policies: Policies, cache: KVCache, budget: Budget, preemption: Preemption
-) -> Scheduler:
+def _scheduler(config: EngineConfig, policies: Policies, kv: KVMemory, budget: Budget) -> Scheduler:
     return Scheduler(
         policies.scheduler,
-        cache,
+        kv.cache,
         Capacity(tokens=budget.max_batched_tokens, sequences=config.max_num_seqs),
         policies.predictor,
-        preemption=preemption,
+        preemption=kv.preemption,
         strict=config.strict_plugins,
     )
 
@@ -195,17 +185,6 @@ def _budget(
         max_model_len=max_model_len,
         max_batched_tokens=config.max_num_batched_tokens or BATCHED_TOKENS[device.type],
     )
-
-
-def _swap_costs(
-    halves: KVHalves, eviction: EvictionPolicy, model: torch.nn.Module, budget: Budget
-) -> SwapCosts:
-    """Measured in KV memory of its own, given back afterwards: the engine's is left as it is."""
-    length = min(swap_costs.LENGTH, budget.max_model_len)
-    room = -(-length // budget.unit) * budget.unit
-    cache = halves.cache(PoolSize(room, room), eviction)
-    runner = ModelRunner(model, halves.attention(cache), budget.device)
-    return swap_costs.measure(runner, cache, length, budget.max_batched_tokens)
 
 
 def _describe_model(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from turnout.core.interfaces import AttentionBackend
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.request import Sequence
+from turnout.runner.prompt_scores import prompt_scores
 
 __all__ = ["ModelRunner"]
 
@@ -32,10 +33,11 @@ class ModelRunner:
             return Logits(torch.empty(0, 0, device=self.device), {})
         self.attention.bind(plan)
         hidden = self.model(self._tokens(chunks), self._positions(chunks), self.attention)
+        prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         wanted, rows = _wanted_rows(chunks)
         if len(wanted) < len(hidden):
             hidden = hidden[self._on_device(wanted)]
-        return Logits(self.model.logits(hidden), rows)  # type: ignore[operator]  # nn.Module's methods are untyped
+        return Logits(self.model.logits(hidden), rows, prompts)  # type: ignore[operator]  # nn.Module's methods are untyped
 
     def _tokens(self, chunks: list[Chunk]) -> Tensor:
         count = sum(len(chunk.tokens) for chunk in chunks)

@@ -13,6 +13,7 @@ from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import Decoding, KVBackend, Quantizer
 from turnout.core.plugins import Registry
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
+from turnout.core.processors import Processors
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ __all__ = ["Policies", "build_eviction", "build_policies"]
 
 @dataclass(frozen=True)
 class Policies:
-    """One object for each axis, but for decoding: all strategies, the default one first."""
+    """One object for each axis, but all decoding strategies, the default one first, and all processors."""
 
     scheduler: SchedulingPolicy
     predictor: LengthPredictor
@@ -29,6 +30,7 @@ class Policies:
     eviction: EvictionPolicy
     quantizer: Quantizer
     decodings: tuple[Decoding, ...]
+    processors: Processors
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -46,6 +48,7 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
         build_eviction(registry, config, kv),
         registry.create("quantization", config.quantization),
         _decodings(registry, config.decoding),
+        registry.processors(),
     )
 
 

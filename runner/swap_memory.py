@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import KVCache
 from turnout.core.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.runner.device import free_memory
 from turnout.runner.memory import Budget, format_bytes
@@ -50,9 +49,12 @@ class SwapMemory:
             self._check(wanted, pool)
         return wanted // self.budget.bytes_per_token
 
-    def preemption(self, cache: KVCache, costs: Callable[[], SwapCosts]) -> Preemption:
-        """What to do with who is preempted. `costs` is asked only where they decide."""
-        config, parking = self.budget.config, cache.snapshot().parking
+    def preemption(self, parking: int, costs: Callable[[], SwapCosts]) -> Preemption:
+        """What to do with who is preempted. `parking`: positions that the backend made of the swap memory.
+
+        `costs` is asked only where they decide.
+        """
+        config = self.budget.config
         if not parking and (config.swap_memory or config.preemption == "swap"):
             raise ConfigError(
                 f"kv backend {config.kv!r} parks nothing in host memory; "
@@ -61,19 +63,6 @@ class SwapMemory:
         if not parking or config.preemption == "recompute":
             return Recompute()
         return Swap() if config.preemption == "swap" else Auto(costs())
-
-    def describe(self, preemption: Preemption, cache: KVCache) -> str:
-        if isinstance(preemption, Recompute):
-            return "preemption recompute"
-        parking = cache.snapshot().parking
-        swap = f"swap memory {format_bytes(parking * self.budget.bytes_per_token)} = {parking:,} tokens"
-        if not isinstance(preemption, Auto):
-            return f"preemption swap, {swap}"
-        costs = preemption.costs
-        return (
-            f"preemption auto, {swap}: swap costs {1e6 * costs.moved_token:.3g} us a token, "
-            f"recompute {1e6 * costs.computed_token:.3g} us"
-        )
 
     def _default(self) -> int:
         if self.budget.device.type == "cpu":

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from turnout.server.generation import Update
+from turnout.server.generation import Generation, ScoredPrompt, Update
 from turnout.server.protocol.responses import Choice, Envelope, TimedEnvelope, Timings, Usage
 from turnout.text.tokenizer import Tokenizer
 
@@ -37,11 +37,11 @@ class Answer(ABC):
         """A streamed update."""
 
     @abstractmethod
-    def whole(self, update: Update) -> Choice:
+    def whole(self, update: Update, prompt: ScoredPrompt | None) -> Choice:
         """A choice in one piece."""
 
-    def envelope(self, choices: list[Choice], usage: Usage, timing: Timings | UnsetType) -> Envelope:
-        return self._envelope(self.object, choices, usage, timing)
+    def envelope(self, choices: list[Choice], generation: Generation) -> Envelope:
+        return self._envelope(self.object, choices, generation.usage, generation.timing)
 
     def chunk(
         self,

@@ -18,6 +18,7 @@ from turnout.server.context import Context, context_of
 from turnout.server.generation import Generation
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.respond import respond
+from turnout.text.bad_words import with_bad_words
 
 __all__ = ["chat", "chat_prompt"]
 
@@ -46,7 +47,7 @@ async def chat(request: Request) -> Response:
 
 
 def _request(context: Context, asked: ChatRequest, id: str, client: str) -> RequestSpec:
-    params = asked.sampling_params(context.client.ready.defaults)
+    params = with_bad_words(asked.sampling_params(context.client.ready.defaults), context.tokenizer)
     return asked.request_spec(id, chat_prompt(context, asked), params, client)
 
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from turnout.server.answer import Answer
-from turnout.server.generation import Update
-from turnout.server.logprobs import chat_logprobs
+from turnout.server.generation import Generation, ScoredPrompt, Update
+from turnout.server.logprobs import chat_logprobs, prompt_logprobs
 from turnout.server.protocol.responses import (
     ChatChoice,
     ChatChunkChoice,
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
+    Choice,
+    Envelope,
 )
 from turnout.text.choice import Piece
 
@@ -38,10 +40,17 @@ class ChatAnswer(Answer):
         if piece.finish_reason:
             yield ChatChunkChoice(index, ChatDelta(), None, piece.finish_reason, piece.stop_reason)
 
-    def whole(self, update: Update) -> ChatChoice:
+    def whole(self, update: Update, prompt: ScoredPrompt | None) -> ChatChoice:
         index, piece = update
         message = ChatMessage(ROLE, piece.text)
         return ChatChoice(index, message, self._logprobs(piece), piece.finish_reason, piece.stop_reason)
+
+    def envelope(self, choices: list[Choice], generation: Generation) -> Envelope:
+        envelope = super().envelope(choices, generation)
+        prompt = generation.prompt_of(0)
+        if prompt is not None:
+            envelope.prompt_logprobs = prompt_logprobs(self.tokenizer, prompt)
+        return envelope
 
     def _logprobs(self, piece: Piece) -> ChatLogprobs | None:
         return chat_logprobs(self.tokenizer, piece.shown) if self.logprobs else None

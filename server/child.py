@@ -59,7 +59,7 @@ class Child:
         """At once; nothing if it is gone."""
         self._process.kill()
         self._process.wait()
-        self._release()
+        self.release()
 
     async def stop(self, grace: float) -> None:
         """It has been asked to leave; after `grace` seconds insist."""
@@ -68,9 +68,10 @@ class Child:
             if not await self._wait(PATIENCE):
                 self._process.kill()
                 await self._wait(PATIENCE)
-        self._release()
+        self.release()
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Close our end of the pipe to one that is gone."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

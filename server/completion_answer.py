@@ -9,8 +9,8 @@ from typing import ClassVar
 from msgspec import UNSET
 
 from turnout.server.answer import Answer
-from turnout.server.generation import Update
-from turnout.server.logprobs import completion_logprobs
+from turnout.server.generation import ScoredPrompt, Update
+from turnout.server.logprobs import completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from turnout.server.protocol.responses import CompletionChoice
 
 __all__ = ["CompletionAnswer"]
@@ -18,6 +18,10 @@ __all__ = ["CompletionAnswer"]
 
 @dataclass(frozen=True)
 class CompletionAnswer(Answer):
+    top_logprobs: int
+    """How many of the likeliest tokens to show in an echo."""
+    prompt_logprobs: bool
+    """The client asked for the prompt's log-probabilities beside those of an echo."""
     echoes: Sequence[str]
     """For each choice, what precedes its text: its prompt when the client wants it back."""
 
@@ -29,16 +33,24 @@ class CompletionAnswer(Answer):
         return CompletionChoice(index, echo, None, None) if echo else None
 
     def chunks(self, update: Update) -> Iterable[CompletionChoice]:
-        yield self._choice(update, "")
+        yield self._choice(update)
 
-    def whole(self, update: Update) -> CompletionChoice:
-        return self._choice(update, self.echoes[update.choice])
+    def whole(self, update: Update, prompt: ScoredPrompt | None) -> CompletionChoice:
+        choice = self._choice(update)
+        echo = self.echoes[update.choice]
+        choice.text = echo + choice.text
+        if prompt is not None and self.prompt_logprobs:
+            choice.prompt_logprobs = prompt_logprobs(self.tokenizer, prompt)
+        if prompt is not None and echo and choice.logprobs is not None:
+            echoed = echo_logprobs(self.tokenizer, prompt, self.top_logprobs)
+            choice.logprobs = joined(echoed, choice.logprobs, len(echo))
+        return choice
 
-    def _choice(self, update: Update, echo: str) -> CompletionChoice:
+    def _choice(self, update: Update) -> CompletionChoice:
         index, piece = update
         return CompletionChoice(
             index,
-            echo + piece.text,
+            piece.text,
             completion_logprobs(self.tokenizer, piece.shown) if self.logprobs else None,
             piece.finish_reason,
             piece.stop_reason if piece.finish_reason else UNSET,

@@ -18,6 +18,7 @@ from turnout.server.context import Context, context_of
 from turnout.server.generation import Generation
 from turnout.server.protocol.completions import CompletionRequest, Prompt
 from turnout.server.respond import respond
+from turnout.text.bad_words import with_bad_words
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["completions"]
@@ -37,6 +38,8 @@ async def completions(request: Request) -> Response:
         created=int(time.time()),
         tokenizer=context.tokenizer,
         logprobs=asked.logprobs is not None,
+        top_logprobs=asked.logprobs or 0,
+        prompt_logprobs=asked.prompt_logprobs is not None,
         echoes=echoes,
     )
     return await respond(request, asked, Generation(context.client, context.tokenizer, requests), answer)
@@ -44,7 +47,7 @@ async def completions(request: Request) -> Response:
 
 def _requests(context: Context, asked: CompletionRequest, id: str, client: str) -> list[RequestSpec]:
     ready = context.client.ready
-    params = asked.sampling_params(ready.defaults)
+    params = with_bad_words(asked.sampling_params(ready.defaults), context.tokenizer)
     prompts = [
         _tokens(context.tokenizer, prompt, asked.add_special_tokens, ready.max_model_len)
         for prompt in asked.prompt

@@ -1,16 +1,20 @@
-"""The engine in a process of its own, as the server sees it."""
+"""The engine in a process of its own, as the server sees it: one that survives its process.
+
+What a client has received is known here. So when the process dies, another takes its place and every request
+goes on after the last token that was delivered.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import AsyncGenerator
 
 import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.errors import EngineError, Overloaded, RequestError
+from turnout.core.errors import EngineError
 from turnout.core.messages import (
     Abort,
     AdminCommand,
@@ -20,15 +24,18 @@ from turnout.core.messages import (
     Failed,
     Ready,
     Reply,
-    Shutdown,
+    SetScheduler,
     Stats,
     Submit,
 )
 from turnout.core.request import RequestSpec
-from turnout.server.channel import ServerChannel
-from turnout.server.child import Child
+from turnout.server.engine_life import EngineLife
+from turnout.server.live_request import LiveRequest
+from turnout.server.restarts import Restarts
 
-__all__ = ["FACTORY", "Dropped", "EngineGone", "ProcessClient"]
+__all__ = ["FACTORY", "EngineGone", "ProcessClient"]
+
+logger = logging.getLogger(__name__)
 
 FACTORY = "turnout.runner.assembly:build_engine"
 """What builds the engine in its process: called with an EngineConfig, returns an AssembledEngine."""
@@ -37,16 +44,10 @@ GRACE = 2.0
 """Seconds the engine may take to leave when told to; longer than most steps."""
 ADMIN_PATIENCE = 30.0
 """Seconds that an admin command may wait for the step to end."""
-LAST_WORDS = 0.2
-"""Seconds to wait, once the process has ended, for a message still on its way."""
 
 
 class EngineGone(EngineError):
     """The whole engine, not one request."""
-
-
-class Dropped(RequestError):
-    """A request that the scheduling policy gave up."""
 
 
 class ProcessClient:
@@ -61,43 +62,59 @@ class ProcessClient:
         await client.close()
     """
 
-    def __init__(self, *, factory: str = FACTORY, log_level: str = "info") -> None:
-        self._channel = ServerChannel()
-        arguments = [self._channel.address, "--factory", factory, "--log-level", log_level]
-        self._child = Child("turnout.server.engine_process", arguments)
-        self._live: dict[str, _Live] = {}
+    def __init__(self, *, factory: str = FACTORY, log_level: str = "info", restarts: int = 0) -> None:
+        self._factory, self._log_level = factory, log_level
+        self._life = EngineLife(factory, log_level)
+        self._restarts = Restarts(restarts)
+        self._config = ""
+        self._scheduler: SetScheduler | None = None
+        """The last change of policy, for an engine to come."""
+        self._live: dict[str, LiveRequest] = {}
+        self._suspects: list[str] = []
+        """Requests that saw two engines die: handed over one by one, to find the one that kills."""
         self._replies: dict[str, asyncio.Future[Reply]] = {}
         self._ready: asyncio.Future[Ready] | None = None
+        self._serving = False
+        self._cause: Failed | None = None
+        """What the engine said before it died."""
         self._gone = asyncio.Event()
         self.stats: Stats | None = None
         self.failure: str | None = None
 
     @property
     def pid(self) -> int:
-        return self._child.pid
+        return self._life.pid
 
     @property
     def ready(self) -> Ready:
         assert self._ready is not None and self._ready.done(), "start() has not returned yet"
         return self._ready.result()
 
+    @property
+    def restarting(self) -> bool:
+        """The engine has been lost, and another one is on its way."""
+        return self._ready is not None and self._ready.done() and not self._serving and self.failure is None
+
+    @property
+    def restarts(self) -> int:
+        """How often that was so."""
+        return self._restarts.count
+
     # -------------------------------------------------------------- beginning and end
 
     def configure(self, config: EngineConfig) -> None:
         """Tell the engine what to be made of."""
-        self._child.write_line(config.model_dump_json())
+        self._config = config.model_dump_json()
+        self._life.configure(self._config)
 
     async def start(self) -> Ready:
         """Wait until the engine is assembled. Raises EngineError when it cannot be."""
-        loop = asyncio.get_running_loop()
-        self._ready = loop.create_future()
-        loop.add_reader(self._channel.fd, self._receive)
-        self._child.when_ended(loop, self._ended)
-        self._receive()
+        self._ready = asyncio.get_running_loop().create_future()
+        self._life.listen(self._dispatch, self._ended)
         return await self._ready
 
     async def gone(self) -> None:
-        """Returns when the engine is, with `failure` set."""
+        """Returns when the engine is, for good, with `failure` set."""
         await self._gone.wait()
 
     def refuse(self, reason: str) -> None:
@@ -106,29 +123,20 @@ class ProcessClient:
             self.failure = reason
         for live in self._live.values():
             live.fail(EngineGone(reason))
-        for reply in self._replies.values():
-            if not reply.done():
-                reply.set_exception(EngineGone(reason))
+        self._fail_replies(reason)
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(EngineGone(reason))
 
     async def close(self) -> None:
         """Stop the process, gently if it can be, and clean up."""
         self.refuse("the server is shutting down")
-        with contextlib.suppress(Exception):  # it may be gone
-            self._channel.send(Shutdown())
-        serving = self._ready is not None and not self._ready.cancelled() and not self._ready.exception()
-        await self._child.stop(GRACE if serving else 0)
-        if self._ready is not None:
-            asyncio.get_running_loop().remove_reader(self._channel.fd)
         self._gone.set()
-        self._channel.close()
+        await self._life.stop(GRACE if self._serving else 0)
 
     def kill(self) -> None:
         """Stop the process at once: for when there is no event loop, or no time."""
-        self._child.kill()
-        if self._ready is None:  # else `close` is still to come
-            self._channel.close()
+        self._restarts.forbid()
+        self._life.kill()
 
     # -------------------------------------------------------------- requests
 
@@ -137,8 +145,8 @@ class ProcessClient:
         self._check()
         if request.arrival is None:  # the engine reads it after its step, on the same clock
             request = msgspec.structs.replace(request, arrival=monotonic())
-        live = self._live[request.id] = _Live(request)
-        self._send(Submit(request))
+        live = self._live[request.id] = LiveRequest(request)
+        self._send(Submit(request))  # or, if an engine is on its way, when it has come
         try:
             while (delta := await live.next()) is not None:
                 yield delta
@@ -146,6 +154,7 @@ class ProcessClient:
             del self._live[request.id]
             if not live.over:
                 self._send(Abort(request.id))
+                self._next_suspect(after=request.id)
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """As `EngineClient.abort` says."""
@@ -157,113 +166,118 @@ class ProcessClient:
     async def admin(self, command: AdminCommand) -> Reply:
         """As `EngineClient.admin` says."""
         self._check()
+        if self.restarting:
+            raise EngineGone("the engine is being restarted; ask again")
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._replies[command.id] = reply
         self._send(command)
         try:
             async with asyncio.timeout(ADMIN_PATIENCE):
-                return await reply
+                answer = await reply
         finally:
             del self._replies[command.id]
+        if isinstance(command, SetScheduler) and not answer.error_kind:
+            self._scheduler = command
+        return answer
 
     def _check(self) -> None:
         if self.failure is not None:
             raise EngineGone(self.failure)
 
     def _send(self, command: Command) -> None:
-        if self._gone.is_set():
-            return
-        self._channel.send(command)
-        asyncio.get_running_loop().call_soon(self._receive)  # see ServerChannel
+        if self._serving:
+            self._life.send(command)
+
+    def _fail_replies(self, reason: str) -> None:
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(EngineGone(reason))
 
     # -------------------------------------------------------------- events
-
-    def _receive(self) -> None:
-        for event in self._channel.receive():
-            self._dispatch(event)
 
     def _dispatch(self, event: Event) -> None:
         if isinstance(event, Delta):
             if (live := self._live.get(event.request_id)) is not None:
                 live.deliver(event)
+                if self._suspects:
+                    self._next_suspect(after=event.request_id)
         elif isinstance(event, Stats):
             self.stats = event
         elif isinstance(event, Reply):
             if (reply := self._replies.get(event.id)) is not None and not reply.done():
                 reply.set_result(event)
         elif isinstance(event, Failed):
-            self.refuse(event.message)
-        elif self._ready is not None and not self._ready.done():
-            self._channel.connected()
-            self._ready.set_result(event)
+            self._cause = event
+            if event.final or not self._serving:
+                self.refuse(event.message)
+        else:
+            self._begin(event)
+
+    def _begin(self, ready: Ready) -> None:
+        """The engine is assembled: the first one, or one that takes over."""
+        self._life.connected()
+        self._serving = True
+        assert self._ready is not None
+        if not self._ready.done():
+            self._ready.set_result(ready)
+            return
+        logger.warning("another engine has taken over; %d requests go on", len(self._live))
+        if self._scheduler is not None:
+            self._send(self._scheduler)
+        self._hand_over()
+
+    # -------------------------------------------------------------- when the engine dies
 
     def _ended(self, how: str) -> None:
-        asyncio.get_running_loop().call_later(LAST_WORDS, self._mourn, how)
-
-    def _mourn(self, how: str) -> None:
-        self._receive()
-        self.refuse(f"the engine process {how}")
-        self._gone.set()
-
-
-class _Live:
-    """A request whose deltas are awaited."""
-
-    def __init__(self, request: RequestSpec) -> None:
-        self._choices = request.params.n
-        self._done: set[int] = set()
-        self._queue: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
-        self.awaits_timing = request.timing
-        self.over = False
-        """The engine has nothing more to do for it."""
-
-    async def next(self) -> Delta | None:
-        """The next delta; None after the last."""
-        item = await self._queue.get()
-        if isinstance(item, Exception):
-            raise item
-        return item
-
-    def deliver(self, delta: Delta) -> None:
-        if self.over:
+        cause, self._cause = self._cause, None
+        reason = cause.message if cause else f"the engine process {how}"
+        served, self._serving = self._serving, False
+        if self._gone.is_set():
             return
-        if delta.error or delta.error_kind:
-            self.fail(_error(delta))
+        if served and self.failure is None and not (cause and cause.final) and self._restarts.allow():
+            self._start_another(reason)
+        else:
+            self.refuse(reason)
+            self._gone.set()
+
+    def _start_another(self, reason: str) -> None:
+        logger.error("%s; starting another engine for %d requests", reason, len(self._live))
+        self._fail_replies(f"{reason}; it is being restarted, ask again")
+        self._blame()
+        self._life = EngineLife(self._factory, self._log_level)
+        self._life.configure(self._config)
+        self._life.listen(self._dispatch, self._ended)
+
+    def _blame(self) -> None:
+        """Whoever was with the engine may have killed it; of the suspects, only the first was."""
+        if self._suspects and (suspect := self._live.get(self._suspects[0])) is not None:
+            suspect.fail(EngineError("the engine died each time that it served this request"))
+        waiting = set(self._suspects)
+        for id, live in self._live.items():
+            if id not in waiting:
+                live.interrupt()
+
+    def _hand_over(self) -> None:
+        """Every request to the engine that takes over: suspects one by one, the others at once."""
+        for live in self._live.values():
+            if live.complete:
+                live.fail(EngineGone("only the engine that is gone knew its timing"))
+        lives = {id: live for id, live in self._live.items() if not live.over}
+        self._suspects = [id for id, live in lives.items() if live.crashes > 1]
+        for live in sorted(lives.values(), key=lambda live: live.spec.arrival or 0.0):
+            if live.crashes <= 1:
+                self._send(Submit(live.resumed()))
+        if self._suspects:
+            self._send(Submit(lives[self._suspects[0]].resumed()))
+
+    def _next_suspect(self, after: str) -> None:
+        """The one being tried has survived a step, or left."""
+        if not self._serving or after != (self._suspects[0] if self._suspects else None):
             return
-        if delta.timing is not None:
-            self.awaits_timing = False
-        elif delta.index in self._done:
-            return
-        self._queue.put_nowait(delta)
-        if delta.finish_reason:
-            self._finish(delta.index)
-
-    def abort(self, index: int | None) -> None:
-        for aborted in range(self._choices) if index is None else (index,):
-            self._finish(aborted)
-
-    def fail(self, error: Exception) -> None:
-        """Unless only the timing is missing: the answer is complete then."""
-        if not self.over:
-            self.over = True
-            self._queue.put_nowait(None if self._complete else error)
-
-    def _finish(self, index: int) -> None:
-        self._done.add(index)
-        if self._complete and not self.awaits_timing and not self.over:
-            self.over = True
-            self._queue.put_nowait(None)
-
-    @property
-    def _complete(self) -> bool:
-        return len(self._done) >= self._choices
-
-
-def _error(delta: Delta) -> Exception:
-    if delta.error_kind == "invalid":
-        return RequestError(delta.error, delta.error_param)
-    if delta.error_kind == "overloaded":
-        return Overloaded(delta.error)
-    if delta.error_kind == "timeout":
-        return Dropped(delta.error or "the scheduling policy gave the request up")
-    return EngineError(delta.error)
+        del self._suspects[0]
+        while self._suspects:
+            live = self._live.get(self._suspects[0])
+            if live is not None and not live.over:
+                self._send(Submit(live.resumed()))
+                return
+            del self._suspects[0]

@@ -39,7 +39,7 @@ def main() -> None:
         try:
             _serve(channel, given.factory)
         except Exception as error:
-            channel.send([Failed(_explain(error))])
+            channel.send([Failed(_explain(error), final=isinstance(error, TurnoutError))])
             sys.exit(1)
 
 

@@ -10,8 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from turnout.core.errors import EngineError, Overloaded, RequestError, TurnoutError
-from turnout.server.engine_client import Dropped, EngineGone
+from turnout.server.engine_client import EngineGone
 from turnout.server.json_response import JsonResponse
+from turnout.server.live_request import Dropped
 
 __all__ = ["ApiError", "ErrorBody", "error_body", "respond_to_disconnect", "respond_to_error"]
 

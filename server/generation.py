@@ -12,18 +12,24 @@ from msgspec import UNSET, UnsetType
 
 from turnout.core.client import EngineClient
 from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec, Timing
+from turnout.core.request import RequestSpec, Timing, TokenLogprobs
 from turnout.server.protocol.responses import PromptTokensDetails, TimingReport, Timings, Usage
 from turnout.text.choice import ChoiceText, Piece
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["Generation", "Update"]
+__all__ = ["Generation", "ScoredPrompt", "Update"]
 
 
 class Update(NamedTuple):
     choice: int
     """Which of the response's: prompt by prompt, `n` for each."""
     piece: Piece
+
+
+class ScoredPrompt(NamedTuple):
+    tokens: Sequence[int]
+    scores: Sequence[TokenLogprobs]
+    """From the second token on."""
 
 
 @dataclass
@@ -36,6 +42,7 @@ class Generation:
     cached_tokens: dict[str, int] = field(default_factory=dict)
     choices: dict[int, ChoiceText] = field(default_factory=dict)
     timings: dict[str, Timing] = field(default_factory=dict)
+    prompt_scores: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """What a client may see, as it comes. Raises what `EngineClient.submit` does."""
@@ -62,6 +69,8 @@ class Generation:
             self.client.abort(request.id, delta.index)
         if delta.cached_tokens:
             self.cached_tokens[request.id] = delta.cached_tokens
+        if delta.prompt_logprobs is not None:
+            self.prompt_scores[request.id] = delta.prompt_logprobs
         if delta.timing is not None:
             self.timings[request.id] = delta.timing
         return piece
@@ -69,6 +78,12 @@ class Generation:
     @property
     def choice_count(self) -> int:
         return sum(request.params.n for request in self.requests)
+
+    def prompt_of(self, choice: int) -> ScoredPrompt | None:
+        """The prompt of a choice, where its log-probabilities were asked for."""
+        request = self.requests[choice // self.requests[0].params.n]
+        scores = self.prompt_scores.get(request.id)
+        return None if scores is None else ScoredPrompt(request.prompt, scores)
 
     @property
     def usage(self) -> Usage:

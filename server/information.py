@@ -21,9 +21,11 @@ async def index(request: Request) -> Response:
 
 async def health(request: Request) -> Response:
     """200 while the engine serves, else 503 with the reason."""
-    failure = context_of(request).client.failure
-    if failure is not None:
-        return JsonResponse({"status": "failed", "reason": failure}, status_code=503)
+    client = context_of(request).client
+    if client.failure is not None:
+        return JsonResponse({"status": "failed", "reason": client.failure}, status_code=503)
+    if client.restarting:
+        return JsonResponse({"status": "restarting", "reason": "the engine died"}, status_code=503)
     return JsonResponse({"status": "ok"})
 
 

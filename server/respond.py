@@ -35,8 +35,11 @@ async def respond(
     """Raises what the engine refuses, and ClientDisconnect, before anything has been sent."""
     if not asked.stream:
         pieces = await while_connected(request.receive, _collect(generation))
-        choices = [answer.whole(Update(index, piece)) for index, piece in sorted(pieces.items())]
-        return JsonResponse(answer.envelope(choices, generation.usage, generation.timing))
+        choices = [
+            answer.whole(Update(index, piece), generation.prompt_of(index))
+            for index, piece in sorted(pieces.items())
+        ]
+        return JsonResponse(answer.envelope(choices, generation))
     updates = generation.updates()
     # A refusal must still become a status code, so the response starts with the first update.
     first = await while_connected(request.receive, _first(updates))

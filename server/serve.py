@@ -26,7 +26,9 @@ def serve(engine_config: EngineConfig, server_config: ServerConfig, *, factory: 
     """
     logging.basicConfig(level=server_config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     with _listen(server_config.host, server_config.port) as listener, _terminable():
-        client = ProcessClient(factory=factory, log_level=server_config.log_level)
+        client = ProcessClient(
+            factory=factory, log_level=server_config.log_level, restarts=server_config.engine_restarts
+        )
         try:
             _serve(listener, client, engine_config, server_config)
         except KeyboardInterrupt:

@@ -131,3 +131,13 @@ def test_nothing_runs_when_one_prompt_cannot(llm: LLM) -> None:
 def test_what_cannot_work_says_so_at_once(options, error, message) -> None:
     with pytest.raises(error, match=message):
         LLM(**options)
+
+
+def test_a_prompt_has_log_probabilities_where_they_are_asked_for(llm: LLM) -> None:
+    wishes = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1)
+    (scored,) = llm.generate(PROMPTS[0], wishes, progress=False)
+    assert scored.prompt_logprobs is not None and scored.prompt_logprobs[0] is None
+    for token, entry in zip(scored.prompt_token_ids[1:], scored.prompt_logprobs[1:], strict=True):
+        assert entry is not None and entry[token].logprob <= 0
+        assert entry[token].decoded_token == llm.tokenizer.token_text(token)
+    assert llm.generate(PROMPTS[0], GREEDY, progress=False)[0].prompt_logprobs is None

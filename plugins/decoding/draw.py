@@ -8,8 +8,9 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
+from turnout.core.logits_processor import Row
 from turnout.core.request import SamplingParams
-from turnout.plugins.decoding.candidates import Candidate, column
+from turnout.plugins.decoding.candidates import column
 
 __all__ = ["draw", "uniform"]
 
@@ -23,10 +24,10 @@ def uniform(seed: int, index: int, position: int) -> float:
     return float(int.from_bytes(digest, "little") >> 11) / float(2**53)
 
 
-def draw(logits: Tensor, candidates: list[Candidate]) -> Tensor:
+def draw(logits: Tensor, rows: list[Row]) -> Tensor:
     """A token for each row. logits: [rows, vocab_size] fp32; returns int64 [rows]."""
-    noise = column((_noise(candidate) for candidate in candidates), logits.new_empty(0, dtype=torch.float64))
-    params = [candidate.params for candidate in candidates]
+    noise = column((_noise(row) for row in rows), logits.new_empty(0, dtype=torch.float64))
+    params = [row.params for row in rows]
     weights = _weights(logits, params)
     ranked = [row for row, p in enumerate(params) if p.top_k > 0 or p.top_p < 1]
     if not ranked:
@@ -38,9 +39,8 @@ def draw(logits: Tensor, candidates: list[Candidate]) -> Tensor:
     return tokens
 
 
-def _noise(candidate: Candidate) -> float:
-    sequence = candidate.sequence
-    return uniform(sequence.request.spec.seed, candidate.index, len(sequence.tokens))
+def _noise(row: Row) -> float:
+    return uniform(row.request.spec.seed, row.index, row.position)
 
 
 def _weights(logits: Tensor, params: list[SamplingParams]) -> Tensor:

@@ -12,7 +12,7 @@ from turnout.core.request import Continuation, Request, SamplingParams
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from turnout.plugins.decoding.candidates import Candidate
+    from turnout.core.logits_processor import Row
 
 __all__ = ["Greedy"]
 
@@ -33,5 +33,5 @@ class Greedy(Decoding):
         return continue_each(requests, logits, _likeliest)
 
 
-def _likeliest(logits: Tensor, candidates: list[Candidate]) -> Tensor:
+def _likeliest(logits: Tensor, rows: list[Row]) -> Tensor:
     return logits.argmax(dim=-1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from turnout.core.eviction import CachedBlock, EvictionPolicy
 
 __all__ = ["Lru"]
@@ -11,7 +13,8 @@ class Lru(EvictionPolicy):
     """Gives up first what was released longest ago."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, None] = {}
+        # Not a dict: finding its first entry means passing all that were deleted before it.
+        self._blocks: OrderedDict[int, None] = OrderedDict()
 
     def add(self, block: CachedBlock) -> None:
         self._blocks[block.block] = None
@@ -20,6 +23,4 @@ class Lru(EvictionPolicy):
         del self._blocks[block]
 
     def pop(self) -> int:
-        block = next(iter(self._blocks))
-        del self._blocks[block]
-        return block
+        return self._blocks.popitem(last=False)[0]

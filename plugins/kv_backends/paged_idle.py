@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from turnout.core.errors import PolicyError
 from turnout.core.eviction import CachedBlock, EvictionPolicy
 
@@ -15,7 +17,7 @@ class CachedBlocks:
         self._policy = policy
         self._given: set[int] = set()
         """Those that the policy was told of."""
-        self._pinned: dict[int, None] = {}
+        self._pinned: OrderedDict[int, None] = OrderedDict()
         """Those that it was not; the next to go first."""
 
     def __len__(self) -> int:
@@ -45,9 +47,7 @@ class CachedBlocks:
         """Give one up; there must be one. Raises PolicyError when the policy names none that it was given."""
         if self._given:
             return self._ask()
-        block = next(iter(self._pinned))
-        del self._pinned[block]
-        return block
+        return self._pinned.popitem(last=False)[0]
 
     def _ask(self) -> int:
         try:

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from turnout.core.interfaces import Span
 from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.paged_arrivals import Arrival, Place
 from turnout.plugins.kv_backends.paged_blocks import Blocks
 from turnout.plugins.kv_backends.paged_keys import extend_chain
 from turnout.plugins.kv_backends.paged_parking import Parking
 
-__all__ = ["Arrival", "Lookup"]
-
-Place = int | None
-"""A block of the pool; None: only parked."""
-
-
-class Arrival(NamedTuple):
-    """A sequence that holds nothing yet and is about to."""
-
-    span: Span
-    places: list[Place]
-    """Where its blocks below the span's start are."""
-    parked: list[int]
-    """Its blocks in host memory."""
+__all__ = ["Lookup"]
 
 
 class Lookup:

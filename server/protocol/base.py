@@ -43,6 +43,8 @@ SAMPLING_FIELDS = (
     "presence_penalty",
     "frequency_penalty",
     "repetition_penalty",
+    "allowed_token_ids",
+    "bad_words",
     "skip_special_tokens",
 )
 """Those that mean in `SamplingParams` what they mean here."""
@@ -80,6 +82,8 @@ class GenerationRequest(BaseModel):
     repetition_penalty: float | None = None
     skip_special_tokens: bool | None = None
     logit_bias: dict[str, Bias] | None = None
+    allowed_token_ids: Listed[TokenId] | None = None
+    bad_words: Listed[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
@@ -89,6 +93,7 @@ class GenerationRequest(BaseModel):
     ttft_deadline_ms: Milliseconds | None = None
     """After arrival, by when its first token should be there."""
     timing: bool | None = None
+    prompt_logprobs: int | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -117,6 +122,8 @@ class GenerationRequest(BaseModel):
             logger.debug("ignored unknown fields: %s", ", ".join(unknown))
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options is only allowed together with stream", "stream_options")
+        if self.stream and self.prompt_logprobs is not None:
+            raise RequestError("prompt_logprobs is only there for answers in one piece", "prompt_logprobs")
         return self
 
     @property
@@ -126,6 +133,10 @@ class GenerationRequest(BaseModel):
     def logprob_count(self) -> int | None:
         """How many of the likeliest tokens to report at each position; None: no log-probabilities."""
         raise NotImplementedError
+
+    def prompt_logprob_count(self) -> int | None:
+        """The same of the prompt."""
+        return self.prompt_logprobs
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
         """What the client set, else what the model and the server say, else the API's defaults."""
@@ -137,7 +148,13 @@ class GenerationRequest(BaseModel):
         if self.logit_bias:
             given["logit_bias"] = {int(token): bias for token, bias in self.logit_bias.items()}
         return SamplingParams(
-            **{**self.UNSET_SAMPLING, **defaults, **given, "logprobs": self.logprob_count()}
+            **{
+                **self.UNSET_SAMPLING,
+                **defaults,
+                **given,
+                "logprobs": self.logprob_count(),
+                "prompt_logprobs": self.prompt_logprob_count(),
+            }
         )
 
     def request_spec(self, id: str, prompt: list[int], params: SamplingParams, client: str) -> RequestSpec:

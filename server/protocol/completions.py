@@ -44,12 +44,19 @@ class CompletionRequest(GenerationRequest):
     def _combinations(self) -> Self:
         if self.best_of is not None and self.best_of != (self.n or 1):
             raise RequestError("best_of other than n is not supported", "best_of")
-        if self.echo and self.logprobs is not None:
-            raise RequestError("logprobs together with echo is not supported", "logprobs")
+        if self.echo and self.stream and self.logprobs is not None:
+            raise RequestError(
+                "logprobs together with echo are only there for answers in one piece", "logprobs"
+            )
         return self
 
     def logprob_count(self) -> int | None:
         return self.logprobs
+
+    def prompt_logprob_count(self) -> int | None:
+        """An echo has log-probabilities where its text has."""
+        asked = [count for count in (self.prompt_logprobs, self.logprobs if self.echo else None)]
+        return max((count for count in asked if count is not None), default=None)
 
 
 def _is_prompt(value: object) -> bool:

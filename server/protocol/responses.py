@@ -16,7 +16,9 @@ __all__ = [
     "CompletionLogprobs",
     "Envelope",
     "ModelCard",
+    "PromptLogprobs",
     "PromptTokensDetails",
+    "RankedLogprob",
     "TimedEnvelope",
     "TimingReport",
     "Timings",
@@ -45,9 +47,23 @@ class CompletionLogprobs(msgspec.Struct):
     """Lists as long as each other, an entry a token."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    """None for the first token of an echoed prompt."""
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
+
+
+class RankedLogprob(msgspec.Struct):
+    """vLLM's form."""
+
+    logprob: float
+    rank: int | None
+    """1 is the likeliest; None for a token that is not among the likeliest asked for."""
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, RankedLogprob] | None]
+"""For each prompt token, by token id: itself and the likeliest. None for the first."""
 
 
 class CompletionChoice(msgspec.Struct):
@@ -56,6 +72,7 @@ class CompletionChoice(msgspec.Struct):
     logprobs: CompletionLogprobs | None
     finish_reason: str | None
     stop_reason: str | int | UnsetType | None = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class TopLogprob(msgspec.Struct):
@@ -115,6 +132,8 @@ class Envelope(msgspec.Struct):
     model: str
     choices: list[Choice]
     usage: Usage | UnsetType | None = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    """In an answer to a chat; completions have them in each choice, since several prompts may be asked."""
 
 
 class TimingReport(msgspec.Struct):

@@ -13,9 +13,7 @@ from turnout.core.errors import RequestError
 __all__ = ["refuse_unsupported"]
 
 HARMLESS: dict[str, tuple[Any, ...]] = {
-    "allowed_token_ids": (),
     "audio": (),
-    "bad_words": ((), []),
     "chat_template": (),
     "documents": ([],),
     "early_stopping": (False,),
@@ -30,7 +28,6 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "prediction": (),
     "prompt_embeds": (),
-    "prompt_logprobs": (),
     "reasoning_effort": ("none",),
     "response_format": ({"type": "text"},),
     "return_tokens_as_token_ids": (False,),

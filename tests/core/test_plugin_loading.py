@@ -71,6 +71,7 @@ def test_our_own_come_by_the_same_entry_point() -> None:
         "kv_eviction",
         "quantization",
         "decoding",
+        "logits_processor",
         "model",
     }
     assert all(entry.state == "ok" and entry.version for entry in entries)

@@ -15,18 +15,18 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from turnout.core.logits_processor import Row
 from turnout.core.request import Request, RequestSpec, SamplingParams
-from turnout.plugins.decoding.candidates import Candidate
 from turnout.plugins.decoding.draw import draw, uniform
 from turnout.plugins.decoding.sampling import Sampling
 
 VOCABULARY = 50
 
 
-def candidate(seed: int = 0, position: int = 3, index: int = 0, **params: Any) -> Candidate:
+def a_row(seed: int = 0, position: int = 3, index: int = 0, **params: Any) -> Row:
     spec = RequestSpec(id="r", prompt=[1] * position, params=SamplingParams(**params), seed=seed)
     request = Request(spec, Sampling(), 0.0, 100, frozenset())
-    return Candidate(request.live[0], index)
+    return Row(request.live[0], index)
 
 
 def some_logits(rows: int = 1, vocabulary: int = VOCABULARY, scale: float = 2.0) -> Tensor:
@@ -64,8 +64,8 @@ def test_frequencies_are_those_of_transformers_distribution(params: dict[str, An
     """Chi-square at 20,000 draws; the bound is the 99.99% quantile, and draws are seeded."""
     logits, draws = some_logits(), 20_000
     expected = warped(logits, SamplingParams(**params)) * draws
-    candidates = [candidate(seed=seed, **params) for seed in range(draws)]
-    counts = Counter(draw(logits.expand(draws, -1), candidates).tolist())
+    rows = [a_row(seed=seed, **params) for seed in range(draws)]
+    counts = Counter(draw(logits.expand(draws, -1), rows).tolist())
     assert set(counts) <= set(expected.nonzero().flatten().tolist())
     bins = [(counts[token], count) for token, count in enumerate(expected.tolist()) if count > 5]
     statistic = sum((seen - count) ** 2 / count for seen, count in bins)
@@ -77,7 +77,7 @@ def test_a_vocabulary_too_flat_for_the_first_guess_is_still_cut_at_top_p() -> No
     logits, draws = some_logits(vocabulary=2000, scale=0.1), 4000
     kept = warped(logits, SamplingParams(top_p=0.5)).nonzero().flatten().tolist()
     assert len(kept) > 512
-    drawn = draw(logits.expand(draws, -1), [candidate(seed=s, top_p=0.5) for s in range(draws)])
+    drawn = draw(logits.expand(draws, -1), [a_row(seed=s, top_p=0.5) for s in range(draws)])
     assert set(drawn.tolist()) <= set(kept)
     assert len(set(drawn.tolist())) > 512
 
@@ -92,37 +92,37 @@ def test_a_draw_does_not_depend_on_the_rows_beside_it() -> None:
         {"min_p": 0.2},
         {"top_k": 1000, "top_p": 0.99, "temperature": 2.0},
     ]
-    candidates = [candidate(seed=row, position=row + 1, **wishes[row % 5]) for row in range(40)]
-    together = draw(logits, candidates).tolist()
-    alone = [int(draw(logits[row : row + 1], [candidates[row]])) for row in range(40)]
+    rows = [a_row(seed=row, position=row + 1, **wishes[row % 5]) for row in range(40)]
+    together = draw(logits, rows).tolist()
+    alone = [int(draw(logits[row : row + 1], [rows[row]])) for row in range(40)]
     assert together == alone
 
 
 def test_among_equally_likely_tokens_the_lower_id_counts_as_likelier() -> None:
     """Whatever order a sort leaves equals in: bf16 logits are full of them."""
     logits = torch.zeros(1, 1000)
-    drawn = draw(logits.expand(500, -1), [candidate(seed=s, top_k=10) for s in range(500)])
+    drawn = draw(logits.expand(500, -1), [a_row(seed=s, top_k=10) for s in range(500)])
     assert set(drawn.tolist()) == set(range(10))
 
 
 def test_a_top_p_too_small_for_fp32_leaves_the_likeliest_token() -> None:
     """It left none, and the whole batch failed."""
     logits = some_logits(8)
-    drawn = draw(logits, [candidate(seed=s, top_p=1e-50) for s in range(8)])
+    drawn = draw(logits, [a_row(seed=s, top_p=1e-50) for s in range(8)])
     assert drawn.tolist() == logits.argmax(dim=-1).tolist()
 
 
 def test_logits_that_are_not_numbers_never_give_a_token_outside_the_vocabulary() -> None:
     logits = torch.full((2, VOCABULARY), float("nan"))
     for params in ({}, {"top_k": 5}, {"top_p": 0.5}):
-        drawn = draw(logits, [candidate(seed=s, **params) for s in range(2)])
+        drawn = draw(logits, [a_row(seed=s, **params) for s in range(2)])
         assert all(0 <= token < VOCABULARY for token in drawn.tolist())
 
 
 @pytest.mark.parametrize("temperature", [1e-5, 1e-20, 1e-30])
 def test_a_tiny_temperature_is_greedy_and_does_not_overflow(temperature: float) -> None:
     logits = some_logits(30)
-    drawn = draw(logits, [candidate(seed=s, temperature=temperature) for s in range(30)])
+    drawn = draw(logits, [a_row(seed=s, temperature=temperature) for s in range(30)])
     assert drawn.tolist() == logits.argmax(dim=-1).tolist()
 
 

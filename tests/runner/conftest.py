@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from driving import KV_BYTES_PER_TOKEN
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import Shape, config_of
 from turnout.runner.assembly import build_engine
-
-KV_BYTES_PER_TOKEN = 2 * 2 * 2 * 16 * 4
-"""keys and values, layers, KV heads, head dim, fp32 - of the model below."""
 
 
 @pytest.fixture(scope="session")

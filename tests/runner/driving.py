@@ -8,6 +8,9 @@ from turnout.core.engine import Engine
 from turnout.core.messages import Delta
 from turnout.core.request import RequestSpec
 
+KV_BYTES_PER_TOKEN = 2 * 2 * 2 * 16 * 4
+"""Keys and values, layers, KV heads, head dim, fp32: of the random model."""
+
 
 def run(engine: Engine, specs: Sequence[RequestSpec]) -> dict[tuple[str, int], list[int]]:
     """Serve `specs` together; tokens by request id and choice."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import KV_BYTES_PER_TOKEN
+from driving import KV_BYTES_PER_TOKEN
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine

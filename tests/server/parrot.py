@@ -22,7 +22,7 @@ from turnout.core.engine import Engine
 from turnout.core.errors import ModelError
 from turnout.core.interfaces import Decoding, PoolSize
 from turnout.core.messages import Ready
-from turnout.core.plan import Logits, Plan
+from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.plugins import Registry
 from turnout.core.request import Continuation, Request, SamplingParams, TokenLogprobs
 from turnout.core.request import Sequence as TokenSequence
@@ -54,7 +54,14 @@ class ParrotRunner:
     def run(self, plan: Plan) -> Logits:
         for mood in {chunk.sequence.request.spec.client for chunk in plan.chunks} & MOODS.keys():
             MOODS[mood]()
-        return Logits([], {chunk.sequence: range(chunk.rows) for chunk in plan.chunks if chunk.rows})
+        rows = {chunk.sequence: range(chunk.rows) for chunk in plan.chunks if chunk.rows}
+        return Logits([], rows, {chunk.sequence: _scores(chunk) for chunk in plan.chunks if chunk.scored})
+
+
+def _scores(chunk: Chunk) -> list[TokenLogprobs]:
+    """A prompt's token at position p has log-probability -p, and one likelier than itself beside it."""
+    prompt = chunk.sequence.request.prompt
+    return [TokenLogprobs(prompt[p + 1], -(p + 1.0), [(prompt[p + 1] + 1, -0.25)]) for p in chunk.scored]
 
 
 class Parrot(Decoding):

@@ -48,7 +48,7 @@ def running(tokenizer: Tokenizer, engine: EngineConfig, config: ServerConfig) ->
     servers: list[RunningServer] = []
 
     async def main() -> None:
-        client = ProcessClient(factory=FACTORY, log_level="critical")
+        client = ProcessClient(factory=FACTORY, log_level="critical", restarts=config.engine_restarts)
         client.configure(engine)
         await client.start()
         app = create_app(client, tokenizer, config)

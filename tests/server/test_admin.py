@@ -138,7 +138,7 @@ def test_a_command_that_breaks_harms_nobody(busy: RunningServer) -> None:
 
 
 def test_an_engine_that_is_gone_cannot_be_changed(start: Start) -> None:
-    server = start()
+    server = start(engine_restarts=0)
     with ThreadPoolExecutor(2) as pool:
         pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=1, user="stuck")
         eventually(lambda: server.client._live)

@@ -215,9 +215,12 @@ def test_waiting_for_a_step_to_end_is_waiting(server: RunningServer) -> None:
     assert timing["queued_ms"] > 50
 
 
-def test_an_answer_that_is_complete_needs_no_engine(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_an_answer_that_is_complete_needs_no_engine(
+    start: Start, monkeypatch: pytest.MonkeyPatch, restarts: int
+) -> None:
     """The text has ended, and the engine is gone before it could say when: only the timing is missing."""
-    server = start()
+    server = start(engine_restarts=restarts)
     send = server.client._send
     monkeypatch.setattr(server.client, "_send", lambda c: None if isinstance(c, Abort) else send(c))
     body = {"prompt": "ab", "stop": "a", "max_tokens": 400, "user": "slow", "timing": True}

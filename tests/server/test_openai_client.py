@@ -67,6 +67,37 @@ def test_completion_logprobs(client: openai.OpenAI) -> None:
     assert logprobs.top_logprobs is not None and logprobs.top_logprobs[0] == {"a": -0.5, "b": -1.5}
 
 
+def test_logprobs_of_an_echo(lenient: openai.OpenAI) -> None:
+    """What evaluation harnesses ask for: the prompt's own log-probabilities, and those of what follows.
+
+    The first has none, as from OpenAI, whose own client's types do not know that.
+    """
+    answer = lenient.completions.create(model="parrot", prompt="abc", max_tokens=2, logprobs=1, echo=True)
+    (choice,) = answer.choices
+    logprobs = choice.logprobs
+    assert choice.text == "abcab" and logprobs is not None
+    assert logprobs.tokens == ["a", "b", "c", "a", "b"]
+    assert logprobs.token_logprobs == [None, -1, -2, -0.5, -0.5]
+    assert logprobs.text_offset == [0, 1, 2, 3, 4]
+    assert logprobs.top_logprobs is not None
+    assert logprobs.top_logprobs[:2] == [None, {"c": -0.25, "b": -1}]
+
+
+def test_prompt_logprobs(client: openai.OpenAI) -> None:
+    two = client.completions.create(
+        model="parrot", prompt=["ab", "xyz"], max_tokens=1, n=2, extra_body={"prompt_logprobs": 1}
+    )
+    first, _, third, _ = (choice.model_extra["prompt_logprobs"] for choice in two.choices)  # type: ignore[index]
+    assert len(first) == 2 and len(third) == 3 and first[0] is None
+    assert all(choice.logprobs is None for choice in two.choices)
+    assert {entry["decoded_token"]: entry["rank"] for entry in first[1].values()} == {"b": None, "c": 1}
+    answer = client.chat.completions.create(
+        model="parrot", messages=chat("hi"), max_tokens=1, extra_body={"prompt_logprobs": 0}
+    )
+    assert answer.usage is not None and answer.model_extra is not None
+    assert len(answer.model_extra["prompt_logprobs"]) == answer.usage.prompt_tokens
+
+
 def test_streamed_completion(lenient: openai.OpenAI) -> None:
     stream = lenient.completions.create(
         model="parrot", prompt="abc", n=2, max_tokens=4, stream=True, stream_options={"include_usage": True}

@@ -26,9 +26,9 @@ from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
 from turnout.server.serve import serve
 
-model, port, factory = sys.argv[1:]
+model, port, factory, restarts = sys.argv[1:]
 try:
-    config = ServerConfig(port=int(port), served_model_name="polly")
+    config = ServerConfig(port=int(port), served_model_name="polly", engine_restarts=int(restarts))
     code = serve(EngineConfig(model=model), config, factory=factory)
 except TurnoutError as error:
     code = f"Error: {error}"
@@ -40,8 +40,8 @@ sys.exit(code)
 class Process:
     """A server of our own, its output, and its engine's process."""
 
-    def __init__(self, model: Path | str, port: int = 0) -> None:
-        command = [sys.executable, "-c", SCRIPT, str(model), str(port), FACTORY]
+    def __init__(self, model: Path | str, port: int = 0, restarts: int = 0) -> None:
+        command = [sys.executable, "-c", SCRIPT, str(model), str(port), FACTORY, str(restarts)]
         self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.output: list[str] = []
         self._reader = threading.Thread(target=self._read)
@@ -79,8 +79,8 @@ Launch = Callable[..., Process]
 def launch() -> Iterator[Launch]:
     launched: list[Process] = []
 
-    def launch(model: Path | str, port: int = 0) -> Process:
-        launched.append(Process(model, port))
+    def launch(model: Path | str, port: int = 0, restarts: int = 0) -> Process:
+        launched.append(Process(model, port, restarts))
         return launched[-1]
 
     yield launch
@@ -165,6 +165,21 @@ def test_a_server_that_is_killed_leaves_no_orphan(launch: Launch, folder: Path) 
     engine = server.engine()
     server.popen.kill()
     eventually(lambda: not alive(engine))
+
+
+def test_an_engine_that_dies_is_replaced(launch: Launch, folder: Path) -> None:
+    server = launch(folder, restarts=3)
+    url = server.url()
+    lines = stream_in_background(url)
+    eventually(lambda: lines)
+    first = server.engine()
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: server.text().count("another engine has taken over; 1 requests go on"), 15)
+    assert server.engine() != first
+    before = len(lines)
+    eventually(lambda: len(lines) > before)
+    server.popen.send_signal(signal.SIGTERM)
+    assert server.wait() == 0
 
 
 def test_an_engine_that_dies_ends_the_server(launch: Launch, folder: Path) -> None:

@@ -118,7 +118,7 @@ def test_the_server_answers_while_a_step_takes_long(server: RunningServer) -> No
 
 def test_an_engine_that_is_killed(start: Start) -> None:
     """Both kinds of answers end with an error, and so do later requests; nothing hangs."""
-    server = start()
+    server = start(engine_restarts=0)
     with ThreadPoolExecutor(2) as pool:
         whole = pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=500, user="slow")
         stream = pool.submit(events, server, COMPLETIONS, prompt="a", max_tokens=500, user="slow")
@@ -134,7 +134,7 @@ def test_an_engine_that_is_killed(start: Start) -> None:
 
 
 def test_an_engine_that_fails(start: Start) -> None:
-    server = start()
+    server = start(engine_restarts=0)
     response = server.post(COMPLETIONS, prompt="a", user="failing")
     assert response.status_code == 503
     assert response.json()["error"]["message"] == "RuntimeError: the parrot fell off its perch"

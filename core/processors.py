@@ -1,0 +1,110 @@
+"""The logits processors in force: who wants which, in which order; faults that are named and contained."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from turnout.core.errors import RequestError, blaming
+from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from turnout.core.request import RequestSpec
+
+__all__ = ["ActiveProcessor", "Processors", "adjust"]
+
+logger = logging.getLogger(__name__)
+
+
+class ActiveProcessor:
+    """A processor, its place in the order, and what messages call it."""
+
+    def __init__(self, title: str, processor: LogitsProcessor, place: int = 0) -> None:
+        self.title = title
+        self.processor = processor
+        self.place = place
+        self._complaints: set[type[Exception]] = set()
+
+    def wants(self, spec: RequestSpec) -> bool:
+        """Raises RequestError where it refuses the request, or fails at the question."""
+        try:
+            if not self.processor.wants(spec.params):
+                return False
+            self.processor.check(spec)
+        except RequestError:
+            raise
+        except Exception as error:
+            raise RequestError(self._complain(error)) from error
+        return True
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> str | None:
+        """Why it failed, if it did; `logits` are then in no known state."""
+        try:
+            self.processor.apply(logits, rows)
+        except Exception as error:
+            return self._complain(error)
+        return None
+
+    def _complain(self, error: Exception) -> str:
+        """Name the fault; in the log once for each kind of error."""
+        message = f"{self.title} failed: {error or type(error).__name__}"
+        if type(error) not in self._complaints:
+            self._complaints.add(type(error))
+            logger.error(message, exc_info=error)
+        return message
+
+
+class Processors:
+    """All of them, in the order in which they apply: masks last."""
+
+    def __init__(self, processors: Iterable[tuple[str, LogitsProcessor]] = ()) -> None:
+        """`processors`: each with what messages call it, in order but for the masks."""
+        ordered = sorted(processors, key=lambda named: named[1].masks)
+        self._active = [ActiveProcessor(*named, place) for place, named in enumerate(ordered)]
+
+    def start(self, model: ServedModel) -> None:
+        """Raises PluginError, naming the one that cannot."""
+        for active in self._active:
+            with blaming(active.title):
+                active.processor.start(model)
+
+    def wanted(self, spec: RequestSpec) -> tuple[ActiveProcessor, ...]:
+        """Those with something to do for a request. Raises RequestError where one refuses it."""
+        return tuple(active for active in self._active if active.wants(spec))
+
+
+def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
+    """What the processors make of `logits`, which stay as they are; the same tensor where nobody wants any.
+
+    logits: fp32 [rows, vocab_size], or log-probabilities. Every strategy chooses tokens by the result and
+    by nothing else, and drafts by it too. A processor that fails marks the requests that want it
+    (`Request.fault`), which the engine then ends; their rows are given back as they came.
+    """
+    wishes: dict[ActiveProcessor, list[int]] = {}
+    for number, row in enumerate(rows):
+        for active in row.request.processors:
+            wishes.setdefault(active, []).append(number)
+    if not wishes:
+        return logits
+    changed = logits.clone()
+    for active in sorted(wishes, key=lambda active: active.place):
+        wanting = wishes[active]
+        fault = _apply(active, changed, wanting, [rows[number] for number in wanting])
+        if fault is not None:
+            changed[wanting] = logits[wanting]
+            for number in wanting:
+                rows[number].request.fault = fault
+    return changed
+
+
+def _apply(active: ActiveProcessor, logits: Tensor, wanting: list[int], rows: Sequence[Row]) -> str | None:
+    first, last = wanting[0], wanting[-1]
+    if last - first == len(wanting) - 1:  # neighbours: a view will do
+        return active.apply(logits[first : last + 1], rows)
+    part = logits[wanting]
+    fault = active.apply(part, rows)
+    logits[wanting] = part
+    return fault

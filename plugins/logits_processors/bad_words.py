@@ -1,0 +1,49 @@
+"""Words that must not be produced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from turnout.core.errors import RequestError
+from turnout.core.logits_processor import LogitsProcessor, Row
+from turnout.core.request import RequestSpec, SamplingParams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["BadWords"]
+
+
+class BadWords(LogitsProcessor):
+    """Holds back the last token of each of a request's `bad_words_token_ids` where the others precede it.
+
+    Only the output counts: a word that begins in the prompt is not seen, as in vLLM.
+    """
+
+    masks = True
+
+    def wants(self, params: SamplingParams) -> bool:
+        return bool(params.bad_words or params.bad_words_token_ids)
+
+    def check(self, spec: RequestSpec) -> None:
+        if not spec.params.bad_words_token_ids:
+            raise RequestError(
+                "bad_words reached the engine as text; give their tokens too, as bad_words_token_ids",
+                "bad_words",
+            )
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        from turnout.plugins.logits_processors.places import hold_back
+
+        hold_back(logits, ((number, list(_last_tokens(row))) for number, row in enumerate(rows)))
+
+
+def _last_tokens(row: Row) -> Iterator[int]:
+    """The tokens that would complete a word."""
+    words = row.params.bad_words_token_ids
+    before = row.last(max(len(word) for word in words) - 1)
+    for word in words:
+        start = len(before) - (len(word) - 1)
+        if start >= 0 and before[start:] == list(word[:-1]):
+            yield word[-1]

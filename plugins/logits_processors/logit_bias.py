@@ -1,0 +1,31 @@
+"""A bias on single tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from turnout.core.logits_processor import LogitsProcessor, Row
+from turnout.core.request import SamplingParams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["LogitBias"]
+
+
+class LogitBias(LogitsProcessor):
+    """Adds a request's `logit_bias` to the logits of the tokens it names."""
+
+    def wants(self, params: SamplingParams) -> bool:
+        return bool(params.logit_bias)
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        import torch
+
+        from turnout.plugins.logits_processors.places import places
+
+        index = places(((number, row.params.logit_bias) for number, row in enumerate(rows)), logits.device)
+        values = list(chain.from_iterable(row.params.logit_bias.values() for row in rows))
+        logits[index] += torch.tensor(values, dtype=logits.dtype).to(logits.device, non_blocking=True)

@@ -1,0 +1,34 @@
+"""No end before so many tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from turnout.core.logits_processor import LogitsProcessor, Row
+from turnout.core.request import SamplingParams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["MinTokens"]
+
+
+class MinTokens(LogitsProcessor):
+    """Holds end-of-sequence and stop tokens back until the output has `min_tokens` tokens."""
+
+    masks = True
+
+    def wants(self, params: SamplingParams) -> bool:
+        return params.min_tokens > 0
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        from turnout.plugins.logits_processors.places import hold_back
+
+        short = [
+            (number, row.request.stop_ids)
+            for number, row in enumerate(rows)
+            if row.output_length < row.params.min_tokens
+        ]
+        if short:
+            hold_back(logits, short)

@@ -1,0 +1,47 @@
+"""Presence, frequency and repetition penalties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
+from turnout.core.request import SamplingParams
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from turnout.plugins.logits_processors.token_counts import TokenCounts
+
+__all__ = ["Penalties"]
+
+
+class Penalties(LogitsProcessor):
+    """Makes tokens that were there already less likely, or likelier.
+
+    Repetition, over prompt and output, divides positive logits and multiplies others (Keskar et al. 2019).
+    Presence and frequency, over the output, are taken off, as OpenAI defines them.
+    """
+
+    def start(self, model: ServedModel) -> None:
+        from turnout.plugins.logits_processors.token_counts import TokenCounts
+
+        self._counts: TokenCounts = TokenCounts()
+
+    def wants(self, params: SamplingParams) -> bool:
+        return bool(params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1)
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        import torch
+
+        def column(of: Callable[[SamplingParams], float]) -> Tensor:
+            values = [[of(row.params)] for row in rows]
+            return torch.tensor(values, dtype=logits.dtype).to(logits.device, non_blocking=True)
+
+        tokens, counts = self._counts.table(rows, logits.device)
+        values = logits.gather(1, tokens)
+        factor = column(lambda params: params.repetition_penalty)
+        values = torch.where(values > 0, values / factor, values * factor)
+        frequency = column(lambda params: params.frequency_penalty)
+        presence = column(lambda params: params.presence_penalty)
+        logits.scatter_(1, tokens, values - (frequency * counts + presence * (counts > 0)))

@@ -1,0 +1,98 @@
+"""Which tokens a sequence holds, and how often its output does; kept up to date instead of counted anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from turnout.core.logits_processor import Row
+from turnout.core.request import Sequence as TokenSequence
+
+__all__ = ["CountTable", "TokenCounts"]
+
+SPARE = 64
+"""Places for new tokens before the arrays grow."""
+
+
+class CountTable(NamedTuple):
+    """The distinct tokens of each row; what is short is filled up with the row's first token, again."""
+
+    tokens: Tensor
+    """int64 [rows, most]."""
+    counts: Tensor
+    """fp32 [rows, most]: how often each stands in the output; 0 for one of the prompt alone."""
+
+
+class TokenCounts:
+    """The counts of all sequences that are asked for. They go when the sequence does."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[TokenSequence, _Counts] = WeakKeyDictionary()
+
+    def table(self, rows: Sequence[Row], device: torch.device) -> CountTable:
+        found = [self._up_to_date(row.sequence) for row in rows]
+        most = max(counts.size + len(row.guesses) for row, counts in zip(rows, found, strict=True))
+        tokens = np.empty((len(rows), most), dtype=np.int64)
+        times = np.empty((len(rows), most), dtype=np.float32)
+        for number, (row, counts) in enumerate(zip(rows, found, strict=True)):
+            counts.write(row.guesses, tokens[number], times[number])
+        return CountTable(
+            torch.from_numpy(tokens).to(device, non_blocking=True),
+            torch.from_numpy(times).to(device, non_blocking=True),
+        )
+
+    def _up_to_date(self, sequence: TokenSequence) -> _Counts:
+        counts = self._known.get(sequence)
+        if counts is None:
+            counts = self._known[sequence] = _Counts(sequence)
+        counts.add(sequence.tokens[counts.length :])
+        return counts
+
+
+class _Counts:
+    """Of one sequence: parallel arrays of distinct tokens and counts, and where each token stands in them."""
+
+    def __init__(self, sequence: TokenSequence) -> None:
+        prompt = list(dict.fromkeys(sequence.request.prompt))
+        self.length = len(sequence.request.prompt)
+        """Tokens of the sequence that are in the counts."""
+        self._place = {token: place for place, token in enumerate(prompt)}
+        self._tokens: npt.NDArray[np.int64] = np.array([*prompt, *[0] * SPARE], dtype=np.int64)
+        self._counts: npt.NDArray[np.float32] = np.zeros(len(self._tokens), dtype=np.float32)
+
+    @property
+    def size(self) -> int:
+        return len(self._place)
+
+    def add(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            place = self._place.setdefault(token, self.size)
+            if place == len(self._tokens):
+                self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)])
+                self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+            self._tokens[place] = token
+            self._counts[place] += 1
+        self.length += len(tokens)
+
+    def write(
+        self, guesses: Sequence[int], tokens: npt.NDArray[np.int64], counts: npt.NDArray[np.float32]
+    ) -> None:
+        """Fill a row of the table: our tokens, then those of `guesses` that are new, then our first again."""
+        size = self.size
+        tokens[:size], counts[:size] = self._tokens[:size], self._counts[:size]
+        counts[size:] = 0
+        new: dict[int, int] = {}
+        for guess in guesses:
+            place = self._place.get(guess)
+            if place is None:
+                place = new.setdefault(guess, size + len(new))
+                tokens[place] = guess
+            counts[place] += 1
+        end = size + len(new)
+        tokens[end:], counts[end:] = tokens[0], counts[0]

@@ -1,0 +1,90 @@
+"""The engine's KV memory: both halves of the chosen backend, and what becomes of who is preempted."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from turnout.core.errors import blaming
+from turnout.core.eviction import EvictionPolicy
+from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.model import ModelSpec
+from turnout.core.preemption import Auto, Preemption, Recompute, SwapCosts
+from turnout.runner import swap_costs
+from turnout.runner.memory import Budget, format_bytes
+from turnout.runner.model_runner import ModelRunner
+from turnout.runner.swap_memory import SwapMemory
+
+__all__ = ["KVHalves", "KVMemory", "build_kv_memory"]
+
+
+@dataclass(frozen=True)
+class KVHalves:
+    """Builds the halves of a backend for one model on one device. What the backend raises names it."""
+
+    backend: KVBackend
+    name: str
+    spec: ModelSpec
+    device: torch.device
+    dtype: torch.dtype
+
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        with self.blamed():
+            return self.backend.cache(size, eviction)
+
+    def attention(self, cache: KVCache) -> AttentionBackend:
+        with self.blamed():
+            return self.backend.attention(self.spec, cache, self.device, self.dtype)
+
+    def blamed(self) -> AbstractContextManager[None]:
+        """For what calls a half that is built."""
+        return blaming(f"kv backend {self.name!r}")
+
+
+@dataclass(frozen=True)
+class KVMemory:
+    cache: KVCache
+    attention: AttentionBackend
+    preemption: Preemption
+
+    def describe_preemption(self, bytes_per_token: int) -> str:
+        if isinstance(self.preemption, Recompute):
+            return "preemption recompute"
+        parking = self.cache.snapshot().parking
+        swap = f"swap memory {format_bytes(parking * bytes_per_token)} = {parking:,} tokens"
+        if not isinstance(self.preemption, Auto):
+            return f"preemption swap, {swap}"
+        costs = self.preemption.costs
+        return (
+            f"preemption auto, {swap}: swap costs {1e6 * costs.moved_token:.3g} us a token, "
+            f"recompute {1e6 * costs.computed_token:.3g} us"
+        )
+
+
+def build_kv_memory(
+    halves: KVHalves, budget: Budget, model: nn.Module, eviction: EvictionPolicy, spare: EvictionPolicy
+) -> KVMemory:
+    """To be called when the weights are in memory. `spare`: an eviction policy that is soon forgotten.
+
+    Raises ConfigError, with the sums, where the memory that was asked for is not there or of no use.
+    """
+    swap, tokens = SwapMemory(budget), budget.tokens()
+    cache = halves.cache(PoolSize(tokens, swap.positions(tokens)), eviction)
+    with halves.blamed():
+        budget.check(cache)
+        parking = cache.snapshot().parking
+    preemption = swap.preemption(parking, partial(_swap_costs, halves, budget, model, spare))
+    return KVMemory(cache, halves.attention(cache), preemption)
+
+
+def _swap_costs(halves: KVHalves, budget: Budget, model: nn.Module, eviction: EvictionPolicy) -> SwapCosts:
+    """Measured in KV memory of its own, given back afterwards: the engine's is left as it is."""
+    length = min(swap_costs.LENGTH, budget.max_model_len)
+    room = -(-length // budget.unit) * budget.unit
+    cache = halves.cache(PoolSize(room, room), eviction)
+    runner = ModelRunner(model, halves.attention(cache), budget.device)
+    return swap_costs.measure(runner, cache, length, budget.max_batched_tokens)

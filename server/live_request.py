@@ -1,0 +1,116 @@
+"""A request whose deltas are awaited: what has come of it, and so where another engine would go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from turnout.core.clock import monotonic
+from turnout.core.errors import EngineError, Overloaded, RequestError
+from turnout.core.messages import Delta
+from turnout.core.request import RequestSpec, Resumption
+
+__all__ = ["Dropped", "LiveRequest"]
+
+
+class Dropped(RequestError):
+    """A request that the scheduling policy gave up."""
+
+
+class LiveRequest:
+    """Between the engine's deltas and whoever takes them."""
+
+    def __init__(self, spec: RequestSpec) -> None:
+        self.spec = spec
+        self.awaits_timing = spec.timing
+        self.over = False
+        """The engine has nothing more to do for it."""
+        self.crashes = 0
+        """Engines that were lost while they had it."""
+        self._outputs: dict[int, list[int]] = {}
+        self._done: set[int] = set()
+        self._first_token: float | None = None
+        self._cached_tokens = 0
+        self._interrupted: list[float] = []
+        self._queue: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
+
+    @property
+    def complete(self) -> bool:
+        """All its choices have ended; only the timing may be missing."""
+        return len(self._done) >= self.spec.params.n
+
+    async def next(self) -> Delta | None:
+        """The next delta; None after the last."""
+        item = await self._queue.get()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def deliver(self, delta: Delta) -> None:
+        if self.over:
+            return
+        if delta.error or delta.error_kind:
+            self.fail(_error(delta))
+            return
+        if delta.timing is not None:
+            self.awaits_timing = False
+        elif delta.index in self._done:
+            return
+        self._note(delta)
+        self._queue.put_nowait(delta)
+        if delta.finish_reason:
+            self._finish(delta.index)
+
+    def abort(self, index: int | None) -> None:
+        for aborted in range(self.spec.params.n) if index is None else (index,):
+            self._finish(aborted)
+
+    def fail(self, error: Exception) -> None:
+        """Unless only the timing is missing: the answer is complete then."""
+        if not self.over:
+            self.over = True
+            self._queue.put_nowait(None if self.complete else error)
+
+    # -------------------------------------------------------------- surviving an engine
+
+    def interrupt(self) -> None:
+        """The engine that had it is gone."""
+        self.crashes += 1
+        self._interrupted.append(monotonic())
+
+    def resumed(self) -> RequestSpec:
+        """What to ask another engine for: to go on after the last token that was delivered."""
+        if not self.crashes:
+            return self.spec
+        left = [(index, output) for index, output in self._outputs.items() if index not in self._done]
+        resume = Resumption(
+            choices=sorted(left),
+            cached_tokens=self._cached_tokens,
+            first_token=self._first_token,
+            interrupted=self._interrupted,
+        )
+        return msgspec.structs.replace(self.spec, resume=resume)
+
+    # -------------------------------------------------------------- details
+
+    def _note(self, delta: Delta) -> None:
+        if self._first_token is None:
+            self._first_token, self._cached_tokens = monotonic(), delta.cached_tokens
+        self._outputs.setdefault(delta.index, []).extend(delta.tokens)
+
+    def _finish(self, index: int) -> None:
+        self._done.add(index)
+        if self.complete and not self.awaits_timing and not self.over:
+            self.over = True
+            self._queue.put_nowait(None)
+
+
+def _error(delta: Delta) -> Exception:
+    if delta.error_kind == "invalid":
+        return RequestError(delta.error, delta.error_param)
+    if delta.error_kind == "overloaded":
+        return Overloaded(delta.error)
+    if delta.error_kind == "timeout":
+        return Dropped(delta.error or "the scheduling policy gave the request up")
+    return EngineError(delta.error)

@@ -1,0 +1,17 @@
+"""Log-probabilities are the model's own, for the rows that ask."""
+
+from __future__ import annotations
+
+import torch
+
+from turnout.plugins.decoding.logprobs import token_logprobs
+
+
+def test_logprobs_are_the_models_own_and_only_for_those_who_ask() -> None:
+    rows = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
+    none, just_chosen, three = token_logprobs(rows, torch.tensor([4, 5, 6]), [None, 0, 3])
+    assert none is None
+    expected = rows.log_softmax(-1)
+    assert just_chosen is not None and just_chosen.top == [] and just_chosen.token == 5
+    assert three is not None and abs(three.logprob - expected[2, 6].item()) < 1e-6
+    assert [token for token, _ in three.top] == rows[2].topk(3).indices.tolist()

@@ -1,0 +1,41 @@
+"""Rows of logits for requests that wish for something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from turnout.core.logits_processor import Row, ServedModel
+from turnout.core.plugins import Registry
+from turnout.core.processors import Processors
+from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.plugins.decoding.greedy import Greedy
+
+VOCABULARY = 12
+STOPS = frozenset({5, 6})
+PROMPT = [1, 2, 3, 3]
+OUTPUT = [3, 4, 4]
+
+PROCESSORS = Registry.load().processors()
+PROCESSORS.start(ServedModel(Path(), VOCABULARY, frozenset()))
+
+
+def a_row(
+    prompt: list[int] = PROMPT,
+    output: list[int] = OUTPUT,
+    guesses: tuple[int, ...] = (),
+    *,
+    processors: Processors = PROCESSORS,
+    **params: Any,
+) -> Row:
+    spec = RequestSpec(id="r", prompt=prompt, params=SamplingParams(**{"max_tokens": 90, **params}), seed=0)
+    sequence = Request(spec, Greedy(), 0.0, 100, STOPS, processors.wanted(spec)).live[0]
+    sequence.tokens += output
+    return Row(sequence, 0, guesses)
+
+
+def some_logits(rows: int = 1, seed: int = 0, columns: int = VOCABULARY) -> Tensor:
+    return 3 * torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed))
