@@ -11,8 +11,8 @@ from turnout.plugins.kv_backends.paged_blocks import Blocks
 
 __all__ = ["Arrival", "Arrivals", "Place"]
 
-Place = int | None
-"""A block of the pool; None: only parked."""
+Place = int
+"""A block of the pool, or ``~block`` for one of host memory."""
 
 
 class Arrival(NamedTuple):
@@ -21,8 +21,6 @@ class Arrival(NamedTuple):
     span: Span
     places: list[Place]
     """Where its blocks below the span's start are."""
-    parked: list[int]
-    """Its blocks in host memory."""
 
 
 class Arrivals:
@@ -34,46 +32,42 @@ class Arrivals:
 
     def needed(self, arrivals: Sequence[Arrival]) -> int:
         """Idle blocks for what is in memory already and for what comes after it, copies included."""
-        fresh = sum(-(-span.upto // self._size) - len(places) for span, places, _ in arrivals)
-        revived = {
-            block
-            for _, places, _ in arrivals
-            for block in places
-            if block is not None and not self._blocks.holders[block]
-        }
-        # Those who write to what came back get a copy each, but for the last one.
-        return fresh + len(revived) + sum(max(1, writers) for writers in self._restored(arrivals).values())
+        total, readers, writers = 0, set[Place](), dict[Place, int]()
+        for span, places in arrivals:
+            total += -(-span.upto // self._size) - len(places)
+            whole = span.start // self._size
+            readers.update(places[:whole])
+            for place in places[whole:]:
+                writers[place] = writers.get(place, 0) + 1
+        total += sum(not self._held(place) for place in readers | writers.keys())
+        for place, count in writers.items():
+            # The last of those who write to it does so in place, unless others read it.
+            total += count if place in readers or self._held(place) else count - 1
+        return total
 
     def tables(self, arrivals: Sequence[Arrival], moves: list[Move]) -> list[list[int]]:
         """Hold the blocks below each one's start, and queue the moves that fill them."""
         # All that is here first: taking a block must not evict one that a later arrival counted on.
-        for _, places, _ in arrivals:
-            for block in places:
-                if block is not None:
-                    self._blocks.attach(block)
-        restored: dict[int, int] = {}
+        for _, places in arrivals:
+            for place in places:
+                if place >= 0:
+                    self._blocks.attach(place)
+        restored: dict[Place, int] = {}
         return [list(self._fill(arrival, restored, moves)) for arrival in arrivals]
 
-    def _restored(self, arrivals: Iterable[Arrival]) -> dict[int, int]:
-        """Parked blocks that come back, each with how many will write to it."""
-        writers: dict[int, int] = {}
-        for span, places, parked in arrivals:
-            for index, place in enumerate(places):
-                if place is None:
-                    writes = (index + 1) * self._size > span.start
-                    writers[parked[index]] = writers.get(parked[index], 0) + writes
-        return writers
+    def _held(self, place: Place) -> bool:
+        return place >= 0 and self._blocks.holders[place] > 0
 
-    def _fill(self, arrival: Arrival, restored: dict[int, int], moves: list[Move]) -> Iterable[int]:
-        span, places, parked = arrival
+    def _fill(self, arrival: Arrival, restored: dict[Place, int], moves: list[Move]) -> Iterable[int]:
+        span, places = arrival
         for index, place in enumerate(places):
-            if place is not None:
+            if place >= 0:
                 yield place
-            elif (source := parked[index]) in restored:
-                self._blocks.hold(restored[source])
-                yield restored[source]
+            elif place in restored:
+                self._blocks.hold(restored[place])
+                yield restored[place]
             else:
-                target = restored[source] = self._blocks.take()
+                block = restored[place] = self._blocks.take()
                 filled = min(self._size, span.start - index * self._size)
-                moves.append(Move(source * self._size, target * self._size, filled, "restore"))
-                yield target
+                moves.append(Move(~place * self._size, block * self._size, filled, "restore"))
+                yield block

@@ -80,6 +80,14 @@ class Blocks:
             self.block_of[key], self._key_of[block] = block, key
             self._hits[block] = self._reach[block] = 0
 
+    def forget(self, block: int) -> None:
+        """It is about to be written to: nobody finds it any more. Fine if it has no key."""
+        key = self._key_of[block]
+        if key is not None:
+            del self.block_of[key]
+            self._key_of[block] = None
+            self.evictions += 1
+
     # -------------------------------------------------------------- pins
 
     def pin(self, keys: Iterable[bytes]) -> None:
@@ -115,9 +123,5 @@ class Blocks:
 
     def _evict(self) -> int:
         block = self._cached.pop()
-        key = self._key_of[block]
-        assert key is not None
-        del self.block_of[key]
-        self._key_of[block] = None
-        self.evictions += 1
+        self.forget(block)
         return block

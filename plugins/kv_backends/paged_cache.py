@@ -85,8 +85,9 @@ class PagedCache:
         arrivals = self._find(spans)
         if not self._have_room(spans, arrivals):
             return False
-        for arrival, table in zip(arrivals, self._arrivals.tables(arrivals, self._moves), strict=True):
-            self._settle(arrival, table)
+        tables = self._arrivals.tables(arrivals, self._moves)
+        for arrival, table in zip(arrivals, tables, strict=True):
+            self._settle(arrival.span, table)
         for span in spans:
             self._tables.extend(span, self._moves)
         return True
@@ -151,12 +152,12 @@ class PagedCache:
     def _have_room(self, spans: Sequence[Span], arrivals: Sequence[Arrival]) -> bool:
         return self._arrivals.needed(arrivals) + self._tables.needed(spans) <= self._blocks.idle
 
-    def _settle(self, arrival: Arrival, table: list[int]) -> None:
-        sequence, start, _ = arrival.span
+    def _settle(self, span: Span, table: list[int]) -> None:
+        sequence, start, _ = span
         self.tables[sequence.id] = table
         self._holders[sequence.id] = sequence
         del self._chains.setdefault(sequence.id, [])[start // self.block_size :]
-        if arrival.parked:
+        if self._parking.of(sequence.id):
             self._share(sequence, 0)
             self._parking.leave(sequence.id)
         if self._prefix_caching and sequence.request.timing.scheduled is None:

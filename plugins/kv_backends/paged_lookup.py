@@ -28,12 +28,10 @@ class Lookup:
         places = self._places(sequence)
         positions = len(places) * self._size
         parked = self._parking.of(sequence.id)
-        return min(positions, parked.length) if parked and places[-1] is None else positions
+        return min(positions, parked.length) if parked and places[-1] < 0 else positions
 
     def arrival(self, span: Span) -> Arrival:
-        parked = self._parking.of(span.sequence.id)
-        places = self._places(span.sequence)[: -(-span.start // self._size)]
-        return Arrival(span, places, parked.blocks if parked else [])
+        return Arrival(span, self._places(span.sequence)[: -(-span.start // self._size)])
 
     def extend(self, sequence: TokenSequence, blocks: int) -> list[bytes]:
         """The keys of at least so many leading blocks, which must be filled with tokens."""
@@ -42,13 +40,17 @@ class Lookup:
 
     def _places(self, sequence: TokenSequence) -> list[Place]:
         parked = self._parking.of(sequence.id)
-        at_hand = len(parked.blocks) if parked else 0
+        in_host = parked.blocks if parked else ()
         places: list[Place] = []
         while True:
-            block = self._known(sequence, len(places))
-            if block is None and len(places) >= at_hand:
+            index = len(places)
+            block = self._known(sequence, index)
+            if block is not None:
+                places.append(block)
+            elif index < len(in_host):
+                places.append(~in_host[index])
+            else:
                 return places
-            places.append(block)
 
     def _known(self, sequence: TokenSequence, index: int) -> int | None:
         """The block with the tokens of the sequence's `index`-th; one token at least is left to compute."""

@@ -48,6 +48,8 @@ class Tables:
         """Have a block of its own for each position of `span`, and queue the copies that takes."""
         self._own(span, moves)
         table = self.of[span.sequence.id]
+        for block in table[span.start // self._size :]:
+            self._blocks.forget(block)
         table += [self._blocks.take() for _ in range(self._count(span.upto) - len(table))]
 
     def fork(self, parent: int, child: int) -> None:

@@ -39,7 +39,7 @@ class _Audited:
         assert parked == (promised if keep else 0), "parkable must say what release copies"
         for sequence in sequences:
             kept = sequence.computed if keep and promised and sequence.held else 0
-            assert self.cached(sequence) >= kept
+            assert super().cached(sequence) >= kept
 
 
 class AuditedPaged(_Audited, PagedCache):

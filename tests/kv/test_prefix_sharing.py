@@ -170,6 +170,30 @@ def test_a_reservation_does_not_evict_what_it_attaches_to() -> None:
     assert len({*kv.tables[fresh.id], *kv.tables[returning.id]}) == 5
 
 
+def test_who_computes_a_part_of_a_cached_block_again_gets_a_copy_of_the_rest() -> None:
+    """As those who want its tokens scored: others go on reading the block as it was."""
+    kv = toy_kv(16, 4)
+    first, again = sequence([*PREFIX, 1]), sequence([*PREFIX, 5])
+    compute(kv, first)
+    assert kv.reserve([Span(again, 6, 13)])
+    (copy,) = kv.drain()
+    assert (copy.source, copy.length) == (kv.tables[first.id][1] * 4, 2)
+    assert copy.target == kv.tables[again.id][1] * 4
+    assert kv.cached(sequence([*PREFIX, 9])) == 12
+
+
+def test_a_block_that_nobody_else_holds_is_written_in_place_and_found_no_more() -> None:
+    """No copy, which could need more memory than an empty pool has."""
+    kv = toy_kv(4, 4)
+    first, again = sequence([*PREFIX, 1]), sequence([*PREFIX, 5])
+    compute(kv, first)
+    blocks = kv.tables[first.id]
+    release(kv, first)
+    assert kv.reserve([Span(again, 6, 13)])
+    assert kv.drain() == [] and kv.tables[again.id][:2] == blocks[:2]
+    assert kv.cached(sequence([*PREFIX, 9])) == 4
+
+
 def test_hits_are_counted_once_for_each_request() -> None:
     kv = toy_kv(16, 4)
     first, second = sequence([*PREFIX, 1]), sequence([*PREFIX, 2, 3])
