@@ -151,7 +151,10 @@ class Scheduler:
 
     def _admit(self, request: Request, limit: int, step: _Step) -> bool:
         """Let in who waits, if it can use anything of the step; False: it goes on waiting."""
-        if request in step.preempted or step.closed or not self._make_place(request, step):
+        if request in step.preempted:
+            step.runners_left -= 1
+            return False
+        if step.closed or not self._make_place(request, step):
             return False
         grants = self._grants(request, min(limit, step.budget))
         if not grants or not self._make_room(request, grants, step):
@@ -256,7 +259,7 @@ class _Step:
     budget: int
     slots: int
     runners_left: int
-    """Running requests not yet come to in the order."""
+    """Those who ran as the step began and are not yet come to in the order."""
     closed: bool = False
     """Nobody is admitted any more."""
     declined: bool = False
