@@ -71,20 +71,21 @@ def _by_request(
     continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
     completed: dict[Request, Completion] = {}
     for decision in decisions:
+        request = decision.request if isinstance(decision, Completion) else decision.parent.request
+        if request not in continued:
+            raise ValueError(f"decided about {request!r}, which it was not asked about")
         if isinstance(decision, Completion):
             _check(decision)
-            completed[decision.request] = decision
+            completed[request] = decision
         elif decision.tokens:
-            continued[decision.parent.request].append(decision)
+            continued[request].append(decision)
         else:
-            raise ValueError(f"continued {decision.parent.request!r} with no token")
+            raise ValueError(f"continued {request!r} with no token")
     for request, chosen in continued.items():
         if not chosen and request not in completed:
             raise ValueError(f"gave no continuation for {request!r}")
         if chosen and request in completed:
             raise ValueError(f"both continued and completed {request!r}")
-    if strangers := completed.keys() - continued.keys():
-        raise ValueError(f"completed {strangers}, which it was not asked about")
     return {request: completed.get(request, chosen) for request, chosen in continued.items()}
 
 

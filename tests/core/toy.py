@@ -224,14 +224,16 @@ def toy_engine(
     strict: bool = True,
     predictor: LengthPredictor | None = None,
     observers: Observers | None = None,
+    decodings: Sequence[Decoding] = (),
 ) -> Engine:
+    """`decodings` are asked before the toy's own."""
     scheduler = Scheduler(policy, kv, Capacity(budget, slots), predictor or MaxTokens(), strict=strict)
     limits = Limits(
         max_model_len=256, vocab_size=VOCABULARY, max_waiting=1000, eos_token_ids=frozenset({EOS})
     )
     steps = iter(range(10**9))
-    decodings = [Greedy(), Lookup(), Parallel(), Beam()]
-    return Engine(scheduler, ToyRunner(kv), decodings, limits, lambda: float(next(steps)), observers)
+    strategies = [*decodings, Greedy(), Lookup(), Parallel(), Beam()]
+    return Engine(scheduler, ToyRunner(kv), strategies, limits, lambda: float(next(steps)), observers)
 
 
 @dataclass
