@@ -6,11 +6,12 @@ import itertools
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import EngineError, RequestError
+from turnout.core.param_groups import over_defaults
 from turnout.core.request import RequestSpec, SamplingParams, TokenLogprobs
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class CompletionOutput:
     logprobs: list[dict[int, Logprob]] | None = None
     """For each token the chosen one and the likeliest ones, where asked for."""
     cumulative_logprob: float | None = None
-    """Of the tokens, where log-probabilities were asked for."""
+    """Of the tokens, where log-probabilities were asked for, with `best_of` and of beams."""
+    beam_score: float | None = None
+    """What a beam was ranked by: see `SamplingParams.length_penalty`."""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
@@ -82,7 +85,7 @@ class LLM:
 
     def default_params(self, **given: Any) -> SamplingParams:
         """The checkpoint's and the decoding's own sampling parameters, with `given` ones over them."""
-        return SamplingParams(**{**self.ready.defaults, **given})
+        return SamplingParams(**over_defaults(given, self.ready.defaults))
 
     def generate(
         self,
@@ -139,8 +142,8 @@ class LLM:
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
         params = with_bad_words(params, self.tokenizer)
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        spec = RequestSpec(id=str(next(self._ids)), prompt=ids, params=params, seed=seed)
-        return _Job(spec, prompt if isinstance(prompt, str) else None, self)
+        spec = RequestSpec(id=str(next(self._ids)), prompt=ids, params=params.generating(), seed=seed)
+        return _Job(spec, params, prompt if isinstance(prompt, str) else None, self)
 
     def _run(self, jobs: dict[str, _Job], progress: bool) -> None:
         from tqdm import tqdm
@@ -158,13 +161,14 @@ class LLM:
 class _Job:
     """One prompt on its way."""
 
-    def __init__(self, spec: RequestSpec, prompt: str | None, llm: LLM) -> None:
+    def __init__(self, spec: RequestSpec, asked: SamplingParams, prompt: str | None, llm: LLM) -> None:
         from turnout.text.choice import ChoiceText
 
         self.spec = spec
+        self._returned = asked.n
         self._prompt = prompt
         self._llm = llm
-        wanted = spec.params.logprobs is not None
+        wanted = asked.logprobs is not None
         self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
         self._texts: list[ChoiceText] = [ChoiceText(llm.tokenizer, spec.params) for _ in self._outputs]
         self._open = spec.params.n
@@ -186,17 +190,21 @@ class _Job:
         if piece.finish_reason is None:
             return False
         output.finish_reason, output.stop_reason = piece.finish_reason, piece.stop_reason
+        output.cumulative_logprob, output.beam_score = piece.cumulative_logprob, piece.score
         if text.stopped_by_text:
             self._llm.engine.abort(self.spec.id, delta.index)
         self._open -= 1
         return not self._open
 
     def result(self) -> RequestOutput:
+        from turnout.text.best import best
+
+        places = best([output.cumulative_logprob for output in self._outputs], self._returned)
         return RequestOutput(
             self.spec.id,
             self._prompt,
             self.spec.prompt,
-            self._outputs,
+            [replace(self._outputs[place], index=index) for index, place in enumerate(places)],
             prompt_logprobs=self._prompt_logprobs,
         )
 
@@ -207,7 +215,6 @@ class _Job:
             return
         for detail in details[:count]:
             output.logprobs.append(dict(self._named(detail)))
-            output.cumulative_logprob = (output.cumulative_logprob or 0.0) + detail.logprob
 
     def _named(self, detail: TokenLogprobs) -> Iterator[tuple[int, Logprob]]:
         decode = self._llm.tokenizer.token_text

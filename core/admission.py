@@ -85,7 +85,8 @@ class Admission:
         slots = min(capacity.sequences, capacity.tokens)
         if request.width > slots:
             raise RequestError(
-                f"the request needs {request.width} sequences at once, at most {slots} can run", "n"
+                f"the request needs {request.width} sequences at once, at most {slots} can run",
+                "n" if request.width == request.params.n else None,
             )
         if not kv.holds(request.limit, request.width):
             raise RequestError(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from turnout.core.interfaces import KVCache
 from turnout.core.messages import Delta
-from turnout.core.request import Continuation, Request, Sequence
+from turnout.core.request import Completion, Continuation, Request, Sequence
 
-__all__ = ["advance"]
+__all__ = ["advance", "complete"]
 
 
 def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[list[Delta], list[Sequence]]:
@@ -28,6 +28,26 @@ def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[
         if delta.finish_reason or delta.tokens:
             deltas.append(delta)
     return deltas, ended
+
+
+def complete(request: Request, completion: Completion) -> list[Delta]:
+    """The choices of a request that its strategy ends. The memory of what lives is the caller's to free."""
+    # Each live sequence got its next token, whichever of them a choice ends with.
+    request.output_tokens += len(request.live)
+    return [
+        Delta(
+            request_id=request.id,
+            index=index,
+            tokens=choice.tokens,
+            logprobs=None if request.params.logprobs is None else choice.details,
+            finish_reason=choice.finish_reason,
+            stop_token=choice.stop_token,
+            cached_tokens=request.cached_tokens,
+            cumulative_logprob=choice.logprob,
+            score=choice.score,
+        )
+        for index, choice in enumerate(completion.choices)
+    ]
 
 
 def _descend(
@@ -62,6 +82,7 @@ def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
     sequence.computed = min(sequence.computed, len(sequence.tokens))
     sequence.draft = []
     sequence.logprob += continuation.logprob
+    sequence.score = continuation.score
     if continuation.details is not None:
         sequence.details += continuation.details[: len(tokens)]
     shown = len(tokens) if request.decoding.streams else len(sequence.output) if reason else 0

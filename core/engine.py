@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from turnout.core.admission import Admission, Limits
-from turnout.core.advance import advance
+from turnout.core.advance import advance, complete
 from turnout.core.clock import Clock
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces import Decoding, Runner
@@ -16,10 +16,10 @@ from turnout.core.observers import Observers, StepRecord
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import Drop
 from turnout.core.processors import Processors
-from turnout.core.request import Continuation, Request, RequestSpec, Timing
+from turnout.core.request import Completion, Request, RequestSpec, Timing
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Scheduler
-from turnout.core.strategies import Strategies, by_strategy
+from turnout.core.strategies import Decision, Strategies, by_strategy
 from turnout.core.view import unveil
 
 __all__ = ["Engine"]
@@ -156,9 +156,14 @@ class Engine:
                 deltas += self._advance(request, chosen, now)
         return deltas
 
-    def _advance(self, request: Request, chosen: list[Continuation], now: float) -> list[Delta]:
+    def _advance(self, request: Request, chosen: Decision, now: float) -> list[Delta]:
         before = request.output_tokens
-        deltas, ended = advance(request, chosen, self._kv)
+        if not isinstance(chosen, Completion):
+            deltas, ended = advance(request, chosen, self._kv)
+        elif len(chosen.choices) == request.params.n:
+            deltas, ended = complete(request, chosen), list(request.live)
+        else:
+            return self._fail(request, _too_few(chosen), now, "invalid")
         produced = request.output_tokens - before
         self._output_tokens += produced
         if deltas and request.tells_prompt:
@@ -175,9 +180,9 @@ class Engine:
 
     # -------------------------------------------------------------- what ends badly
 
-    def _fail(self, request: Request, message: str, now: float) -> list[Delta]:
+    def _fail(self, request: Request, message: str, now: float, kind: str = "internal") -> list[Delta]:
         """A fault of a strategy or a logits processor ends the requests it served; all others go on."""
-        error = Delta(request_id=request.id, finish_reason="error", error=message, error_kind="internal")
+        error = Delta(request_id=request.id, finish_reason="error", error=message, error_kind=kind)
         deltas = [msgspec.structs.replace(error, index=sequence.index) for sequence in request.live]
         self._retire(request, request.live, "error", now)
         return deltas
@@ -199,3 +204,8 @@ class Engine:
             waiting=self._queues.waiting_count,
             kv_free=self._kv.free,
         )
+
+
+def _too_few(completion: Completion) -> str:
+    found, asked = len(completion.choices), completion.request.params.n
+    return f"n={asked} choices were asked for, but what the request allows leaves only {found}"

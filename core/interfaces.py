@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from turnout.core.messages import KVSnapshot, PinnedPrefix
     from turnout.core.model import ModelSpec
     from turnout.core.plan import Logits, Move, Plan
-    from turnout.core.request import Continuation, Request, SamplingParams
+    from turnout.core.request import Completion, Continuation, Request, SamplingParams
     from turnout.core.request import Sequence as TokenSequence
 
 __all__ = [
@@ -235,12 +235,13 @@ class Decoding(ABC):
         return ()
 
     @abstractmethod
-    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
-        """Continue the live sequences of `requests`.
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation | Completion]:
+        """Continue the live sequences of each of `requests`, or complete it.
 
         Called once a step for all requests of this strategy whose sequences all have logits. A
         sequence named as a parent once continues in place; named again it forks; not named it is
-        dropped. Tokens are cut at the first stop by the engine.
+        dropped. Tokens are cut at the first stop by the engine. A `Completion` ends the request with
+        choices that the strategy kept itself, in `Request.state`; fewer than `n` are the request's error.
         """
 
 

@@ -84,6 +84,10 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     """The stop token that ended it."""
     cached_tokens: int = 0
     """Prompt tokens whose KV memory was found, not computed."""
+    cumulative_logprob: float | None = None
+    """Of all tokens of a choice that comes whole, of the model's own distribution."""
+    score: float | None = None
+    """What a choice that comes whole was ranked by."""
     error: str = ""
     error_kind: str = ""
     """With ``error``: ``invalid`` (the request's fault), ``overloaded``, ``timeout`` or ``internal``."""

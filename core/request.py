@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from turnout.core.errors import RequestError
+from turnout.core.param_groups import check_choices
 from turnout.core.view import RequestView
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from turnout.core.processors import ActiveProcessor
 
 __all__ = [
+    "Choice",
+    "Completion",
     "Continuation",
     "Request",
     "RequestSpec",
@@ -74,6 +77,17 @@ class SamplingParams(
     skip_special_tokens: bool = True
     prompt_logprobs: int | None = None
     """Return each prompt token's log-probability and so many of the likeliest; None: neither."""
+    best_of: int | None = None
+    """Choices to generate, of which the `n` of highest cumulative log-probability are returned; None: `n`."""
+    use_beam_search: bool = False
+    """Search for the likeliest texts, instead of sampling."""
+    beam_width: int | None = None
+    """Beams kept at every step; None: `n` where that is above 1, else as many as the strategy likes."""
+    length_penalty: float = 1.0
+    """A finished beam's score is its cumulative log-probability by its length to this power."""
+    early_stopping: bool | Literal["never"] = False
+    """When `beam_width` beams are finished, end at once (True), when the best running one would not rank
+    among them as it is (False), or when it could not however it went on (``never``)."""
 
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
@@ -93,6 +107,7 @@ class SamplingParams(
                 f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})", "min_tokens"
             )
         self._check_collections()
+        check_choices(self)
 
     def _take_lists_for_tuples(self) -> None:
         for name in _LISTS:
@@ -125,7 +140,18 @@ class SamplingParams(
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0
+        return self.temperature == 0 and not self.use_beam_search
+
+    @property
+    def sampled(self) -> bool:
+        return self.temperature > 0 and not self.use_beam_search
+
+    def generating(self) -> SamplingParams:
+        """What the engine is asked for: all of `best_of`, with the log-probabilities to choose among them."""
+        if self.best_of is None:
+            return self
+        ranked = 0 if self.logprobs is None and self.best_of > self.n else self.logprobs
+        return msgspec.structs.replace(self, n=self.best_of, best_of=None, logprobs=ranked)
 
     def token_ids(self) -> Iterator[tuple[str, Collection[int]]]:
         """The token ids that stand in any field, with its name."""
@@ -150,8 +176,13 @@ _RANGES: tuple[tuple[str, type, float, float], ...] = (
     ("repetition_penalty", Real, 0.01, 100),
     ("logprobs", Integral, 0, MAX_LOGPROBS),
     ("prompt_logprobs", Integral, 0, MAX_LOGPROBS),
+    ("best_of", Integral, 1, MAX_CHOICES),
+    ("beam_width", Integral, 1, MAX_CHOICES),
+    ("length_penalty", Real, -10, 10),
 )
-_OPTIONAL = frozenset({"seed", "max_tokens", "logprobs", "prompt_logprobs", "allowed_token_ids"})
+_OPTIONAL = frozenset(
+    {"seed", "max_tokens", "logprobs", "prompt_logprobs", "allowed_token_ids", "best_of", "beam_width"}
+)
 _LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words", "bad_words_token_ids")
 
 
@@ -246,6 +277,31 @@ class Continuation(NamedTuple):
     """What the tokens add to the sequence's cumulative log-probability."""
     details: list[TokenLogprobs] | None = None
     """One for each of `tokens`, where the request wants them."""
+    score: float = 0.0
+    """What the strategy ranks the child by: it is kept as the child's `Sequence.score`."""
+
+
+class Choice(NamedTuple):
+    """A whole answer, from a strategy that keeps those that are finished itself."""
+
+    tokens: list[int]
+    """The output, a stop token included."""
+    logprob: float
+    """Cumulative, of the model's own distribution."""
+    finish_reason: Literal["stop", "length"]
+    stop_token: int | None = None
+    """The stop token that ended it."""
+    details: list[TokenLogprobs] | None = None
+    """One for each of `tokens`, where the request wants them."""
+    score: float | None = None
+    """What the strategy ranked it by."""
+
+
+class Completion(NamedTuple):
+    """A decision: `request` ends now, with these `n` choices, best first, whatever sequences still live."""
+
+    request: Request
+    choices: list[Choice]
 
 
 _sequence_ids = count()
@@ -274,6 +330,8 @@ class Sequence:
     """It holds KV memory."""
     logprob: float = 0.0
     """Cumulative, over the output, as far as its decoding keeps one."""
+    score: float = 0.0
+    """What its decoding ranks it by, as its last continuation said."""
     details: list[TokenLogprobs] = field(default_factory=list)
     """One for each output token, where the request wants them."""
     id: int = field(default_factory=lambda: next(_sequence_ids))
@@ -326,6 +384,7 @@ class Request:
         "processors",
         "prompt_scores",
         "spec",
+        "state",
         "stop_ids",
         "tells_prompt",
         "timing",
@@ -367,6 +426,8 @@ class Request:
         """Which queue it is in; for `Queues` alone to set."""
         self.output_tokens = 0
         """Produced so far, over all its sequences, ended ones included."""
+        self.state: object | None = None
+        """Its strategy's own: whatever that keeps about a request, through preemptions, until it ends."""
         self.view = RequestView(self)
         if spec.resume is not None:
             self._go_on(spec.resume)

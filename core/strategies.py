@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from turnout.core.errors import RequestError
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
-from turnout.core.request import Continuation, Request, SamplingParams
+from turnout.core.request import Completion, Continuation, Request, SamplingParams
 
-__all__ = ["Strategies", "by_strategy"]
+__all__ = ["Decision", "Strategies", "by_strategy"]
 
 logger = logging.getLogger(__name__)
+
+Decision = list[Continuation] | Completion
+"""About one request."""
 
 
 class Strategies:
@@ -44,20 +47,12 @@ class Strategies:
 
     def decide(
         self, decoding: Decoding, requests: Sequence[Request], logits: Logits
-    ) -> dict[Request, list[Continuation]] | str:
+    ) -> dict[Request, Decision] | str:
         """What to do with each of `requests`; or, when the strategy failed, why."""
-        decisions: dict[Request, list[Continuation]] = {request: [] for request in requests}
         try:
-            for continuation in decoding.decide(requests, logits):
-                if not continuation.tokens:
-                    raise ValueError(f"continued {continuation.parent.request!r} with no token")
-                decisions[continuation.parent.request].append(continuation)
-            for request, chosen in decisions.items():
-                if not chosen:
-                    raise ValueError(f"gave no continuation for {request!r}")
+            return _by_request(requests, decoding.decide(requests, logits))
         except Exception as error:
             return self._complain(decoding, error)
-        return decisions
 
     def _complain(self, decoding: Decoding, error: Exception) -> str:
         """Name a strategy's fault; in the log once for each strategy and kind of error."""
@@ -67,6 +62,39 @@ class Strategies:
             self._complaints.add((name, type(error)))
             logger.error(message, exc_info=error)
         return message
+
+
+def _by_request(
+    requests: Sequence[Request], decisions: Iterable[Continuation | Completion]
+) -> dict[Request, Decision]:
+    """Raises ValueError for decisions that cannot be carried out."""
+    continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
+    completed: dict[Request, Completion] = {}
+    for decision in decisions:
+        request = decision.request if isinstance(decision, Completion) else decision.parent.request
+        if request not in continued:
+            raise ValueError(f"decided about {request!r}, which it was not asked about")
+        if isinstance(decision, Completion):
+            _check(decision)
+            completed[request] = decision
+        elif decision.tokens:
+            continued[request].append(decision)
+        else:
+            raise ValueError(f"continued {request!r} with no token")
+    for request, chosen in continued.items():
+        if not chosen and request not in completed:
+            raise ValueError(f"gave no continuation for {request!r}")
+        if chosen and request in completed:
+            raise ValueError(f"both continued and completed {request!r}")
+    return {request: completed.get(request, chosen) for request, chosen in continued.items()}
+
+
+def _check(completion: Completion) -> None:
+    request, choices = completion
+    if len(choices) > request.params.n:
+        raise ValueError(f"completed {request!r} with {len(choices)} choices, n is {request.params.n}")
+    if not all(choice.tokens for choice in choices):
+        raise ValueError(f"completed {request!r} with a choice without tokens")
 
 
 def by_strategy(requests: Iterable[Request]) -> dict[Decoding, list[Request]]:

@@ -50,6 +50,7 @@ def register_quantizers(register: Register) -> None:
 
 @hookimpl
 def register_decodings(register: Register) -> None:
+    register("beam", "turnout.plugins.decoding.beam:Beam")
     register("greedy", "turnout.plugins.decoding.greedy:Greedy")
     register("sampling", "turnout.plugins.decoding.sampling:Sampling")
 

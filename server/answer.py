@@ -5,15 +5,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from msgspec import UNSET, UnsetType
 
 from turnout.server.generation import Generation, ScoredPrompt, Update
 from turnout.server.protocol.responses import Choice, Envelope, TimedEnvelope, Timings, Usage
+from turnout.text.choice import Piece
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["Answer"]
+__all__ = ["Answer", "ranks"]
+
+
+class Ranks(TypedDict, total=False):
+    """What is known of a choice that has ended; left out where it is not."""
+
+    cumulative_logprob: float
+    beam_score: float
+
+
+def ranks(piece: Piece) -> Ranks:
+    found: Ranks = {}
+    if piece.cumulative_logprob is not None:
+        found["cumulative_logprob"] = piece.cumulative_logprob
+    if piece.score is not None:
+        found["beam_score"] = piece.score
+    return found
 
 
 @dataclass(frozen=True)

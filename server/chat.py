@@ -39,7 +39,7 @@ async def chat(request: Request) -> Response:
     )
     try:
         spec = await asyncio.to_thread(_request, context, asked, answer.id, client_of(request))
-        generation = Generation(context.client, context.tokenizer, [spec])
+        generation = Generation(context.client, context.tokenizer, [spec], asked.n or 1)
         return await respond(request, asked, generation, answer)
     except RequestError as error:
         error.param = FIELDS.get(error.param or "", error.param)
@@ -48,6 +48,7 @@ async def chat(request: Request) -> Response:
 
 def _request(context: Context, asked: ChatRequest, id: str, client: str) -> RequestSpec:
     params = with_bad_words(asked.sampling_params(context.client.ready.defaults), context.tokenizer)
+    params = params.generating()
     return asked.request_spec(id, chat_prompt(context, asked), params, client)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from turnout.server.answer import Answer
+from turnout.server.answer import Answer, ranks
 from turnout.server.generation import Generation, ScoredPrompt, Update
 from turnout.server.logprobs import chat_logprobs, prompt_logprobs
 from turnout.server.protocol.responses import (
@@ -38,12 +38,16 @@ class ChatAnswer(Answer):
         if piece.text or piece.shown:
             yield ChatChunkChoice(index, ChatDelta(content=piece.text), self._logprobs(piece), None)
         if piece.finish_reason:
-            yield ChatChunkChoice(index, ChatDelta(), None, piece.finish_reason, piece.stop_reason)
+            yield ChatChunkChoice(
+                index, ChatDelta(), None, piece.finish_reason, piece.stop_reason, **ranks(piece)
+            )
 
     def whole(self, update: Update, prompt: ScoredPrompt | None) -> ChatChoice:
         index, piece = update
         message = ChatMessage(ROLE, piece.text)
-        return ChatChoice(index, message, self._logprobs(piece), piece.finish_reason, piece.stop_reason)
+        return ChatChoice(
+            index, message, self._logprobs(piece), piece.finish_reason, piece.stop_reason, **ranks(piece)
+        )
 
     def envelope(self, choices: list[Choice], generation: Generation) -> Envelope:
         envelope = super().envelope(choices, generation)

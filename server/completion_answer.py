@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from msgspec import UNSET
 
-from turnout.server.answer import Answer
+from turnout.server.answer import Answer, ranks
 from turnout.server.generation import ScoredPrompt, Update
 from turnout.server.logprobs import completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from turnout.server.protocol.responses import CompletionChoice
@@ -54,4 +54,5 @@ class CompletionAnswer(Answer):
             completion_logprobs(self.tokenizer, piece.shown) if self.logprobs else None,
             piece.finish_reason,
             piece.stop_reason if piece.finish_reason else UNSET,
+            **ranks(piece),
         )

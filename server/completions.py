@@ -42,12 +42,13 @@ async def completions(request: Request) -> Response:
         prompt_logprobs=asked.prompt_logprobs is not None,
         echoes=echoes,
     )
-    return await respond(request, asked, Generation(context.client, context.tokenizer, requests), answer)
+    generation = Generation(context.client, context.tokenizer, requests, asked.n or 1)
+    return await respond(request, asked, generation, answer)
 
 
 def _requests(context: Context, asked: CompletionRequest, id: str, client: str) -> list[RequestSpec]:
     ready = context.client.ready
-    params = with_bad_words(asked.sampling_params(ready.defaults), context.tokenizer)
+    params = with_bad_words(asked.sampling_params(ready.defaults), context.tokenizer).generating()
     prompts = [
         _tokens(context.tokenizer, prompt, asked.add_special_tokens, ready.max_model_len)
         for prompt in asked.prompt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from turnout.core.client import EngineClient
 from turnout.core.messages import Delta
 from turnout.core.request import RequestSpec, Timing, TokenLogprobs
 from turnout.server.protocol.responses import PromptTokensDetails, TimingReport, Timings, Usage
+from turnout.text.best import best
 from turnout.text.choice import ChoiceText, Piece
 from turnout.text.tokenizer import Tokenizer
 
@@ -22,7 +23,7 @@ __all__ = ["Generation", "ScoredPrompt", "Update"]
 
 class Update(NamedTuple):
     choice: int
-    """Which of the response's: prompt by prompt, `n` for each."""
+    """Which of the response's, prompt by prompt; of those generated, until the best are chosen."""
     piece: Piece
 
 
@@ -39,6 +40,8 @@ class Generation:
     client: EngineClient
     tokenizer: Tokenizer
     requests: Sequence[RequestSpec]
+    returned: int
+    """Choices that the client gets for each prompt: the best of those that are generated."""
     cached_tokens: dict[str, int] = field(default_factory=dict)
     choices: dict[int, ChoiceText] = field(default_factory=dict)
     timings: dict[str, Timing] = field(default_factory=dict)
@@ -75,13 +78,25 @@ class Generation:
             self.timings[request.id] = delta.timing
         return piece
 
+    def best(self, whole: Mapping[int, Piece]) -> list[Update]:
+        """What to return of all that was generated, each choice in one piece."""
+        updates = []
+        for number, request in enumerate(self.requests):
+            first = number * request.params.n
+            pieces = [whole[first + index] for index in range(request.params.n)]
+            places = best([piece.cumulative_logprob for piece in pieces], self.returned)
+            updates += [
+                Update(number * self.returned + index, pieces[place]) for index, place in enumerate(places)
+            ]
+        return updates
+
     @property
     def choice_count(self) -> int:
         return sum(request.params.n for request in self.requests)
 
     def prompt_of(self, choice: int) -> ScoredPrompt | None:
-        """The prompt of a choice, where its log-probabilities were asked for."""
-        request = self.requests[choice // self.requests[0].params.n]
+        """The prompt of a choice that is returned, where its log-probabilities were asked for."""
+        request = self.requests[choice // self.returned]
         scores = self.prompt_scores.get(request.id)
         return None if scores is None else ScoredPrompt(request.prompt, scores)
 

@@ -36,8 +36,7 @@ async def respond(
     if not asked.stream:
         pieces = await while_connected(request.receive, _collect(generation))
         choices = [
-            answer.whole(Update(index, piece), generation.prompt_of(index))
-            for index, piece in sorted(pieces.items())
+            answer.whole(update, generation.prompt_of(update.choice)) for update in generation.best(pieces)
         ]
         return JsonResponse(answer.envelope(choices, generation))
     updates = generation.updates()

@@ -86,6 +86,47 @@ def test_choices_and_logprobs(llm: LLM) -> None:
         assert "".join(entry.decoded_token for entry in chosen) == choice.text
 
 
+def test_beams_are_what_transformers_searches(llm: LLM) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from turnout.models.resolve import resolve_model
+
+    model = AutoModelForCausalLM.from_pretrained(resolve_model("turnout-tiny"), dtype=torch.float32)
+    # The checkpoint's own penalty on both sides: it is no sampling.
+    params = llm.default_params(n=4, use_beam_search=True, beam_width=4, length_penalty=0.8, max_tokens=24)
+    for out in llm.generate(PROMPTS, params, progress=False):
+        ids = torch.tensor([out.prompt_token_ids])
+        theirs = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            num_beams=4,
+            num_return_sequences=4,
+            length_penalty=0.8,
+            max_new_tokens=24,
+            do_sample=False,
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+        for beam, sequence, score in zip(
+            out.outputs, theirs.sequences, theirs.sequences_scores.tolist(), strict=True
+        ):
+            end = ids.shape[1] + len(beam.token_ids)
+            assert beam.token_ids == sequence[ids.shape[1] : end].tolist() and not sequence[end:].any()
+            assert beam.beam_score == pytest.approx(score, rel=1e-4)
+
+
+def test_the_best_of_several_are_the_likeliest_of_them(llm: LLM) -> None:
+    asked = {"seed": 4, "max_tokens": 8, "ignore_eos": True, "temperature": 1.0}
+    (every,) = llm.generate(PROMPTS[0], SamplingParams(n=6, logprobs=0, **asked), progress=False)
+    (best,) = llm.generate(PROMPTS[0], SamplingParams(n=2, best_of=6, **asked), progress=False)
+    ranked = sorted(every.outputs, key=lambda choice: -(choice.cumulative_logprob or 0))
+    assert [choice.token_ids for choice in best.outputs] == [choice.token_ids for choice in ranked[:2]]
+    assert [choice.index for choice in best.outputs] == [0, 1]
+    assert all(choice.logprobs is None for choice in best.outputs), "nobody asked for them"
+
+
 def test_chat_goes_through_the_models_template(llm: LLM) -> None:
     conversation = [{"role": "user", "content": "def add(a, b):"}]
     (out,) = llm.chat(conversation, GREEDY, progress=False)
@@ -98,6 +139,8 @@ def test_defaults_are_the_checkpoints_and_the_decodings() -> None:
     params = llm.default_params(max_tokens=3)
     assert (params.temperature, params.top_p, params.max_tokens) == (0.5, 0.4, 3)
     assert LLM(kv_memory="64MiB", decoding="greedy").default_params().greedy
+    beams = LLM(kv_memory="64MiB", decoding="beam:width=3").default_params()
+    assert (beams.use_beam_search, beams.beam_width, beams.top_p) == (True, 3, 1.0)
 
 
 def test_more_prompts_than_a_server_would_let_wait(llm: LLM) -> None:

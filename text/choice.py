@@ -39,6 +39,10 @@ class Piece(NamedTuple):
     """``stop``, ``length``, ``abort`` or ``error``; None while the choice goes on."""
     stop_reason: str | int | None = None
     """The stop string, or the member of `stop_token_ids`, that ended it."""
+    cumulative_logprob: float | None = None
+    """At the end, where log-probabilities are known: the sum over all tokens consumed."""
+    score: float | None = None
+    """At the end, what the choice was ranked by, if it was."""
 
 
 class ChoiceText:
@@ -62,6 +66,7 @@ class ChoiceText:
         self._waiting: deque[_Waiting] = deque()
         self.token_count = 0
         """Tokens consumed so far, a stop token included."""
+        self._logprob: float | None = None
         self.finish_reason: str | None = None
 
     @property
@@ -77,8 +82,8 @@ class ChoiceText:
         if self._found is None and delta.finish_reason:
             self._hold(self._detokenizer.flush())
         self.finish_reason = "stop" if self._found else delta.finish_reason
-        text = self._emit()
-        return Piece(text, tokens, self._shown(), self.finish_reason, self._stop_reason(delta))
+        piece = Piece(self._emit(), tokens, self._shown())
+        return self._ending(piece, delta) if self.finish_reason else piece
 
     # -------------------------------------------------------------- reading
 
@@ -88,6 +93,8 @@ class ChoiceText:
         pairs = zip(delta.tokens, delta.logprobs or repeat(None), strict=False)
         for count, (token, logprobs) in enumerate(pairs, 1):
             self.token_count += 1
+            if logprobs is not None:
+                self._logprob = (self._logprob or 0.0) + logprobs.logprob
             if count != hidden:
                 self._read(token, logprobs)
             if self._found:
@@ -137,6 +144,16 @@ class ChoiceText:
         if self._found:
             return waiting.token.offset < self._emitted
         return self.finish_reason is not None or waiting.needs <= self._emitted
+
+    def _ending(self, piece: Piece, delta: Delta) -> Piece:
+        # Of a choice that came whole and was cut by a stop string, the sum is still that of the whole.
+        whole = delta.cumulative_logprob
+        return piece._replace(
+            finish_reason=self.finish_reason,
+            stop_reason=self._stop_reason(delta),
+            cumulative_logprob=self._logprob if whole is None else whole,
+            score=delta.score,
+        )
 
     def _stop_reason(self, delta: Delta) -> str | int | None:
         if self._found:

@@ -7,7 +7,10 @@ from torch import Tensor
 
 from turnout.core.request import TokenLogprobs
 
-__all__ = ["token_logprobs"]
+__all__ = ["Likeliest", "likeliest", "token_logprobs"]
+
+Likeliest = list[tuple[int, float]]
+"""Tokens and their log-probabilities, best first."""
 
 
 def token_logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> list[TokenLogprobs | None]:
@@ -22,10 +25,19 @@ def token_logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> 
         return result
     logprobs = torch.log_softmax(logits[rows], dim=-1)
     chosen = logprobs.gather(1, tokens[rows, None]).squeeze(1).tolist()
-    best = logprobs.topk(max(count or 0 for count in wanted))
-    for row, token, logprob, values, ids in zip(
-        rows, tokens[rows].tolist(), chosen, best.values.tolist(), best.indices.tolist(), strict=True
-    ):
-        count = wanted[row]
-        result[row] = TokenLogprobs(token, logprob, list(zip(ids, values, strict=True))[:count])
+    tops = likeliest(logprobs, [wanted[row] for row in rows])
+    for row, token, logprob, top in zip(rows, tokens[rows].tolist(), chosen, tops, strict=True):
+        result[row] = TokenLogprobs(token, logprob, top)
     return result
+
+
+def likeliest(logprobs: Tensor, wanted: list[int | None]) -> list[Likeliest]:
+    """For each row of logprobs [rows, vocab_size] its `wanted` likeliest tokens; None wants none."""
+    most = max((count or 0 for count in wanted), default=0)
+    if not most:
+        return [[] for _ in wanted]
+    best = logprobs.topk(most)
+    return [
+        list(zip(ids, values, strict=True))[: count or 0]
+        for count, ids, values in zip(wanted, best.indices.tolist(), best.values.tolist(), strict=True)
+    ]

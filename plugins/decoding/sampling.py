@@ -46,7 +46,7 @@ class Sampling(Decoding):
         return self._defaults
 
     def accepts(self, params: SamplingParams) -> bool:
-        return not params.greedy
+        return params.sampled
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         from turnout.plugins.decoding.candidates import continue_each

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from turnout.core.errors import RequestError
+from turnout.core.param_groups import over_defaults
 from turnout.core.request import RequestSpec, SamplingParams
 from turnout.server.protocol.unsupported import refuse_unsupported
 
@@ -46,6 +47,11 @@ SAMPLING_FIELDS = (
     "allowed_token_ids",
     "bad_words",
     "skip_special_tokens",
+    "best_of",
+    "use_beam_search",
+    "beam_width",
+    "length_penalty",
+    "early_stopping",
 )
 """Those that mean in `SamplingParams` what they mean here."""
 
@@ -94,6 +100,11 @@ class GenerationRequest(BaseModel):
     """After arrival, by when its first token should be there."""
     timing: bool | None = None
     prompt_logprobs: int | None = None
+    best_of: int | None = None
+    use_beam_search: bool | None = None
+    beam_width: int | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -114,6 +125,13 @@ class GenerationRequest(BaseModel):
             raise ValueError("the keys must be token ids")
         return value
 
+    @field_validator("early_stopping", mode="before")
+    @classmethod
+    def _early_stopping(cls, value: object) -> object:
+        if value is not None and not isinstance(value, bool) and value != "never":
+            raise ValueError('true, false or "never" is expected')
+        return value
+
     @model_validator(mode="after")
     def _only_what_is_served(self) -> Self:
         unknown = self.model_extra or {}
@@ -124,6 +142,11 @@ class GenerationRequest(BaseModel):
             raise RequestError("stream_options is only allowed together with stream", "stream_options")
         if self.stream and self.prompt_logprobs is not None:
             raise RequestError("prompt_logprobs is only there for answers in one piece", "prompt_logprobs")
+        if self.stream and self.best_of is not None and self.best_of > (self.n or 1):
+            raise RequestError(
+                "best_of above n cannot be streamed: which choices are best is known when all have ended",
+                "best_of",
+            )
         return self
 
     @property
@@ -150,8 +173,7 @@ class GenerationRequest(BaseModel):
         return SamplingParams(
             **{
                 **self.UNSET_SAMPLING,
-                **defaults,
-                **given,
+                **over_defaults(given, defaults),
                 "logprobs": self.logprob_count(),
                 "prompt_logprobs": self.prompt_logprob_count(),
             }

@@ -23,7 +23,6 @@ class CompletionRequest(GenerationRequest):
     """One prompt becomes a list of one."""
     echo: bool | None = None
     logprobs: int | None = None
-    best_of: int | None = None
     add_special_tokens: bool = True
 
     @field_validator("prompt", mode="before")
@@ -42,8 +41,6 @@ class CompletionRequest(GenerationRequest):
 
     @model_validator(mode="after")
     def _combinations(self) -> Self:
-        if self.best_of is not None and self.best_of != (self.n or 1):
-            raise RequestError("best_of other than n is not supported", "best_of")
         if self.echo and self.stream and self.logprobs is not None:
             raise RequestError(
                 "logprobs together with echo are only there for answers in one piece", "logprobs"

@@ -73,6 +73,8 @@ class CompletionChoice(msgspec.Struct):
     finish_reason: str | None
     stop_reason: str | int | UnsetType | None = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    cumulative_logprob: float | UnsetType = UNSET
+    beam_score: float | UnsetType = UNSET
 
 
 class TopLogprob(msgspec.Struct):
@@ -105,6 +107,8 @@ class ChatChoice(msgspec.Struct):
     logprobs: ChatLogprobs | None
     finish_reason: str | None
     stop_reason: str | int | UnsetType | None = UNSET
+    cumulative_logprob: float | UnsetType = UNSET
+    beam_score: float | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct):
@@ -118,6 +122,8 @@ class ChatChunkChoice(msgspec.Struct):
     logprobs: ChatLogprobs | None
     finish_reason: str | None
     stop_reason: str | int | UnsetType | None = UNSET
+    cumulative_logprob: float | UnsetType = UNSET
+    beam_score: float | UnsetType = UNSET
 
 
 Choice = CompletionChoice | ChatChoice | ChatChunkChoice

@@ -16,14 +16,12 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "chat_template": (),
     "documents": ([],),
-    "early_stopping": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "guided_choice": (),
     "guided_grammar": (),
     "guided_json": (),
     "guided_regex": (),
-    "length_penalty": (1,),
     "logits_processors": ([],),
     "modalities": (["text"],),
     "prediction": (),
@@ -37,7 +35,6 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
     "web_search_options": (),
 }
 """By name, the values that ask for nothing; None never does."""

@@ -239,7 +239,9 @@ def toy_engine(
     preemption: Preemption | None = None,
     predictor: LengthPredictor | None = None,
     observers: Observers | None = None,
+    decodings: Sequence[Decoding] = (),
 ) -> Engine:
+    """`decodings` are asked before the toy's own."""
     scheduler = Scheduler(
         policy,
         kv,
@@ -252,8 +254,8 @@ def toy_engine(
         max_model_len=256, vocab_size=VOCABULARY, max_waiting=1000, eos_token_ids=frozenset({EOS})
     )
     steps = iter(range(10**9))
-    decodings = [Greedy(), Lookup(), Parallel(), Beam()]
-    return Engine(scheduler, ToyRunner(kv), decodings, limits, lambda: float(next(steps)), observers)
+    strategies = [*decodings, Greedy(), Lookup(), Parallel(), Beam()]
+    return Engine(scheduler, ToyRunner(kv), strategies, limits, lambda: float(next(steps)), observers)
 
 
 @dataclass

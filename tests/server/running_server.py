@@ -42,13 +42,15 @@ Start = Callable[..., RunningServer]
 
 
 @contextmanager
-def running(tokenizer: Tokenizer, engine: EngineConfig, config: ServerConfig) -> Iterator[RunningServer]:
+def running(
+    tokenizer: Tokenizer, engine: EngineConfig, config: ServerConfig, factory: str = FACTORY
+) -> Iterator[RunningServer]:
     listener = socket.create_server(("127.0.0.1", 0))
     started, stop = threading.Event(), asyncio.Event()
     servers: list[RunningServer] = []
 
     async def main() -> None:
-        client = ProcessClient(factory=FACTORY, log_level="critical", restarts=config.engine_restarts)
+        client = ProcessClient(factory=factory, log_level="critical", restarts=config.engine_restarts)
         client.configure(engine)
         await client.start()
         app = create_app(client, tokenizer, config)
@@ -66,7 +68,7 @@ def running(tokenizer: Tokenizer, engine: EngineConfig, config: ServerConfig) ->
 
     thread = threading.Thread(target=asyncio.run, args=(main(),))
     thread.start()
-    assert started.wait(20)
+    assert started.wait(60)
     (server,) = servers
     try:
         yield server
