@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from toy import EOS, ToyDecoding, argmax, drive, expected, log_softmax, toy_engine, toy_request
+from toy import EOS, ToyDecoding, argmax, drive, expected, log_softmax, toy_engine, toy_kv, toy_request
 
+from turnout.core.interfaces import PoolSize
 from turnout.core.plan import Logits
 from turnout.core.request import Choice, Completion, Continuation, RequestSpec, SamplingParams
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 
@@ -50,7 +50,7 @@ def keeps_engine(kv=None, *, budget=16, strategy=Keeps, choose=None):
     decoding = strategy()
     if choose is not None:
         decoding.choose = choose
-    return toy_engine(Fcfs(), kv or PagedCache(64, 4), budget=budget, slots=24, decodings=[decoding])
+    return toy_engine(Fcfs(), kv or toy_kv(64, 4), budget=budget, slots=24, decodings=[decoding])
 
 
 def serve(engine, *specs):
@@ -64,7 +64,7 @@ def serve(engine, *specs):
 
 
 @pytest.mark.parametrize(
-    "kv", [lambda: PagedCache(22, 4), lambda: PagedCache(80, 1), lambda: ContiguousCache(88)]
+    "kv", [lambda: toy_kv(22, 4), lambda: toy_kv(80, 1), lambda: ContiguousCache(PoolSize(88))]
 )
 def test_choices_come_whole_and_last_and_survive_preemption(kv):
     preemptions = 0
