@@ -100,86 +100,18 @@ def test_alone_under_other_kv_backends_and_in_small_chunks(
 
 
 @pytest.mark.parametrize("search", ONE_OF_EACH_WIDTH, ids=str)
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_preempted_in_the_middle_of_the_search(
-    theirs: Reference, make_engine: MakeEngine, search: Search
+    theirs: Reference, make_engine: MakeEngine, search: Search, preemption: str
 ) -> None:
     expected = theirs.beams(search, 8)
     # Room for one request's beams if they shared nothing; since they do, more than one is admitted.
-    engine = make_engine(tokens=64 * search.width, max_num_batched_tokens=24)
+    engine = make_engine(
+        tokens=64 * search.width,
+        max_num_batched_tokens=24,
+        preemption=preemption,
+        swap_memory=2**22 if preemption == "swap" else None,
+    )
     check(serve(engine, specs(expected, search)), expected, search)
     assert engine.stats().preemptions > 0
-
-
-@pytest.mark.parametrize("search", ONE_OF_EACH_WIDTH, ids=str)
-def test_contiguous_memory_for_one_request_at_a_time(
-    theirs: Reference, make_engine: MakeEngine, search: Search
-) -> None:
-    expected = theirs.beams(search, 4)
-    engine = make_engine(tokens=57 * search.width, kv="contiguous")
-    check(serve(engine, specs(expected, search)), expected, search)
-
-
-def test_searches_of_all_kinds_in_one_batch(theirs: Reference, make_engine: MakeEngine) -> None:
-    """Ranked in groups of one shape, and never confused."""
-    expected = [(search, theirs.beams(search, 1)[0]) for search in SEARCHES]
-    asked = [
-        RequestSpec(id=str(number), prompt=beams.prompt, params=search.params(), seed=0)
-        for number, (search, beams) in enumerate(expected)
-    ]
-    found = serve(make_engine(), asked)
-    for number, (search, beams) in enumerate(expected):
-        check({"0": found[str(number)]}, [beams], search)
-
-
-def test_fewer_choices_than_beams_are_the_best_ones(theirs: Reference, make_engine: MakeEngine) -> None:
-    search = Search(4)
-    expected = theirs.beams(search, 8)
-    for n in (1, 3):
-        found = serve(make_engine(), specs(expected, search, n=n))
-        assert {len(choices) for choices in found.values()} == {n}
-        check(found, expected, search)
-
-
-@pytest.mark.parametrize(
-    ("adjustments", "params"),
-    [
-        ({"repetition_penalty": 1.4}, {"repetition_penalty": 1.4}),
-        ({"min_new_tokens": 20}, {"min_tokens": 20}),
-        ({"sequence_bias": [[[77], 2.0], [[3], -4.0]]}, {"logit_bias": {77: 2.0, 3: -4.0}}),
-    ],
-    ids=lambda given: next(iter(given)),
-)
-def test_adjustments_are_of_log_probabilities(
-    theirs: Reference, make_engine: MakeEngine, adjustments: dict[str, Any], params: dict[str, Any]
-) -> None:
-    """Where transformers has them in a beam search: after the softmax, not before. Ranks follow them,
-    log-probabilities stay the model's own."""
-    search = Search(4, stops=MANY, adjustments=adjustments)
-    plain = {tuple(b.prompt): b.tokens for b in theirs.beams(Search(4, stops=MANY), 8)}
-    expected = theirs.beams(search, 8)
-    assert any(beams.tokens != plain.get(tuple(beams.prompt)) for beams in expected)
-    found = serve(make_engine(), specs(expected, search, **params))
-    for number, beams in enumerate(expected):
-        choices = found[str(number)]
-        assert [choice.tokens for choice in choices] == beams.tokens
-        assert [choice.score for choice in choices] == pytest.approx(beams.scores, rel=2e-5)
-        for choice in choices:
-            own = theirs.logprobs(beams.prompt, choice.tokens)
-            assert choice.cumulative_logprob == pytest.approx(sum(own), rel=1e-4)
-
-
-def test_log_probabilities_of_each_token_are_the_models_own(
-    theirs: Reference, make_engine: MakeEngine
-) -> None:
-    search = Search(4, stops=SOME)
-    expected = theirs.beams(search, 8)
-    found = serve(make_engine(tokens=256), specs(expected, search, logprobs=3, repetition_penalty=1.0))
-    check(found, expected, search)
-    for number, beams in enumerate(expected):
-        for choice in found[str(number)]:
-            assert choice.logprobs is not None
-            assert [detail.token for detail in choice.logprobs] == choice.tokens
-            own = theirs.logprobs(beams.prompt, choice.tokens)
-            assert [detail.logprob for detail in choice.logprobs] == pytest.approx(own, abs=2e-5)
-            assert all(len(detail.top) == 3 for detail in choice.logprobs)
-            assert all(detail.top[0][1] >= detail.logprob for detail in choice.logprobs)
+    assert (engine.stats().parkings > 0) == (preemption == "swap")
