@@ -183,3 +183,28 @@ def test_log_probabilities_of_each_token_are_the_models_own(
             assert [detail.logprob for detail in choice.logprobs] == pytest.approx(own, abs=2e-5)
             assert all(len(detail.top) == 3 for detail in choice.logprobs)
             assert all(detail.top[0][1] >= detail.logprob for detail in choice.logprobs)
+
+
+def test_beams_keep_to_what_is_allowed_and_scores_come_of_a_prompt(make_engine: MakeEngine) -> None:
+    params = Search(4, stops=()).params(n=4, allowed_token_ids=(5, 9, 11), prompt_logprobs=1)
+    found = serve(make_engine(), [RequestSpec(id="r", prompt=[1, 2, 3], params=params, seed=0)])["r"]
+    assert {token for choice in found for token in choice.tokens} <= {5, 9, 11}
+    assert len({tuple(choice.tokens) for choice in found}) == 4
+    told = [choice.prompt_logprobs for choice in found if choice.prompt_logprobs is not None]
+    assert [[score.token for score in scores] for scores in told] == [[2, 3]]
+
+
+def test_where_too_few_texts_are_allowed_the_request_is_told_so(make_engine: MakeEngine) -> None:
+    """One token alone makes one text, and the other choices cannot be anything."""
+    engine = make_engine()
+    for n in (1, 2):
+        params = Search(2, stops=()).params(n=n, allowed_token_ids=(5,))
+        engine.add(RequestSpec(id=str(n), prompt=[1, 2, 3], params=params, seed=0))
+    deltas: list[Delta] = []
+    while engine.busy:
+        deltas += engine.step()
+    (one,) = [delta for delta in deltas if delta.request_id == "1"]
+    assert one.tokens == [5] * 24
+    (two,) = [delta for delta in deltas if delta.request_id == "2"]
+    assert two.error == "n=2 choices were asked for, but what the request allows leaves only 1"
+    assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
