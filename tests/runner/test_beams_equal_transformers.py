@@ -115,3 +115,103 @@ def test_preempted_in_the_middle_of_the_search(
     check(serve(engine, specs(expected, search)), expected, search)
     assert engine.stats().preemptions > 0
     assert (engine.stats().parkings > 0) == (preemption == "swap")
+
+
+@pytest.mark.parametrize("search", ONE_OF_EACH_WIDTH, ids=str)
+def test_contiguous_memory_for_one_request_at_a_time(
+    theirs: Reference, make_engine: MakeEngine, search: Search
+) -> None:
+    expected = theirs.beams(search, 4)
+    engine = make_engine(tokens=57 * search.width, kv="contiguous")
+    check(serve(engine, specs(expected, search)), expected, search)
+
+
+def test_searches_of_all_kinds_in_one_batch(theirs: Reference, make_engine: MakeEngine) -> None:
+    """Ranked in groups of one shape, and never confused."""
+    expected = [(search, theirs.beams(search, 1)[0]) for search in SEARCHES]
+    asked = [
+        RequestSpec(id=str(number), prompt=beams.prompt, params=search.params(), seed=0)
+        for number, (search, beams) in enumerate(expected)
+    ]
+    found = serve(make_engine(), asked)
+    for number, (search, beams) in enumerate(expected):
+        check({"0": found[str(number)]}, [beams], search)
+
+
+def test_fewer_choices_than_beams_are_the_best_ones(theirs: Reference, make_engine: MakeEngine) -> None:
+    search = Search(4)
+    expected = theirs.beams(search, 8)
+    for n in (1, 3):
+        found = serve(make_engine(), specs(expected, search, n=n))
+        assert {len(choices) for choices in found.values()} == {n}
+        check(found, expected, search)
+
+
+@pytest.mark.parametrize(
+    ("adjustments", "params"),
+    [
+        ({"repetition_penalty": 1.4}, {"repetition_penalty": 1.4}),
+        ({"min_new_tokens": 20}, {"min_tokens": 20}),
+        ({"sequence_bias": [[[77], 2.0], [[3], -4.0]]}, {"logit_bias": {77: 2.0, 3: -4.0}}),
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_adjustments_are_of_log_probabilities(
+    theirs: Reference, make_engine: MakeEngine, adjustments: dict[str, Any], params: dict[str, Any]
+) -> None:
+    """Where transformers has them in a beam search: after the softmax, not before. Ranks follow them,
+    log-probabilities stay the model's own."""
+    search = Search(4, stops=MANY, adjustments=adjustments)
+    plain = {tuple(b.prompt): b.tokens for b in theirs.beams(Search(4, stops=MANY), 8)}
+    expected = theirs.beams(search, 8)
+    assert any(beams.tokens != plain.get(tuple(beams.prompt)) for beams in expected)
+    found = serve(make_engine(), specs(expected, search, **params))
+    for number, beams in enumerate(expected):
+        choices = found[str(number)]
+        assert [choice.tokens for choice in choices] == beams.tokens
+        assert [choice.score for choice in choices] == pytest.approx(beams.scores, rel=2e-5)
+        for choice in choices:
+            own = theirs.logprobs(beams.prompt, choice.tokens)
+            assert choice.cumulative_logprob == pytest.approx(sum(own), rel=1e-4)
+
+
+def test_log_probabilities_of_each_token_are_the_models_own(
+    theirs: Reference, make_engine: MakeEngine
+) -> None:
+    search = Search(4, stops=SOME)
+    expected = theirs.beams(search, 8)
+    found = serve(make_engine(tokens=256), specs(expected, search, logprobs=3, repetition_penalty=1.0))
+    check(found, expected, search)
+    for number, beams in enumerate(expected):
+        for choice in found[str(number)]:
+            assert choice.logprobs is not None
+            assert [detail.token for detail in choice.logprobs] == choice.tokens
+            own = theirs.logprobs(beams.prompt, choice.tokens)
+            assert [detail.logprob for detail in choice.logprobs] == pytest.approx(own, abs=2e-5)
+            assert all(len(detail.top) == 3 for detail in choice.logprobs)
+            assert all(detail.top[0][1] >= detail.logprob for detail in choice.logprobs)
+
+
+def test_beams_keep_to_what_is_allowed_and_scores_come_of_a_prompt(make_engine: MakeEngine) -> None:
+    params = Search(4, stops=()).params(n=4, allowed_token_ids=(5, 9, 11), prompt_logprobs=1)
+    found = serve(make_engine(), [RequestSpec(id="r", prompt=[1, 2, 3], params=params, seed=0)])["r"]
+    assert {token for choice in found for token in choice.tokens} <= {5, 9, 11}
+    assert len({tuple(choice.tokens) for choice in found}) == 4
+    told = [choice.prompt_logprobs for choice in found if choice.prompt_logprobs is not None]
+    assert [[score.token for score in scores] for scores in told] == [[2, 3]]
+
+
+def test_where_too_few_texts_are_allowed_the_request_is_told_so(make_engine: MakeEngine) -> None:
+    """One token alone makes one text, and the other choices cannot be anything."""
+    engine = make_engine()
+    for n in (1, 2):
+        params = Search(2, stops=()).params(n=n, allowed_token_ids=(5,))
+        engine.add(RequestSpec(id=str(n), prompt=[1, 2, 3], params=params, seed=0))
+    deltas: list[Delta] = []
+    while engine.busy:
+        deltas += engine.step()
+    (one,) = [delta for delta in deltas if delta.request_id == "1"]
+    assert one.tokens == [5] * 24
+    (two,) = [delta for delta in deltas if delta.request_id == "2"]
+    assert two.error == "n=2 choices were asked for, but what the request allows leaves only 1"
+    assert engine.scheduler.kv.free == engine.scheduler.kv.capacity

@@ -35,6 +35,13 @@ def test_of_each_prompt(server: RunningServer) -> None:
     assert [(choice["index"], choice["text"]) for choice in answer["choices"]] == [(0, "abc"), (1, "xyz")]
 
 
+def test_an_echo_is_of_the_choices_own_prompt(server: RunningServer) -> None:
+    body = {"best_of": 3, "n": 2, "max_tokens": 2, "echo": True, "logprobs": 0}
+    answer = server.post(COMPLETIONS, prompt=["abc", "xyz"], **body).json()
+    begins = ["".join(choice["logprobs"]["tokens"])[:3] for choice in answer["choices"]]
+    assert begins == ["abc", "abc", "xyz", "xyz"]
+
+
 def test_chat_has_it_too(server: RunningServer) -> None:
     answer = server.post(CHAT, messages=HI, best_of=3, max_tokens=20, stop="bcab").json()
     (choice,) = answer["choices"]
