@@ -100,8 +100,8 @@ class KVCache(Protocol):
         """Take memory for all of `spans`, or change nothing and return False.
 
         A sequence that holds nothing attaches to the prefix that `cached` reported, as far as its span's
-        start, and what is parked of it is restored. Memory shared with another sequence is copied here before it is written to. What that
-        takes is queued as `Move`s.
+        start, and what is parked of it is restored. Memory shared with another sequence is copied here
+        before it is written to. What that takes is queued as `Move`s.
         """
         ...
 
