@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from turnout.core.errors import PolicyError
-from turnout.core.policy import Drop, SchedulingPolicy, Share
+from turnout.core.policy import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.queues import Queues
 from turnout.core.request import Request
 from turnout.core.view import RequestView, View, unveil
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "Turn", "arrival_order"]
 
 logger = logging.getLogger(__name__)
+
+Turn = tuple[Request, int]
+"""Whose turn it is, and how many tokens it may compute this step."""
+ALL = 2**62
+"""No cap on them."""
 
 
 class Guard:
@@ -27,27 +32,21 @@ class Guard:
         # Known without asking, and asked for often: by default a newcomer is never made room for.
         self._default_victim = type(policy).victim is SchedulingPolicy.victim
 
-    def order(self, view: View) -> Iterator[Share | Drop]:
+    def order(self, view: View) -> Iterator[Turn | Drop]:
         """The policy's order, checked as it is served; in arrival order from where it goes wrong.
 
         The policy answers in full before anything changes: while it is served, requests change state.
         """
-        served: set[RequestView] = set()
+        served: set[Request] = set()
         try:
             for entry in list(self.policy.order(view)):
-                named = Share(entry, ALL) if type(entry) is RequestView else entry
-                if not isinstance(named, Share | Drop) or type(named.request) is not RequestView:
-                    raise PolicyError(
-                        f"ordered {entry!r}; expected requests of the view, or Shares or Drops of them"
-                    )
-                if isinstance(named, Drop) and not isinstance(named.reason, str):
-                    raise PolicyError(f"dropped {named.request!r} without saying why: {named.reason!r}")
-                if unveil(named.request).place == "gone":
-                    raise PolicyError(f"ordered {named.request!r}, which is neither running nor waiting")
-                if named.request in served:
-                    raise PolicyError(f"ordered {named.request!r} twice")
-                served.add(named.request)
-                yield named
+                request, turn = _turn(entry)
+                if request.place == "gone":
+                    raise PolicyError(f"ordered {request!r}, which is neither running nor waiting")
+                if request in served:
+                    raise PolicyError(f"ordered {request!r} twice")
+                served.add(request)
+                yield turn
         except Exception as error:
             self.fault(error)
             yield from arrival_order(view, served)
@@ -88,12 +87,21 @@ class Guard:
             logger.error("%s; served in arrival order instead (said once)", message, exc_info=error)
 
 
-ALL = 2**62
-"""No cap on a request's share."""
+def _turn(entry: Entry) -> tuple[Request, Turn | Drop]:
+    """What an entry means, and for whom. Raises PolicyError, as a policy may answer anything."""
+    if type(entry) is RequestView:
+        request = unveil(entry)
+        return request, (request, ALL)
+    if not isinstance(entry, Share | Drop) or type(entry.request) is not RequestView:
+        raise PolicyError(f"ordered {entry!r}; expected requests of the view, or Shares or Drops of them")
+    if isinstance(entry, Drop) and not isinstance(entry.reason, str):
+        raise PolicyError(f"dropped {entry.request!r} without saying why: {entry.reason!r}")
+    request = unveil(entry.request)
+    return request, entry if isinstance(entry, Drop) else (request, entry.limit)
 
 
-def arrival_order(view: View, served: set[RequestView]) -> Iterator[Share]:
+def arrival_order(view: View, served: Container[Request] = ()) -> Iterator[Turn]:
     """What is always right: those who run, then those who wait, as they came."""
-    for request in (*view.running, *view.waiting):
+    for request in map(unveil, (*view.running, *view.waiting)):
         if request not in served:
-            yield Share(request, ALL)
+            yield request, ALL

@@ -283,16 +283,6 @@ class Sequence:
         """Length with the drafts."""
         return len(self.tokens) + len(self.draft)
 
-    @property
-    def pending(self) -> int:
-        """Tokens still to compute, drafts included."""
-        return self.end - self.computed
-
-    @property
-    def lag(self) -> int:
-        """Tokens to compute before the one whose logits say what comes next."""
-        return len(self.tokens) - 1 - self.computed
-
     def fork(self) -> Sequence:
         """A sibling that goes on from here; its KV memory is the caller's business."""
         request = self.request
@@ -359,7 +349,6 @@ class Request:
         self.fault: str | None = None
         """Why it cannot go on, where a logits processor failed at it."""
         self.timing = Timing(arrival=arrival)
-        self.view = RequestView(self)
         self.limit = limit
         """Length at which its sequences end: prompt plus max_tokens."""
         self.stop_ids = stop_ids
@@ -378,6 +367,7 @@ class Request:
         """Which queue it is in; for `Queues` alone to set."""
         self.output_tokens = 0
         """Produced so far, over all its sequences, ended ones included."""
+        self.view = RequestView(self)
         if spec.resume is not None:
             self._go_on(spec.resume)
 
@@ -407,7 +397,10 @@ class Request:
     @property
     def pending(self) -> int:
         """Tokens it wants computed this step, over all its sequences."""
-        return sum(sequence.pending for sequence in self.live)
+        total = 0  # loops here and below, not generators: policies ask this of everybody in every step
+        for sequence in self.live:
+            total += len(sequence.tokens) + len(sequence.draft) - sequence.computed
+        return total
 
     @property
     def unscored(self) -> range:
@@ -419,7 +412,10 @@ class Request:
     @property
     def level(self) -> bool:
         """Every live sequence is one token away from its next logits."""
-        return all(sequence.lag == 0 for sequence in self.live)
+        for sequence in self.live:  # noqa: SIM110
+            if len(sequence.tokens) - sequence.computed != 1:
+                return False
+        return True
 
     def __repr__(self) -> str:
         return f"<Request {self.id} prompt={len(self.prompt)} live={len(self.live)}>"

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from turnout.core.errors import PolicyError
-from turnout.core.guard import Guard, arrival_order
+from turnout.core.guard import Guard, Turn, arrival_order
 from turnout.core.interfaces import KVCache, Span
 from turnout.core.plan import Chunk, Plan
-from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
+from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy
 from turnout.core.prediction import Predictions
 from turnout.core.preemption import Preemption, Recompute
 from turnout.core.queues import Queues
@@ -92,7 +92,7 @@ class Scheduler:
         step = self._serve(self._guard.order(view), now)
         if not step.useful and self.queues:
             self._guard.fault(PolicyError(_unserved(view)))
-            step = self._serve(arrival_order(view, set()), now)
+            step = self._serve(arrival_order(view), now)
         chunks = [_chunk(span) for grants in step.granted.values() for span in grants]
         return Plan(chunks, self.kv.drain()), step.dropped
 
@@ -107,34 +107,77 @@ class Scheduler:
             predict=self.predictions.predict,
         )
 
-    def _serve(self, order: Iterable[Share | Drop], now: float) -> _Step:
+    def _serve(self, order: Iterable[Turn | Drop], now: float) -> _Step:
         step = _Step(now, self.capacity.tokens, self._free_slots(), self.queues.running_count)
-        for entry in order:
-            if step.over:
-                break
-            request = unveil(entry.request)
-            if isinstance(entry, Drop):
-                step.drop(entry, request)
-                self.remove(request)
-            elif request in step.preempted:  # it waits again, and maybe nobody may pass it
+        for turn in order:
+            if step.budget <= 0 or (step.closed and step.runners_left <= 0):
+                break  # whatever comes next gets nothing
+            if isinstance(turn, Drop):
+                self._drop(turn, step)
+                continue
+            request, limit = turn
+            if request.place == "running":
+                self._go_on(request, limit, step)
+            elif not self._admit(request, limit, step):
                 step.closed = step.closed or self.policy.head_of_line
-            else:
-                self._offer(request, entry.limit, step)
         return step
 
-    def _offer(self, request: Request, limit: int, step: _Step) -> None:
-        """Grant a request what it can use of the step, if that is anything."""
-        newcomer = request.place != "running"
-        if newcomer and (step.closed or not self._make_place(request, step)):
-            step.closed = step.closed or self.policy.head_of_line
-            return
-        if not newcomer:
+    def _drop(self, drop: Drop, step: _Step) -> None:
+        request = unveil(drop.request)
+        if request.place == "running":
+            step.slots += request.width
             step.runners_left -= 1
+        step.dropped.append(drop)
+        self.remove(request)
+
+    def _go_on(self, request: Request, limit: int, step: _Step) -> None:
+        """Grant a running request what it can use of the step, if that is anything."""
+        step.runners_left -= 1
+        if limit > 0 and self._grant_next(request, step):
+            return
         grants = self._grants(request, min(limit, step.budget))
         if grants and self._make_room(request, grants, step):
             self._grant(request, grants, step)
-        elif newcomer and self.policy.head_of_line:
-            step.closed = True
+
+    def _grant_next(self, request: Request, step: _Step) -> bool:
+        """One token for a request of one sequence: what nearly all who run want, by the shortest way."""
+        if len(request.live) > 1:
+            return False
+        sequence = request.live[0]
+        start = sequence.computed
+        if not sequence.held or sequence.draft or len(sequence.tokens) - start != 1:
+            return False
+        grants = [Span(sequence, start, start + 1)]
+        if not self.kv.reserve(grants):
+            return False
+        step.granted[request] = grants
+        step.budget -= 1
+        return True
+
+    def _admit(self, request: Request, limit: int, step: _Step) -> bool:
+        """Let in who waits, if it can use anything of the step; False: it goes on waiting."""
+        if request in step.preempted:
+            step.runners_left -= 1
+            return False
+        if step.closed or not self._make_place(request, step):
+            return False
+        grants = self._grants(request, min(limit, step.budget))
+        if not grants or not self._make_room(request, grants, step):
+            return False
+        self._grant(request, grants, step)
+        self.queues.admit(request)
+        step.slots -= request.width
+        if request.timing.scheduled is None:
+            request.timing.scheduled = step.now
+            if request.spec.resume is None:
+                request.cached_tokens = grants[0].start
+        return True
+
+    def _grant(self, request: Request, grants: list[Span], step: _Step) -> None:
+        for sequence, start, upto in grants:
+            sequence.computed, sequence.held = start, True
+            step.budget -= upto - start
+        step.granted[request] = grants
 
     def _grants(self, request: Request, budget: int) -> list[Span]:
         """What to compute for a request within `budget`; empty when that is too little for it.
@@ -218,19 +261,6 @@ class Scheduler:
         for sequence in request.live:
             sequence.computed, sequence.held, sequence.draft = 0, False, []
 
-    def _grant(self, request: Request, grants: list[Span], step: _Step) -> None:
-        for sequence, start, _ in grants:
-            sequence.computed, sequence.held = start, True
-        if request.place != "running":
-            self.queues.admit(request)
-            step.slots -= request.width
-            if request.timing.scheduled is None:
-                request.timing.scheduled = step.now
-                if request.spec.resume is None:
-                    request.cached_tokens = grants[0].start
-        step.granted[request] = grants
-        step.budget -= sum(span.tokens for span in grants)
-
 
 @dataclass(slots=True)
 class _Step:
@@ -240,7 +270,7 @@ class _Step:
     budget: int
     slots: int
     runners_left: int
-    """Running requests not yet come to in the order."""
+    """Those who ran as the step began and are not yet come to in the order."""
     closed: bool = False
     """Nobody is admitted any more."""
     declined: bool = False
@@ -250,19 +280,8 @@ class _Step:
     dropped: list[Drop] = field(default_factory=list)
 
     @property
-    def over(self) -> bool:
-        """Whatever comes next in the order gets nothing."""
-        return self.budget <= 0 or (self.closed and self.runners_left <= 0)
-
-    @property
     def useful(self) -> bool:
         return bool(self.granted or self.preempted or self.dropped)
-
-    def drop(self, entry: Drop, request: Request) -> None:
-        if request.place == "running":
-            self.slots += request.width
-            self.runners_left -= 1
-        self.dropped.append(entry)
 
     def preempt(self, victim: Request) -> None:
         self.budget += sum(span.tokens for span in self.granted.pop(victim, ()))
@@ -280,6 +299,9 @@ def _chunk(span: Span) -> Chunk:
     """The slice, with logits for its positions from the last token on; drafts that did not fit go."""
     sequence, start, end = span
     length = len(sequence.tokens)
+    if end - start == 1 and end == length:
+        sequence.draft = []
+        return Chunk(sequence, start, sequence.tokens[start:], 1)
     rows = max(0, end - length + 1)
     sequence.draft = sequence.draft[: max(0, rows - 1)]
     tokens = sequence.tokens[start:end] + sequence.draft[max(0, start - length) :]

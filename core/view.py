@@ -12,34 +12,58 @@ __all__ = ["KVView", "RequestView", "View", "unveil"]
 
 
 class RequestView:
-    """A request as policies see it. All of it is read-only; times are seconds on the engine's clock."""
+    """A request as policies see it. All of it is read-only; times are seconds on the engine's clock.
 
-    __slots__ = ("_request",)
+    What never changes is stored here, not read from the request: policies look at it a thousand times a step.
+    """
+
+    __slots__ = (
+        "_request",
+        "arrival",
+        "client",
+        "deadline",
+        "id",
+        "max_tokens",
+        "priority",
+        "prompt_tokens",
+        "ttft_deadline",
+    )
     _request: Request
+    id: str
+    client: str
+    """Whose request this is: the ``user`` it named, else its API key's digest; empty for neither."""
+    priority: int
+    """As the client gave it; lower is more urgent, 0 when not given."""
+    arrival: float
+    deadline: float | None
+    """When it should be finished."""
+    ttft_deadline: float | None
+    """When its first token should be there."""
+    prompt_tokens: int
+    max_tokens: int
+    """Output tokens of one choice at most."""
 
     def __init__(self, request: Request) -> None:
-        object.__setattr__(self, "_request", request)
+        spec, arrival = request.spec, request.timing.arrival
+        constants = {
+            "_request": request,
+            "id": spec.id,
+            "client": spec.client,
+            "priority": spec.priority,
+            "arrival": arrival,
+            "deadline": _after(arrival, spec.deadline),
+            "ttft_deadline": _after(arrival, spec.ttft_deadline),
+            "prompt_tokens": len(spec.prompt),
+            "max_tokens": request.limit - len(spec.prompt),
+        }
+        for name, value in constants.items():
+            object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"policies cannot change a request: {name} is read-only")
 
-    @property
-    def id(self) -> str:
-        return self._request.spec.id
-
-    @property
-    def client(self) -> str:
-        """Whose request this is: the ``user`` it named, else its API key's digest; empty for neither."""
-        return self._request.spec.client
-
-    @property
-    def priority(self) -> int:
-        """As the client gave it; lower is more urgent, 0 when not given."""
-        return self._request.spec.priority
-
-    @property
-    def arrival(self) -> float:
-        return self._request.timing.arrival
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"policies cannot change a request: {name} is read-only")
 
     @property
     def scheduled(self) -> float | None:
@@ -55,33 +79,14 @@ class RequestView:
         return len(self._request.timing.preempted)
 
     @property
-    def deadline(self) -> float | None:
-        """When it should be finished."""
-        return self._after(self._request.spec.deadline)
-
-    @property
-    def ttft_deadline(self) -> float | None:
-        """When its first token should be there."""
-        return self._after(self._request.spec.ttft_deadline)
-
-    @property
     def prompt(self) -> tuple[int, ...]:
         """Token ids; a copy."""
         return tuple(self._request.spec.prompt)
 
     @property
-    def prompt_tokens(self) -> int:
-        return len(self._request.spec.prompt)
-
-    @property
     def output_tokens(self) -> int:
         """Produced so far, over all its choices."""
         return self._request.output_tokens
-
-    @property
-    def max_tokens(self) -> int:
-        """Output tokens of one choice at most."""
-        return self._request.limit - len(self._request.spec.prompt)
 
     @property
     def choices(self) -> int:
@@ -98,11 +103,12 @@ class RequestView:
         """It needs nothing computed but its next tokens; False: a prompt, or what a preemption cost."""
         return self._request.level
 
-    def _after(self, seconds: float | None) -> float | None:
-        return None if seconds is None else self._request.timing.arrival + seconds
-
     def __repr__(self) -> str:
         return repr(self._request)
+
+
+def _after(arrival: float, seconds: float | None) -> float | None:
+    return None if seconds is None else arrival + seconds
 
 
 def unveil(view: RequestView) -> Request:

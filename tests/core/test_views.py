@@ -1,0 +1,44 @@
+"""What policies see of a request."""
+
+from __future__ import annotations
+
+import pytest
+from toy import Greedy, toy_request
+
+from turnout.core.request import Request, RequestSpec
+from turnout.core.view import RequestView
+
+PUBLIC = [name for name in vars(RequestView) if not name.startswith("_")]
+
+
+def request(**fields: object) -> Request:
+    spec = RequestSpec(
+        id="r", prompt=[1, 2, 3], params=toy_request("", [1], "greedy", 5).params, seed=0, **fields
+    )
+    return Request(spec, Greedy(), 10.0, 8, frozenset())
+
+
+def test_it_shows_what_the_client_asked():
+    view = request(client="c", priority=2, deadline=7.0, ttft_deadline=0.5).view
+    assert (view.id, view.client, view.priority) == ("r", "c", 2)
+    assert (view.arrival, view.deadline, view.ttft_deadline) == (10.0, 17.0, 10.5)
+    assert (view.prompt, view.prompt_tokens, view.max_tokens, view.choices) == ((1, 2, 3), 3, 5, 1)
+    assert request().view.deadline is request().view.ttft_deadline is None
+
+
+def test_it_follows_what_becomes_of_the_request():
+    served = request()
+    assert (served.view.pending, served.view.decoding, served.view.output_tokens) == (3, False, 0)
+    served.live[0].computed = 3
+    served.live[0].tokens.append(4)
+    served.output_tokens = 1
+    assert (served.view.pending, served.view.decoding, served.view.output_tokens) == (1, True, 1)
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, "_request", "anything"])
+def test_nothing_of_it_can_be_set_or_deleted(name: str):
+    view = request().view
+    with pytest.raises(AttributeError, match="read-only"):
+        setattr(view, name, 1)
+    with pytest.raises(AttributeError, match="read-only"):
+        delattr(view, name)
