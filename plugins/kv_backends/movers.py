@@ -78,31 +78,42 @@ class StagedMover(Mover):
 
     def carry_out(self, moves: Iterable[Move]) -> None:
         for run in batched(joined(moves), self._limit):
+            sources, targets = self._positions(run)
             for pool, host in zip(self._pool, self._host, strict=True):
-                self._carry(run, pool, host)
+                if run[0].way == "copy":
+                    pool.index_copy_(1, targets, pool.index_select(1, sources))
+                elif run[0].way == "park":
+                    _park(run, pool.index_select(1, sources), host)
+                else:
+                    pool.index_copy_(1, targets, _restored(run, host, pool))
 
-    def _carry(self, run: list[Move], pool: Tensor, host: Tensor) -> None:
-        sources, targets = (_positions(run, end, pool.device) for end in ("source", "target"))
-        if run[0].way == "copy":
-            pool.index_copy_(1, targets, pool.index_select(1, sources))
-        elif run[0].way == "park":
-            stage = pool.index_select(1, sources).transpose(0, 1).contiguous()
-            for move, piece in _pieces(run, stage):
-                host[move.target : move.target + move.length].copy_(piece, non_blocking=True)
-        else:
-            stage = torch.empty((len(sources), *host.shape[1:]), device=pool.device, dtype=pool.dtype)
-            for move, piece in _pieces(run, stage):
-                piece.copy_(host[move.source : move.source + move.length], non_blocking=True)
-            pool.index_copy_(1, targets, stage.transpose(0, 1))
+    def _positions(self, run: list[Move]) -> tuple[Tensor, Tensor]:
+        """Sources and targets, one after the other."""
+        device = self._pool[0].device
+        steps = np.concatenate([np.arange(move.length) for move in run])
+        lengths = [move.length for move in run]
+        sources, targets = (
+            np.repeat(starts, lengths) + steps for starts in zip(*(move[:2] for move in run), strict=True)
+        )
+        return torch.from_numpy(sources).to(device), torch.from_numpy(targets).to(device)
+
+
+def _park(run: list[Move], positions: Tensor, host: Tensor) -> None:
+    stage = positions.transpose(0, 1).contiguous()
+    for move, piece in _pieces(run, stage):
+        host[move.target : move.target + move.length].copy_(piece, non_blocking=True)
+
+
+def _restored(run: list[Move], host: Tensor, pool: Tensor) -> Tensor:
+    """[layers, positions, …], on the pool's device."""
+    stage = pool.new_empty(sum(move.length for move in run), *host.shape[1:])
+    for move, piece in _pieces(run, stage):
+        piece.copy_(host[move.source : move.source + move.length], non_blocking=True)
+    return stage.transpose(0, 1)
 
 
 def _pieces(run: list[Move], stage: Tensor) -> Iterable[tuple[Move, Tensor]]:
     return zip(run, stage.split_with_sizes([move.length for move in run]), strict=True)
-
-
-def _positions(run: list[Move], end: str, device: torch.device) -> Tensor:
-    ranges = [np.arange(getattr(move, end), getattr(move, end) + move.length) for move in run]
-    return torch.from_numpy(np.concatenate(ranges)).to(device)
 
 
 def _pin(tensors: Iterable[Tensor], owner: object) -> None:
