@@ -24,6 +24,7 @@ from turnout.core.view import View
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
+from turnout.plugins.schedulers.fcfs import Fcfs
 
 BLOCK = 16
 PROMPT = 256
@@ -65,11 +66,14 @@ def apply(scheduler: Scheduler, plan: Plan) -> None:
 
 
 def fill(scheduler: Scheduler, running: int, waiting: int) -> None:
+    """By fcfs, so that all policies find the same."""
+    policy, scheduler.policy = scheduler.policy, Fcfs()
     rng = random.Random(0)
     for number in range(running):
         scheduler.queues.arrive(make_request(number, rng))
     while scheduler.queues.waiting_count or any(not r.level for r in scheduler.queues.running):
         apply(scheduler, scheduler.plan(0.5)[0])
+    scheduler.policy = policy
     for number in range(running, running + waiting):
         scheduler.queues.arrive(make_request(number, rng))
 
