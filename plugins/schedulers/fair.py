@@ -7,10 +7,13 @@ import math
 from turnout.core.errors import ConfigError
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.view import RequestView, View
-from turnout.plugins.schedulers.ranking import amount
+from turnout.plugins.schedulers.ranking import amount, kept
 from turnout.plugins.schedulers.token_counters import TokenCounters
 
 __all__ = ["Fair"]
+
+_Job = tuple[str, float]
+"""Whose it is, and what its prompt will be charged, over the client's weight."""
 
 
 class Fair(SchedulingPolicy):
@@ -52,27 +55,28 @@ class Fair(SchedulingPolicy):
         self._counters = TokenCounters(weights or {})
         self._paid: set[RequestView] = set()
         """Those whose prompt was charged."""
-        self._waited: frozenset[RequestView] = frozenset()
+        self._waited: dict[RequestView, _Job] = {}
         """Who waited when last asked."""
         self._last = ""
         """The client that leaves the queue last, if all do."""
 
     def order(self, view: View) -> list[RequestView]:
         for request in view.running:
-            self._charge_prompt(request)
+            if request not in self._paid:
+                self._charge_prompt(request)
         self._lift_returning(view.waiting)
         admission = self._by_service(view.waiting)
         self._keep_track(view, admission)
         return [*view.running, *admission]
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
-        self._charge_prompt(request)
+        if request not in self._paid:
+            self._charge_prompt(request)
         self._counters.charge(request.client, self._output * tokens)
 
     def _charge_prompt(self, request: RequestView) -> None:
-        if request not in self._paid:
-            self._paid.add(request)
-            self._counters.charge(request.client, self._input * request.prompt_tokens)
+        self._paid.add(request)
+        self._counters.charge(request.client, self._input * request.prompt_tokens)
 
     def _lift_returning(self, waiting: tuple[RequestView, ...]) -> None:
         """The clients none of whose requests waited before."""
@@ -92,19 +96,24 @@ class Fair(SchedulingPolicy):
 
         A request's turn comes when its client's counter stands where the requests before it leave it.
         """
-        counters, weights, paid = self._counters, self._counters.weights, self._paid
+        jobs = self._waited = kept(self._waited, waiting, self._job)
         heads: dict[str, float] = {}
         turns: dict[RequestView, float] = {}
         for request in waiting:
-            client = request.client
-            turns[request] = turn = heads[client] if client in heads else counters[client]
-            price = 0 if request in paid else self._input * request.prompt_tokens
-            heads[client] = turn + price / weights.get(client, 1.0)
-        return sorted(turns, key=turns.__getitem__)
+            client, price = jobs[request]
+            if client not in heads:
+                heads[client] = self._counters[client]
+            turns[request] = turn = heads[client]
+            heads[client] = turn + price
+        return sorted(waiting, key=turns.__getitem__)
+
+    def _job(self, request: RequestView) -> _Job:
+        price = 0 if request in self._paid else self._input * request.prompt_tokens
+        return request.client, price / self._counters.weights.get(request.client, 1.0)
 
     def _keep_track(self, view: View, admission: list[RequestView]) -> None:
-        self._waited = frozenset(admission)
-        self._paid.intersection_update((*view.running, *admission))
+        if len(self._paid) > len(view.running):  # those who run have, and others
+            self._paid.intersection_update((*view.running, *admission))
         if admission:
             self._last = admission[-1].client
         limit = self._remember + len(view.running) + len(admission)

@@ -16,5 +16,4 @@ class Fcfs(SchedulingPolicy):
     head_of_line = True
 
     def order(self, view: View) -> Iterable[RequestView]:
-        yield from view.running
-        yield from view.waiting
+        return view.running + view.waiting

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 
 from turnout.core.errors import ConfigError
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.view import RequestView, View
+from turnout.plugins.schedulers.ranking import kept
 
 __all__ = ["Mlfq"]
 
 
 @dataclass(slots=True)
 class _Standing:
-    rank: tuple[int, float]
-    """Level, 0 served first; then arrival."""
+    level: int
+    """0 is served first."""
     used: int
     """Tokens of its level's quantum."""
     served: float
@@ -50,13 +53,15 @@ class Mlfq(SchedulingPolicy):
 
     def order(self, view: View) -> Iterable[RequestView]:
         starved = view.now - self._starve_limit
-        known, standings = self._standings, {}
-        for request in (*view.running, *view.waiting):
-            standing = standings[request] = known.get(request) or self._join(request)
-            if standing.served < starved and standing.rank[0]:
-                standing.rank, standing.used = (0, standing.rank[1]), 0
-        self._standings = standings  # those who are gone are forgotten
-        return sorted(standings, key=lambda request: standings[request].rank)
+        everybody = view.running + view.waiting
+        standings = self._standings = kept(self._standings, everybody, self._join)
+        queues: list[list[RequestView]] = [[] for _ in range(self._last + 1)]
+        for request in sorted(everybody, key=attrgetter("arrival")):
+            standing = standings[request]
+            if standing.level and standing.served < starved:
+                standing.level = standing.used = 0
+            queues[standing.level].append(request)
+        return list(chain.from_iterable(queues))
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         last = max(reversed(running), key=self._rank)
@@ -66,14 +71,13 @@ class Mlfq(SchedulingPolicy):
         standing = self._standings[request]
         standing.served = now
         standing.used += tokens
-        level, arrival = standing.rank
-        if level < self._last and standing.used >= self._quanta[level]:
-            standing.rank, standing.used = (level + 1, arrival), 0
+        if standing.level < self._last and standing.used >= self._quanta[standing.level]:
+            standing.level, standing.used = standing.level + 1, 0
 
     def _join(self, request: RequestView) -> _Standing:
-        prompt, arrival = request.prompt_tokens, request.arrival
+        prompt = request.prompt_tokens
         level = next((i for i, quantum in enumerate(self._quanta) if quantum >= prompt), self._last)
-        return _Standing((level, arrival), prompt, arrival)
+        return _Standing(level, prompt, request.arrival)
 
     def _rank(self, request: RequestView) -> tuple[int, float]:
-        return self._standings[request].rank
+        return self._standings[request].level, request.arrival

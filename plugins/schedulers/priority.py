@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.view import RequestView, View
 
@@ -25,7 +27,9 @@ class Priority(SchedulingPolicy):
     head_of_line = True
 
     def order(self, view: View) -> list[RequestView]:
-        return sorted((*view.running, *view.waiting), key=_urgency)
+        # One number at a time: comparing pairs would take longer than everything else.
+        in_order = sorted(view.running + view.waiting, key=attrgetter("arrival"))
+        return sorted(in_order, key=attrgetter("priority"))
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         last = max(running, key=_urgency)

@@ -1,15 +1,15 @@
-"""What the policies that rank by length share: lengths, and aging that turns waiting into rank.
+"""What policies that rank share: what is kept of requests, lengths, aging that turns waiting into rank.
 
-A request's rank is ``tokens + aging * arrival``, the lowest first: to gain `aging` tokens a second while it
-waits is, compared with everybody who waits as well, to start so much behind for every second that it came
-later. So the order of two waiting requests does not change with time, and one that comes
+By length, a request's rank is ``tokens + aging * arrival``, the lowest first: to gain `aging` tokens a second
+while it waits is, compared with everybody who waits as well, to start so much behind for every second that it
+came later. So the order of two waiting requests does not change with time, and one that comes
 ``tokens / aging`` seconds later cannot pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection
 from typing import ClassVar, Literal, TypeVar
 
 from turnout.core.errors import ConfigError
@@ -30,10 +30,18 @@ def amount(name: str, value: float) -> float:
 
 
 def kept(
-    known: Mapping[RequestView, T], waiting: Iterable[RequestView], make: Callable[[RequestView], T]
+    known: dict[RequestView, T], requests: Collection[RequestView], make: Callable[[RequestView], T]
 ) -> dict[RequestView, T]:
-    """Something for each who waits, made when it came to wait: cheap, and steady while predictors learn."""
-    return {request: known[request] if request in known else make(request) for request in waiting}
+    """What is `known` of each of `requests`, made for those who are new; the others are forgotten.
+
+    So it is made once: cheap, and steady while predictors learn. `known` itself may be changed and returned.
+    """
+    for request in requests:
+        if request not in known:
+            known[request] = make(request)
+    if len(known) == len(requests):
+        return known
+    return {request: known[request] for request in requests}
 
 
 class AgedLength(SchedulingPolicy):

@@ -53,7 +53,7 @@ class Srpt(SchedulingPolicy):
             return [*view.running, *sorted(view.waiting, key=self._waiting.__getitem__)]
         self._running = {request: rank(request) for request in view.running}
         ranks = self._running | self._waiting
-        return sorted(ranks, key=ranks.__getitem__)
+        return sorted(view.running + view.waiting, key=ranks.__getitem__)
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         if not self._preemptive:
