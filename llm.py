@@ -92,15 +92,18 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        cache_salt: str = "",
         progress: bool = True,
     ) -> list[RequestOutput]:
         """Complete the prompts, texts or token ids, all together; results are in their order.
+
+        Computed prefixes are shared only with requests of the same `cache_salt`.
 
         Raises RequestError, before anything runs, for a prompt that cannot be served.
         """
         listed = _listed(prompts)
         params = self._params_for(len(listed), sampling_params)
-        jobs = [self._job(prompt, p) for prompt, p in zip(listed, params, strict=True)]
+        jobs = [self._job(prompt, p, cache_salt) for prompt, p in zip(listed, params, strict=True)]
         try:
             for job in jobs:
                 self.engine.add(job.spec)
@@ -116,12 +119,13 @@ class LLM:
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        cache_salt: str = "",
         progress: bool = True,
     ) -> list[RequestOutput]:
         """Answer one conversation, or several, each a list of ``{"role": …, "content": …}``."""
         several = [messages] if messages and isinstance(messages[0], Mapping) else messages
         prompts = [self.tokenizer.apply_chat_template(conversation) for conversation in several]  # type: ignore[arg-type]
-        return self.generate(prompts, sampling_params, progress=progress)
+        return self.generate(prompts, sampling_params, cache_salt=cache_salt, progress=progress)
 
     # -------------------------------------------------------------- details
 
@@ -136,13 +140,15 @@ class LLM:
             )
         return given
 
-    def _job(self, prompt: Prompt, params: SamplingParams) -> _Job:
+    def _job(self, prompt: Prompt, params: SamplingParams, salt: str) -> _Job:
         from turnout.text.bad_words import with_bad_words
 
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
         params = with_bad_words(params, self.tokenizer)
         seed = secrets.randbits(63) if params.seed is None else params.seed
-        spec = RequestSpec(id=str(next(self._ids)), prompt=ids, params=params.generating(), seed=seed)
+        spec = RequestSpec(
+            id=str(next(self._ids)), prompt=ids, params=params.generating(), seed=seed, cache_salt=salt
+        )
         return _Job(spec, params, prompt if isinstance(prompt, str) else None, self)
 
     def _run(self, jobs: dict[str, _Job], progress: bool) -> None:

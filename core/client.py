@@ -34,6 +34,11 @@ class EngineClient(Protocol):
         """The engine was lost, and another one is on its way; requests wait for it."""
         ...
 
+    @property
+    def restarts(self) -> int:
+        """How often that was so."""
+        ...
+
     def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         """Serve a request; the generator ends when all its choices have.
 

@@ -19,15 +19,20 @@ __all__ = [
     "Event",
     "Failed",
     "KVSnapshot",
+    "ListPrefixes",
+    "PinPrefix",
     "PinnedPrefix",
+    "PinnedPrefixes",
     "Ready",
     "Reply",
     "SchedulerState",
     "SetScheduler",
+    "ShowKV",
     "ShowScheduler",
     "Shutdown",
     "Stats",
     "Submit",
+    "UnpinPrefix",
 ]
 
 
@@ -60,7 +65,37 @@ class SetScheduler(msgspec.Struct, frozen=True, tag=True):
     """As ``--scheduler`` has it: ``NAME`` or ``NAME:option=value,…``."""
 
 
-AdminCommand = ShowScheduler | SetScheduler
+class ShowKV(msgspec.Struct, frozen=True, tag=True):
+    """How the KV pool stands."""
+
+    id: str
+    states: bool = False
+    """With its map; without, `KVSnapshot.states` comes empty."""
+
+
+class PinPrefix(msgspec.Struct, frozen=True, tag=True):
+    """Keep this prefix, replacing the one of the same name."""
+
+    id: str
+    name: str
+    tokens: list[int]
+    salt: str = ""
+
+
+class UnpinPrefix(msgspec.Struct, frozen=True, tag=True):
+    """Keep it no longer."""
+
+    id: str
+    name: str
+
+
+class ListPrefixes(msgspec.Struct, frozen=True, tag=True):
+    """All that are pinned."""
+
+    id: str
+
+
+AdminCommand = ShowScheduler | SetScheduler | ShowKV | PinPrefix | UnpinPrefix | ListPrefixes
 """Carried out between two steps; each is answered by a `Reply` of its id."""
 
 
@@ -113,9 +148,11 @@ class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Run through the model so far, again after preemption included."""
     output_tokens: int
     policy_faults: int
+    counters: dict[str, float] = {}
+    """Totals that decoding strategies keep, by name."""
 
 
-class KVSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How a KV pool stands. All sizes are in token positions."""
 
     capacity: int
@@ -146,8 +183,18 @@ class KVSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     states: list[tuple[str, int]]
     """The pool from its start as runs of units: ``free``, ``cached``, ``held``, ``shared``."""
 
+    @property
+    def hit_rate(self) -> float:
+        """Share of the prompt tokens looked up that were found; 0 before the first."""
+        return self.hits / self.lookups if self.lookups else 0.0
 
-class PinnedPrefix(msgspec.Struct, frozen=True, kw_only=True):
+    @property
+    def waste(self) -> float:
+        """Share of the held memory that has no computed token in it; 0 where nothing is held."""
+        return 1 - self.computed / self.held if self.held else 0.0
+
+
+class PinnedPrefix(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A prefix to keep."""
 
     name: str
@@ -157,7 +204,13 @@ class PinnedPrefix(msgspec.Struct, frozen=True, kw_only=True):
     """Of those, in memory now."""
 
 
-class SchedulerState(msgspec.Struct, frozen=True, kw_only=True):
+class PinnedPrefixes(msgspec.Struct, frozen=True, tag=True):
+    """In order of their names."""
+
+    prefixes: list[PinnedPrefix]
+
+
+class SchedulerState(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The scheduling policy, and how it does."""
 
     scheduler: str
@@ -175,8 +228,10 @@ class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     id: str
     error: str = ""
     error_kind: str = ""
-    """With ``error``: ``invalid`` (the command's fault) or ``internal``."""
-    value: SchedulerState | None = None
+    """With ``error``: ``invalid`` (the command's fault), ``missing`` (what it names is not there),
+    ``unsupported`` (not by this engine) or ``internal``."""
+    value: SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | None = None
+    """None where there is nothing to say but that it was done."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -187,6 +242,10 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     vocab_size: int
     defaults: dict[str, Any]
     """Sampling parameters for requests that do not set them: the decoding's and the checkpoint's own."""
+    kv: str
+    """What the KV backend was built from, as ``NAME:option=value,…``."""
+    kv_bytes_per_token: int
+    """What a position of KV memory takes, over all layers."""
     summary: list[str]
     """The chosen policies and the memory sums, a line each, as printed at start-up."""
 

@@ -105,6 +105,8 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         max_model_len=budget.max_model_len,
         vocab_size=checkpoint.spec.vocab_size,
         defaults=_defaults(checkpoint.generation, policies),
+        kv=str(PluginSpec.parse(config.kv)),
+        kv_bytes_per_token=budget.bytes_per_token,
         summary=[
             _describe_model(config, checkpoint.spec, model, device, dtype),
             _describe_policies(config),

@@ -21,9 +21,8 @@ from turnout.core.engine import Engine
 from turnout.core.messages import Delta
 from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec, SamplingParams, Timing
+from turnout.lab.marked import write_marked
 from turnout.runner.assembly import build_engine
-
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
 class Arrival(NamedTuple):
@@ -181,9 +180,7 @@ def main(
     text = table(results)
     click.echo(text)
     if write is not None:
-        head, _, rest = write.read_text().partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        write.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}")
+        write_marked(write, "table", text)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,17 @@ from __future__ import annotations
 import uuid
 from typing import Annotated
 
+from msgspec.structs import asdict
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.errors import ConfigError, RequestError
-from turnout.core.messages import AdminCommand, SetScheduler, ShowScheduler
+from turnout.core.messages import SchedulerState, SetScheduler, ShowScheduler
 from turnout.core.plugin_spec import PluginSpec
+from turnout.server.admin_reply import ask
 from turnout.server.body import read_body
 from turnout.server.context import Context, context_of
-from turnout.server.errors import ApiError
 from turnout.server.json_response import JsonResponse
 
 __all__ = ["PolicyChange", "set_scheduler", "show_scheduler"]
@@ -53,12 +54,5 @@ async def set_scheduler(request: Request) -> Response:
     return await _answer(context, SetScheduler(uuid.uuid4().hex, asked.spec()))
 
 
-async def _answer(context: Context, command: AdminCommand) -> Response:
-    try:
-        reply = await context.client.admin(command)
-    except TimeoutError:
-        message = "the engine is busy with a long step; what was asked for may still come into effect"
-        raise ApiError(504, message, code="engine_busy") from None
-    if reply.error_kind:
-        raise ApiError(400 if reply.error_kind == "invalid" else 500, reply.error)
-    return JsonResponse(reply.value)
+async def _answer(context: Context, command: ShowScheduler | SetScheduler) -> Response:
+    return JsonResponse(asdict(await ask(context.client, command, SchedulerState)))

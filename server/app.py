@@ -11,12 +11,13 @@ from starlette.routing import Route
 from turnout.core.client import EngineClient
 from turnout.core.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server import admin, information, tokenization
+from turnout.server import admin, admin_kv, admin_prefixes, information, tokenization
 from turnout.server.auth import Gate
 from turnout.server.chat import chat
 from turnout.server.completions import completions
 from turnout.server.context import Context
 from turnout.server.errors import respond_to_disconnect, respond_to_error
+from turnout.server.metrics import metrics
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["create_app"]
@@ -24,6 +25,7 @@ __all__ = ["create_app"]
 ROUTES = [
     Route("/", information.index),
     Route("/health", information.health),
+    Route("/metrics", metrics),
     Route("/version", information.show_version),
     Route("/v1/models", information.list_models),
     Route("/v1/models/{name:path}", information.show_model),
@@ -33,6 +35,10 @@ ROUTES = [
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
     Route("/admin/scheduler", admin.show_scheduler),
     Route("/admin/scheduler", admin.set_scheduler, methods=["POST"]),
+    Route("/admin/kv", admin_kv.show_kv),
+    Route("/admin/prefixes", admin_prefixes.list_prefixes),
+    Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),
+    Route("/admin/prefixes/{name}", admin_prefixes.unpin_prefix, methods=["DELETE"]),
 ]
 
 

@@ -15,7 +15,7 @@ from turnout.server.errors import ApiError, respond_to_error
 
 __all__ = ["Gate", "client_of"]
 
-OPEN = frozenset({"/health"})
+OPEN = frozenset({"/health", "/metrics"})
 """Paths that monitors ask without a key."""
 ADMIN = "/admin/"
 

@@ -39,7 +39,7 @@ async def chat(request: Request) -> Response:
     )
     try:
         spec = await asyncio.to_thread(_request, context, asked, answer.id, client_of(request))
-        generation = Generation(context.client, context.tokenizer, [spec], asked.n or 1)
+        generation = Generation(context.client, context.tokenizer, context.metrics, [spec], asked.n or 1)
         return await respond(request, asked, generation, answer)
     except RequestError as error:
         error.param = FIELDS.get(error.param or "", error.param)

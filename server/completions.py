@@ -42,7 +42,7 @@ async def completions(request: Request) -> Response:
         prompt_logprobs=asked.prompt_logprobs is not None,
         echoes=echoes,
     )
-    generation = Generation(context.client, context.tokenizer, requests, asked.n or 1)
+    generation = Generation(context.client, context.tokenizer, context.metrics, requests, asked.n or 1)
     return await respond(request, asked, generation, answer)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from starlette.requests import Request
 
 from turnout.core.client import EngineClient
 from turnout.core.config import ServerConfig
 from turnout.server.errors import ApiError
+from turnout.server.kv_watch import KVWatch
+from turnout.server.request_metrics import RequestMetrics
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Context", "context_of"]
@@ -21,6 +24,14 @@ class Context:
     tokenizer: Tokenizer
     config: ServerConfig
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @cached_property
+    def metrics(self) -> RequestMetrics:
+        return RequestMetrics(self.model_name, self.client.ready.max_model_len)
+
+    @cached_property
+    def kv_watch(self) -> KVWatch:
+        return KVWatch(self.client)
 
     @property
     def model_name(self) -> str:

@@ -5,13 +5,31 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+import msgspec
+
 from turnout.core.engine import Engine
 from turnout.core.errors import TurnoutError
-from turnout.core.messages import AdminCommand, Ready, Reply, SchedulerState, SetScheduler
+from turnout.core.interfaces import KVCache, PrefixPins
+from turnout.core.messages import (
+    AdminCommand,
+    KVSnapshot,
+    ListPrefixes,
+    PinnedPrefix,
+    PinnedPrefixes,
+    PinPrefix,
+    Ready,
+    Reply,
+    SchedulerState,
+    SetScheduler,
+    ShowKV,
+    UnpinPrefix,
+)
 
 __all__ = ["Assembled", "carry_out"]
 
 logger = logging.getLogger(__name__)
+
+Value = SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | None
 
 
 class Assembled(Protocol):
@@ -26,18 +44,36 @@ class Assembled(Protocol):
     def set_scheduler(self, spec: str) -> str: ...
 
 
+class _Refused(TurnoutError):
+    """A command that cannot be carried out, for another reason than its own form."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
 def carry_out(assembled: Assembled, command: AdminCommand) -> Reply:
     """Whatever goes wrong is in the reply: no command harms the requests being served."""
     try:
-        if isinstance(command, SetScheduler):
-            spec = assembled.set_scheduler(command.spec)
-            logger.info("the scheduling policy is now %s", spec)
-        return Reply(id=command.id, value=_state(assembled))
+        return Reply(id=command.id, value=_value(assembled, command))
+    except _Refused as refusal:
+        return Reply(id=command.id, error=str(refusal), error_kind=refusal.kind)
     except TurnoutError as error:
         return Reply(id=command.id, error=str(error), error_kind="invalid")
     except Exception as error:
         logger.exception("an admin command failed")
         return Reply(id=command.id, error=f"{type(error).__name__}: {error}", error_kind="internal")
+
+
+def _value(assembled: Assembled, command: AdminCommand) -> Value:
+    if isinstance(command, PinPrefix | UnpinPrefix | ListPrefixes):
+        return _prefixes(_pins(assembled), command)
+    if isinstance(command, ShowKV):
+        return _snapshot(assembled.engine.scheduler.kv, states=command.states)
+    if isinstance(command, SetScheduler):
+        spec = assembled.set_scheduler(command.spec)
+        logger.info("the scheduling policy is now %s", spec)
+    return _state(assembled)
 
 
 def _state(assembled: Assembled) -> SchedulerState:
@@ -49,3 +85,29 @@ def _state(assembled: Assembled) -> SchedulerState:
         running=stats.running,
         waiting=stats.waiting,
     )
+
+
+# ------------------------------------------------------------------ KV memory
+
+
+def _snapshot(kv: KVCache, *, states: bool) -> KVSnapshot:
+    snapshot = kv.snapshot()
+    return snapshot if states else msgspec.structs.replace(snapshot, states=[])
+
+
+def _pins(assembled: Assembled) -> PrefixPins:
+    pins = assembled.engine.scheduler.kv.prefixes
+    if pins is None:
+        backend = assembled.ready.kv
+        raise _Refused("unsupported", f"kv backend {backend!r} keeps no prefixes, so none can be pinned")
+    return pins
+
+
+def _prefixes(pins: PrefixPins, command: PinPrefix | UnpinPrefix | ListPrefixes) -> Value:
+    if isinstance(command, ListPrefixes):
+        return PinnedPrefixes(sorted(pins.pinned(), key=lambda prefix: prefix.name))
+    if isinstance(command, PinPrefix):
+        return pins.pin(command.name, command.tokens, command.salt)
+    if not pins.unpin(command.name):
+        raise _Refused("missing", f"no pinned prefix is called {command.name!r}")
+    return None

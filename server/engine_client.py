@@ -24,7 +24,6 @@ from turnout.core.messages import (
     Failed,
     Ready,
     Reply,
-    SetScheduler,
     Stats,
     Submit,
 )
@@ -32,6 +31,7 @@ from turnout.core.request import RequestSpec
 from turnout.server.engine_life import EngineLife
 from turnout.server.live_request import LiveRequest
 from turnout.server.restarts import Restarts
+from turnout.server.standing_orders import StandingOrders
 
 __all__ = ["FACTORY", "EngineGone", "ProcessClient"]
 
@@ -67,8 +67,7 @@ class ProcessClient:
         self._life = EngineLife(factory, log_level)
         self._restarts = Restarts(restarts)
         self._config = ""
-        self._scheduler: SetScheduler | None = None
-        """The last change of policy, for an engine to come."""
+        self._orders = StandingOrders()
         self._live: dict[str, LiveRequest] = {}
         self._suspects: list[str] = []
         """Requests that saw two engines die: handed over one by one, to find the one that kills."""
@@ -176,8 +175,8 @@ class ProcessClient:
                 answer = await reply
         finally:
             del self._replies[command.id]
-        if isinstance(command, SetScheduler) and not answer.error_kind:
-            self._scheduler = command
+        if not answer.error_kind:
+            self._orders.note(command)
         return answer
 
     def _check(self) -> None:
@@ -222,8 +221,8 @@ class ProcessClient:
             self._ready.set_result(ready)
             return
         logger.warning("another engine has taken over; %d requests go on", len(self._live))
-        if self._scheduler is not None:
-            self._send(self._scheduler)
+        for order in self._orders.commands():
+            self._send(order)
         self._hand_over()
 
     # -------------------------------------------------------------- when the engine dies

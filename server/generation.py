@@ -14,6 +14,7 @@ from turnout.core.client import EngineClient
 from turnout.core.messages import Delta
 from turnout.core.request import RequestSpec, Timing, TokenLogprobs
 from turnout.server.protocol.responses import PromptTokensDetails, TimingReport, Timings, Usage
+from turnout.server.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best import best
 from turnout.text.choice import ChoiceText, Piece
 from turnout.text.tokenizer import Tokenizer
@@ -39,6 +40,7 @@ class Generation:
 
     client: EngineClient
     tokenizer: Tokenizer
+    metrics: RequestMetrics
     requests: Sequence[RequestSpec]
     returned: int
     """Choices that the client gets for each prompt: the best of those that are generated."""
@@ -57,11 +59,13 @@ class Generation:
     async def _serve(self, number: int) -> AsyncGenerator[Update, None]:
         request = self.requests[number]
         first = number * request.params.n
-        async with aclosing(self.client.submit(request)) as deltas:
-            async for delta in deltas:
-                piece = self._feed(request, first + delta.index, delta)
-                if piece.text or piece.shown or piece.finish_reason:
-                    yield Update(first + delta.index, piece)
+        with RequestMeter(self.metrics, request) as meter:
+            async with aclosing(self.client.submit(request)) as deltas:
+                async for delta in deltas:
+                    piece = self._feed(request, first + delta.index, delta)
+                    meter.take(delta.index, piece)
+                    if piece.text or piece.shown or piece.finish_reason:
+                        yield Update(first + delta.index, piece)
 
     def _feed(self, request: RequestSpec, index: int, delta: Delta) -> Piece:
         choice = self.choices.get(index)

@@ -184,3 +184,15 @@ def test_a_prompt_has_log_probabilities_where_they_are_asked_for(llm: LLM) -> No
         assert entry is not None and entry[token].logprob <= 0
         assert entry[token].decoded_token == llm.tokenizer.token_text(token)
     assert llm.generate(PROMPTS[0], GREEDY, progress=False)[0].prompt_logprobs is None
+
+
+def test_prompts_share_computed_prefixes_only_with_the_same_salt(llm: LLM) -> None:
+    pool, prompt = llm.engine.scheduler.kv, "import argparse\n" * 12
+
+    def found(salt: str) -> int:
+        before = pool.snapshot().hits
+        llm.generate(prompt, GREEDY, cache_salt=salt, progress=False)
+        return pool.snapshot().hits - before
+
+    assert [found("red"), found("blue"), found("")] == [0, 0, 0]
+    assert found("red") == found("") > 16

@@ -99,6 +99,8 @@ class GenerationRequest(BaseModel):
     ttft_deadline_ms: Milliseconds | None = None
     """After arrival, by when its first token should be there."""
     timing: bool | None = None
+    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    """An empty one is refused: a tenant's salt that came out empty would share with everybody."""
     prompt_logprobs: int | None = None
     best_of: int | None = None
     use_beam_search: bool | None = None
@@ -191,6 +193,7 @@ class GenerationRequest(BaseModel):
             deadline=_seconds(self.deadline_ms),
             ttft_deadline=_seconds(self.ttft_deadline_ms),
             timing=bool(self.timing),
+            cache_salt=self.cache_salt or "",
         )
 
     def concrete_seed(self) -> int:

@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 from documents import ROOT, Document, code, rows
+from pydantic import BaseModel
 
 from turnout.core.messages import SchedulerState
 from turnout.core.plugins import Registry
 from turnout.server.admin import PolicyChange
+from turnout.server.admin_kv import KVReport
+from turnout.server.admin_prefixes import PrefixList, PrefixRequest, PrefixState
 from turnout.server.app import ROUTES
 from turnout.server.auth import ADMIN
 from turnout.server.engine_client import ADMIN_PATIENCE
@@ -42,19 +45,30 @@ def test_tables_have_the_fields() -> None:
     times = [code(row[0])[0] for row in rows(DOCUMENT.section("Timing"))]
     assert times == list(TimingReport.__struct_fields__)
 
+    pool = [code(row[0])[0] for row in rows(DOCUMENT.section("The KV pool"))]
+    assert pool == sorted(KVReport.__struct_fields__, key=pool.index)
+    prefix = {code(row[0])[0] for row in rows(DOCUMENT.section("Pinned prefixes"))}
+    assert prefix == set(PrefixRequest.model_fields)
+
+
+REQUESTS: dict[str, type[BaseModel]] = {
+    "/admin/scheduler": PolicyChange,
+    "/admin/prefixes": PrefixRequest,
+    "/v1/completions": CompletionRequest,
+}
+
 
 def test_requests_are_valid() -> None:
     calls = re.findall(
-        r"curl http://\S+?:\d+(/\S+) [^{]*-d '(.*?)'$", DOCUMENT.text, re.DOTALL | re.MULTILINE
+        r"curl http://\S+?:\d+(/\S+) [^{`]*-d '(.*?)'$", DOCUMENT.text, re.DOTALL | re.MULTILINE
     )
-    assert {path for path, _ in calls} == {"/admin/scheduler", "/v1/completions"}
+    assert {path for path, _ in calls} == set(REQUESTS)
     for path, body in calls:
-        model = PolicyChange if path.startswith(ADMIN) else CompletionRequest
-        asked = model.model_validate(json.loads(body))
+        asked = REQUESTS[path].model_validate(json.loads(body))
         if isinstance(asked, PolicyChange):
             assert f'"scheduler": "{asked.spec()}"' in DOCUMENT.text
             Registry.load().check("scheduler", asked.spec())
-        else:
+        if isinstance(asked, CompletionRequest):
             assert not asked.model_extra
 
 
@@ -66,8 +80,20 @@ def test_answers_have_the_form_of_answers(block: str) -> None:
         assert set(TimedEnvelope.__struct_fields__) == {*Envelope.__struct_fields__, "timing"}
         answer, struct = answer["timing"], TimingReport
     else:
-        struct = ErrorBody if "error" in answer else SchedulerState
-    assert json.loads(encode(msgspec.convert(answer, struct))) == answer
+        struct = next(struct for key, struct in ANSWERS.items() if key in answer)
+    shown = json.loads(encode(msgspec.convert(answer, struct)))
+    shown.pop("type", None)  # of messages: what they are called on the wire
+    assert shown == answer
+
+
+ANSWERS: dict[str, Any] = {
+    "error": ErrorBody,
+    "scheduler": SchedulerState,
+    "backend": KVReport,
+    "prefixes": PrefixList,
+    "cached": PrefixState,
+    "deleted": dict[str, str | bool],
+}
 
 
 def test_what_is_said_of_errors_is_so() -> None:

@@ -16,10 +16,12 @@ from starlette.routing import Route
 
 from turnout.core.config import ServerConfig
 from turnout.core.errors import EngineError, Overloaded, RequestError
+from turnout.core.messages import KVSnapshot, Stats
 from turnout.core.param_groups import BEAM_SEARCH
 from turnout.core.request import SamplingParams
 from turnout.server.app import create_app
 from turnout.server.engine_client import EngineGone
+from turnout.server.engine_metrics import Scrape
 from turnout.server.errors import ApiError, ErrorBody, error_body, respond_to_error
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.chat import ChatRequest
@@ -35,6 +37,7 @@ from turnout.server.protocol.responses import (
     encode,
 )
 from turnout.server.protocol.unsupported import HARMLESS
+from turnout.server.request_metrics import PREFIX, RequestMetrics
 from turnout.server.tokenization import DetokenizeRequest, TokenizeRequest, Tokens
 
 # ------------------------------------------------------------------ routes
@@ -186,6 +189,21 @@ def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
     assert json.loads(encode(msgspec.convert(example, struct))) == example
 
 
+# ------------------------------------------------------------------ metrics
+
+
+def test_every_metric_is_in_a_table_with_its_type() -> None:
+    listed = {name: kind for names, kind, _ in rows(SERVING.section("Metrics")) for name in code(names)}
+    stats = msgspec.convert({**dict.fromkeys(Stats.__struct_fields__, 1), "counters": {}}, Stats)
+    kv = msgspec.convert({**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": []}, KVSnapshot)
+    scrape = Scrape(RequestMetrics("parrot", 100).registry, "parrot", 0, stats, kv, 1)
+    served = {
+        family.name.removeprefix(PREFIX) + "_total" * (family.type == "counter"): family.type
+        for family in scrape.collect()
+    }
+    assert listed == served
+
+
 # ------------------------------------------------------------------ errors
 
 
@@ -200,6 +218,9 @@ def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
         ApiError(413, "x"),
         ApiError(401, "x", code="invalid_api_key"),
         ApiError(404, "x", code="model_not_found"),
+        ApiError(404, "x", code="prefix_not_found"),
+        ApiError(409, "x", code="prefixes_unsupported"),
+        ApiError(503, "x", code="prefix_not_computed"),
     ],
     ids=lambda error: f"{type(error).__name__} {getattr(error, 'code', '')}",
 )

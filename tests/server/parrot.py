@@ -27,13 +27,13 @@ from turnout.core.plugins import Registry
 from turnout.core.request import Continuation, Request, SamplingParams, TokenLogprobs
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Capacity, Scheduler
-from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
 VOCABULARY = 300
 EOS = 0
 CONTEXT = 512
+POOL = 65536
+BYTES_PER_TOKEN = 1000
 
 
 def _fail() -> None:
@@ -110,7 +110,9 @@ def build(config: EngineConfig) -> ParrotEngine:
     capacity = Capacity(tokens=256, sequences=config.max_num_seqs)
     registry = Registry.load(extra=[parrot_policies])
     policy = registry.create("scheduler", config.scheduler)
-    scheduler = Scheduler(policy, PagedCache(PoolSize(4096 * 16), 16, Lru()), capacity, MaxTokens())
+    kv = registry.create("kv", config.kv, block_size=config.block_size)
+    cache = kv.cache(PoolSize(POOL), registry.create("kv_eviction", "lru"))
+    scheduler = Scheduler(policy, cache, capacity, MaxTokens())
     limits = Limits(
         max_model_len=config.max_model_len or CONTEXT,
         vocab_size=VOCABULARY,
@@ -122,6 +124,8 @@ def build(config: EngineConfig) -> ParrotEngine:
         max_model_len=limits.max_model_len,
         vocab_size=VOCABULARY,
         defaults={"temperature": 0.5},
+        kv=config.kv,
+        kv_bytes_per_token=BYTES_PER_TOKEN,
         summary=["a parrot"],
     )
     engine = Engine(scheduler, ParrotRunner(), [Parrot()], limits, monotonic)

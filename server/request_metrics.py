@@ -1,0 +1,157 @@
+"""What the server measures of requests as their tokens pass, for ``GET /metrics``.
+
+Names, but for the prefix, and buckets are vLLM's (``vllm/v1/metrics/loggers.py``), so that its dashboards
+serve. As there, each choice of a request ends by itself.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from itertools import count, takewhile
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from turnout.core.clock import Clock, monotonic
+from turnout.core.errors import RequestError
+from turnout.core.request import RequestSpec
+from turnout.server.live_request import Dropped
+from turnout.text.choice import Piece
+
+__all__ = ["PREFIX", "RequestMeter", "RequestMetrics"]
+
+PREFIX = "turnout:"
+
+# fmt: off
+FIRST_TOKEN = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160,
+    640, 2560,
+)
+PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
+WHOLE = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
+# fmt: on
+
+
+def _lengths(longest: int) -> tuple[int, ...]:
+    """1, 2, 5, 10, 20, 50, … up to `longest`."""
+    steps = (mantissa * 10**exponent for exponent in count() for mantissa in (1, 2, 5))
+    return tuple(takewhile(lambda step: step <= longest, steps))
+
+
+class RequestMetrics:
+    """The histograms and counters, in a registry of their own: a process may have several servers."""
+
+    def __init__(self, model: str, max_model_len: int, clock: Clock = monotonic) -> None:
+        self.registry = CollectorRegistry()
+        self.clock = clock
+        self._model = model
+        lengths = _lengths(max_model_len)
+        self.first_token = self._histogram(
+            "time_to_first_token_seconds", "From a request's arrival to its first token.", FIRST_TOKEN
+        )
+        self.between_tokens = self._histogram(
+            "inter_token_latency_seconds", "Between a choice's tokens, as they came.", PER_TOKEN
+        )
+        self.per_token = self._histogram(
+            "request_time_per_output_token_seconds",
+            "Mean time of a finished choice's tokens after its first.",
+            PER_TOKEN,
+        )
+        self.whole = self._histogram(
+            "e2e_request_latency_seconds", "From a request's arrival to a choice's end.", WHOLE
+        )
+        self.prompt_lengths = self._histogram("request_prompt_tokens", "Tokens of a prompt.", lengths)
+        self.output_lengths = self._histogram(
+            "request_generation_tokens", "Tokens of a finished choice.", lengths
+        )
+        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of requests that have begun.")
+        self.output_tokens = self._counter("generation_tokens", "Tokens generated.")
+        self._ended = Counter(
+            PREFIX + "request_success",
+            "Choices that ended, by reason.",
+            ("model_name", "finished_reason"),
+            registry=self.registry,
+        )
+        for reason in ("stop", "length", "abort", "error"):
+            self.ended(reason, 0)
+
+    def ended(self, reason: str, choices: int = 1) -> None:
+        self._ended.labels(self._model, reason).inc(choices)
+
+    def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
+        family = Histogram(PREFIX + name, what, ("model_name",), registry=self.registry, buckets=buckets)
+        return family.labels(self._model)
+
+    def _counter(self, name: str, what: str) -> Counter:
+        return Counter(PREFIX + name, what, ("model_name",), registry=self.registry).labels(self._model)
+
+
+class RequestMeter:
+    """Follows one request, from the moment it is made until its block is left."""
+
+    def __init__(self, metrics: RequestMetrics, request: RequestSpec) -> None:
+        self._metrics = metrics
+        self._prompt_tokens = len(request.prompt)
+        self._open = request.params.n
+        self._arrival = metrics.clock()
+        self._begun = False
+        self._choices: dict[int, _Choice] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What had not ended by itself ended with the block. A request that was refused never was one."""
+        if self._open and isinstance(error, GeneratorExit | CancelledError):
+            self._metrics.ended("abort", self._open)
+        elif self._open and error is not None and (self._begun or not _is_refusal(error)):
+            self._metrics.ended("error", self._open)
+
+    def take(self, index: int, piece: Piece) -> None:
+        """What came for a choice."""
+        now = self._metrics.clock()
+        if piece.tokens:
+            self._tokens(self._choices.get(index), index, len(piece.tokens), now)
+        if piece.finish_reason:
+            self._end(index, piece.finish_reason, now)
+
+    def _tokens(self, choice: _Choice | None, index: int, tokens: int, now: float) -> None:
+        if not self._begun:
+            self._begun = True
+            self._metrics.first_token.observe(now - self._arrival)
+            self._metrics.prompt_lengths.observe(self._prompt_tokens)
+            self._metrics.prompt_tokens.inc(self._prompt_tokens)
+        if choice is None:
+            choice = self._choices[index] = _Choice(now)
+        else:
+            self._metrics.between_tokens.observe(now - choice.latest)
+        choice.latest = now
+        choice.tokens += tokens
+        self._metrics.output_tokens.inc(tokens)
+
+    def _end(self, index: int, reason: str, now: float) -> None:
+        self._open -= 1
+        self._metrics.ended(reason)
+        choice = self._choices.get(index)
+        if choice is None or reason not in ("stop", "length"):
+            return
+        self._metrics.whole.observe(now - self._arrival)
+        self._metrics.output_lengths.observe(choice.tokens)
+        if choice.tokens > 1:
+            self._metrics.per_token.observe((choice.latest - choice.first) / (choice.tokens - 1))
+
+
+class _Choice:
+    """One choice's tokens so far."""
+
+    def __init__(self, now: float) -> None:
+        self.first = self.latest = now
+        self.tokens = 0
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """The engine would not take it; a request that the policy gave up was taken."""
+    return isinstance(error, RequestError) and not isinstance(error, Dropped)
