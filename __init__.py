@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from turnout.core.logits_processor import LogitsProcessor, Row
     from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
     from turnout.core.request import SamplingParams
+    from turnout.core.structured_outputs import StructuredOutputs
     from turnout.core.view import RequestView, View
     from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput
 
@@ -44,6 +45,7 @@ __all__ = [
     "SchedulingPolicy",
     "ServerConfig",
     "Share",
+    "StructuredOutputs",
     "TurnoutError",
     "View",
     "hookimpl",
@@ -64,6 +66,7 @@ _HOMES = {
     "turnout.core.policy": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
     "turnout.core.view": ("RequestView", "View"),
     "turnout.core.request": ("SamplingParams",),
+    "turnout.core.structured_outputs": ("StructuredOutputs",),
     "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -45,9 +45,9 @@ class Admission:
             now if spec.arrival is None else spec.arrival,
             len(spec.prompt) + self._output_limit(spec),
             self._stops(spec),
-            self._processors.wanted(spec),
         )
         self._check_fits(request)
+        request.processors = self._processors.wanted(request)
         return request
 
     def _output_limit(self, spec: RequestSpec) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -43,7 +43,8 @@ class Engine:
         self.limits = limits
         self.clock = clock
         self._strategies = Strategies(decodings)
-        self._admission = Admission(limits, scheduler, self._strategies, processors or Processors())
+        self._processors = processors or Processors()
+        self._admission = Admission(limits, scheduler, self._strategies, self._processors)
         self._observers = observers or Observers()
         self._kv = scheduler.kv
         self._queues = scheduler.queues
@@ -69,6 +70,10 @@ class Engine:
         )
 
     # -------------------------------------------------------------- in and out
+
+    def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
+        """What is better done in another thread before `add`; raises RequestError, as doing it may."""
+        return self._processors.preparation(spec)
 
     def add(self, spec: RequestSpec) -> None:
         """Queue a request. Raises RequestError when it can never be served, with the sums."""

@@ -6,7 +6,7 @@ Nothing here imports torch; tensors appear in annotations alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -88,7 +88,16 @@ class LogitsProcessor(ABC):
         Asked once as it arrives; who wants nothing costs nothing.
         """
 
-    def check(self, spec: RequestSpec) -> None:  # noqa: B027
+    def prepare(self, spec: RequestSpec) -> Callable[[], object] | None:
+        """What a request that wants it needs first and takes too long for the engine's loop; None: nothing.
+
+        Asked as the request arrives. A server calls what is returned once, in another thread, while other
+        requests are served; then `check` is asked. Raising RequestError, here or there, refuses the request.
+        Who drives an engine without a server need not prepare anything: `check` must do without.
+        """
+        return None
+
+    def check(self, request: Request) -> None:  # noqa: B027
         """Refuse a request that wants it, by raising RequestError. Asked once as it arrives."""
 
     @abstractmethod
@@ -97,5 +106,6 @@ class LogitsProcessor(ABC):
 
         logits: fp32 [rows, vocab_size], on the device, only of requests that want it. They may be
         log-probabilities, as in beam search: do not rely on their scale. What is done to a row depends
-        on that row alone. An exception ends the requests of `rows` with an error that names the plugin.
+        on that row alone. An exception ends the requests of `rows` with an error that names the plugin;
+        to end some of them only, set their `fault`.
         """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError, blaming
@@ -12,7 +14,7 @@ from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from turnout.core.request import RequestSpec
+    from turnout.core.request import Request, RequestSpec
 
 __all__ = ["ActiveProcessor", "Processors", "adjust"]
 
@@ -28,16 +30,18 @@ class ActiveProcessor:
         self.place = place
         self._complaints: set[type[Exception]] = set()
 
-    def wants(self, spec: RequestSpec) -> bool:
+    def preparation(self, spec: RequestSpec) -> Callable[[], object] | None:
+        """Raises RequestError where it refuses the request, or fails; so does what is returned."""
+        with self._refusing():
+            work = self.processor.prepare(spec) if self.processor.wants(spec.params) else None
+        return None if work is None else partial(self._carry_out, work)
+
+    def wants(self, request: Request) -> bool:
         """Raises RequestError where it refuses the request, or fails at the question."""
-        try:
-            if not self.processor.wants(spec.params):
+        with self._refusing():
+            if not self.processor.wants(request.params):
                 return False
-            self.processor.check(spec)
-        except RequestError:
-            raise
-        except Exception as error:
-            raise RequestError(self._complain(error)) from error
+            self.processor.check(request)
         return True
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> str | None:
@@ -47,6 +51,19 @@ class ActiveProcessor:
         except Exception as error:
             return self._complain(error)
         return None
+
+    def _carry_out(self, work: Callable[[], object]) -> None:
+        with self._refusing():
+            work()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except RequestError:
+            raise
+        except Exception as error:
+            raise RequestError(self._complain(error)) from error
 
     def _complain(self, error: Exception) -> str:
         """Name the fault; in the log once for each kind of error."""
@@ -71,9 +88,14 @@ class Processors:
             with blaming(active.title):
                 active.processor.start(model)
 
-    def wanted(self, spec: RequestSpec) -> tuple[ActiveProcessor, ...]:
+    def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
+        """As `LogitsProcessor.prepare` says, of all of them."""
+        work = (active.preparation(spec) for active in self._active)
+        return [item for item in work if item is not None]
+
+    def wanted(self, request: Request) -> tuple[ActiveProcessor, ...]:
         """Those with something to do for a request. Raises RequestError where one refuses it."""
-        return tuple(active for active in self._active if active.wants(spec))
+        return tuple(active for active in self._active if active.wants(request))
 
 
 def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:

@@ -13,6 +13,7 @@ import msgspec
 
 from turnout.core.errors import RequestError
 from turnout.core.param_groups import check_choices
+from turnout.core.structured_outputs import StructuredOutputs
 from turnout.core.view import RequestView
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class SamplingParams(
     """Words that must not be produced; whoever has the tokenizer adds their `bad_words_token_ids`."""
     bad_words_token_ids: tuple[tuple[int, ...], ...] = ()
     """Token sequences that must not be produced."""
+    structured_outputs: StructuredOutputs | None = None
+    """The form that the output must have."""
     logprobs: int | None = None
     """Return the chosen token's log-probability and so many of the likeliest; None: neither."""
     skip_special_tokens: bool = True
@@ -131,12 +134,22 @@ class SamplingParams(
             raise RequestError("allowed_token_ids must hold at least one token id", "allowed_token_ids")
         if () in self.bad_words_token_ids:
             raise RequestError("bad_words_token_ids must hold no empty sequence", "bad_words_token_ids")
+        if self.structured_outputs is not None:
+            self._check_structured_outputs()
         for token, bias in self.logit_bias.items():
             if not isinstance(bias, Real) or not math.isfinite(bias):
                 raise RequestError(
                     f"logit_bias must map token ids to finite numbers, not {_short(token)} to {_short(bias)}",
                     "logit_bias",
                 )
+
+    def _check_structured_outputs(self) -> None:
+        name = "structured_outputs"
+        if not isinstance(self.structured_outputs, StructuredOutputs):
+            given = _short(self.structured_outputs)
+            raise RequestError(f"{name} must be a StructuredOutputs, not {given}", name)
+        if self.allowed_token_ids is not None:
+            raise RequestError(f"{name} and allowed_token_ids both say what may come; give one", name)
 
     @property
     def greedy(self) -> bool:
@@ -399,11 +412,10 @@ class Request:
         arrival: float,
         limit: int,
         stop_ids: frozenset[int],
-        processors: tuple[ActiveProcessor, ...] = (),
     ):
         self.spec = spec
         self.decoding = decoding
-        self.processors = processors
+        self.processors: tuple[ActiveProcessor, ...] = ()
         """The logits processors that it wants."""
         self.fault: str | None = None
         """Why it cannot go on, where a logits processor failed at it."""

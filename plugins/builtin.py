@@ -63,6 +63,7 @@ def register_logits_processors(register: Register) -> None:
     register("min_tokens", "turnout.plugins.logits_processors.min_tokens:MinTokens")
     register("bad_words", "turnout.plugins.logits_processors.bad_words:BadWords")
     register("allowed_token_ids", "turnout.plugins.logits_processors.allowed_token_ids:AllowedTokenIds")
+    register("structured_output", "turnout.plugins.logits_processors.structured_output:StructuredOutput")
 
 
 @hookimpl

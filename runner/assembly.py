@@ -78,6 +78,9 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, checkpoint.spec.dtype, device)
     budget = _budget(config, checkpoint.spec, policies, device, dtype)
+    limits = _limits(config, checkpoint, budget)
+    # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
+    policies.processors.start(ServedModel(checkpoint.folder, limits.vocab_size, limits.eos_token_ids))
     model = load_model(
         checkpoint.folder,
         checkpoint.family,
@@ -89,8 +92,6 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
     halves = KVHalves(policies.kv, config.kv, checkpoint.spec, device, dtype)
     spare = build_eviction(registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, spare)
-    limits = _limits(config, checkpoint, budget)
-    policies.processors.start(ServedModel(checkpoint.folder, limits.vocab_size, limits.eos_token_ids))
     engine = Engine(
         _scheduler(config, policies, kv, budget),
         ModelRunner(model, kv.attention, device),

@@ -9,7 +9,6 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.core.errors import RequestError
 from turnout.core.request import RequestSpec
 from turnout.server.auth import client_of
 from turnout.server.body import read_body
@@ -21,9 +20,6 @@ from turnout.server.respond import respond
 from turnout.text.bad_words import with_bad_words
 
 __all__ = ["chat", "chat_prompt"]
-
-FIELDS = {"prompt": "messages", "logprobs": "top_logprobs"}
-"""What a field of the engine's request is called here."""
 
 
 async def chat(request: Request) -> Response:
@@ -37,13 +33,10 @@ async def chat(request: Request) -> Response:
         tokenizer=context.tokenizer,
         logprobs=bool(asked.logprobs),
     )
-    try:
+    with asked.own_names():
         spec = await asyncio.to_thread(_request, context, asked, answer.id, client_of(request))
         generation = Generation(context.client, context.tokenizer, context.metrics, [spec], asked.n or 1)
         return await respond(request, asked, generation, answer)
-    except RequestError as error:
-        error.param = FIELDS.get(error.param or "", error.param)
-        raise
 
 
 def _request(context: Context, asked: ChatRequest, id: str, client: str) -> RequestSpec:

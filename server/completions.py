@@ -29,21 +29,22 @@ async def completions(request: Request) -> Response:
     asked = await read_body(request, CompletionRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
     id = f"cmpl-{uuid.uuid4().hex}"
-    # In a thread: other clients are served while a long prompt is tokenized.
-    requests = await asyncio.to_thread(_requests, context, asked, id, client_of(request))
-    echoes = await asyncio.to_thread(_echoes, context.tokenizer, asked)
-    answer = CompletionAnswer(
-        id=id,
-        model=context.model_name,
-        created=int(time.time()),
-        tokenizer=context.tokenizer,
-        logprobs=asked.logprobs is not None,
-        top_logprobs=asked.logprobs or 0,
-        prompt_logprobs=asked.prompt_logprobs is not None,
-        echoes=echoes,
-    )
-    generation = Generation(context.client, context.tokenizer, context.metrics, requests, asked.n or 1)
-    return await respond(request, asked, generation, answer)
+    with asked.own_names():
+        # In a thread: other clients are served while a long prompt is tokenized.
+        requests = await asyncio.to_thread(_requests, context, asked, id, client_of(request))
+        echoes = await asyncio.to_thread(_echoes, context.tokenizer, asked)
+        answer = CompletionAnswer(
+            id=id,
+            model=context.model_name,
+            created=int(time.time()),
+            tokenizer=context.tokenizer,
+            logprobs=asked.logprobs is not None,
+            top_logprobs=asked.logprobs or 0,
+            prompt_logprobs=asked.prompt_logprobs is not None,
+            echoes=echoes,
+        )
+        generation = Generation(context.client, context.tokenizer, context.metrics, requests, asked.n or 1)
+        return await respond(request, asked, generation, answer)
 
 
 def _requests(context: Context, asked: CompletionRequest, id: str, client: str) -> list[RequestSpec]:

@@ -18,7 +18,7 @@ from turnout.core.errors import ModelError, RequestError
 from turnout.text.chat_template import ChatTemplate, named_templates
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
-__all__ = ["Tokenizer", "load_tokenizer"]
+__all__ = ["Tokenizer", "load_tokenizer", "tokenizer_json"]
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json")
@@ -33,6 +33,14 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     special = {**_read_json(folder / "special_tokens_map.json"), **config}
     names = {name: text for name in SPECIAL_NAMES if (text := _token_text(special.get(name)))}
     return Tokenizer(_load_backend(folder), names, named_templates(folder, config))
+
+
+def tokenizer_json(folder: Path) -> str:
+    """The same as the text of a ``tokenizer.json``, for other libraries that read one. Raises ModelError."""
+    if (folder / FAST).is_file():
+        return (folder / FAST).read_text(encoding="utf-8")
+    text: str = _load_backend(folder).to_str()
+    return text
 
 
 class Tokenizer:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError
 from turnout.core.logits_processor import LogitsProcessor, Row
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import Request, SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +26,8 @@ class BadWords(LogitsProcessor):
     def wants(self, params: SamplingParams) -> bool:
         return bool(params.bad_words or params.bad_words_token_ids)
 
-    def check(self, spec: RequestSpec) -> None:
-        if not spec.params.bad_words_token_ids:
+    def check(self, request: Request) -> None:
+        if not request.params.bad_words_token_ids:
             raise RequestError(
                 "bad_words reached the engine as text; give their tokens too, as bad_words_token_ids",
                 "bad_words",

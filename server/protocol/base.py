@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from turnout.core.errors import RequestError
 from turnout.core.param_groups import over_defaults
 from turnout.core.request import RequestSpec, SamplingParams
+from turnout.server.protocol.structured import StructuredRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 
 __all__ = ["MAX_TOKEN_ID", "GenerationRequest", "Listed", "TokenId"]
@@ -62,13 +64,15 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(StructuredRequest):
     """Types are strict: a number in quotes is an error, not a number. None always means: not given."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {}
     """What this endpoint means where a sampling parameter is not given and the model says nothing."""
+    FIELDS: ClassVar[Mapping[str, str]] = {}
+    """What fields of the engine's request are called here."""
 
     model: str | None = None
     n: int | None = None
@@ -151,6 +155,17 @@ class GenerationRequest(BaseModel):
             )
         return self
 
+    @contextmanager
+    def own_names(self) -> Iterator[None]:
+        """Errors that come out of it name the fields that the client knows."""
+        try:
+            yield
+        except RequestError as error:
+            if error.param == "structured_outputs" and self.structured_outputs is None:
+                error.param = self.form_field
+            error.param = self.FIELDS.get(error.param or "", error.param)
+            raise
+
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
@@ -172,6 +187,7 @@ class GenerationRequest(BaseModel):
             given["stop_token_ids"] = tuple(self.stop_token_ids)
         if self.logit_bias:
             given["logit_bias"] = {int(token): bias for token, bias in self.logit_bias.items()}
+        given["structured_outputs"] = self.form
         return SamplingParams(
             **{
                 **self.UNSET_SAMPLING,

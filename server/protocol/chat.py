@@ -48,6 +48,7 @@ class Message(BaseModel):
 
 class ChatRequest(GenerationRequest):
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}
+    FIELDS: ClassVar[Mapping[str, str]] = {"prompt": "messages", "logprobs": "top_logprobs"}
 
     messages: Listed[Message]
     max_completion_tokens: int | None = None

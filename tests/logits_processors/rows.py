@@ -32,7 +32,9 @@ def a_row(
     **params: Any,
 ) -> Row:
     spec = RequestSpec(id="r", prompt=prompt, params=SamplingParams(**{"max_tokens": 90, **params}), seed=0)
-    sequence = Request(spec, Greedy(), 0.0, 100, STOPS, processors.wanted(spec)).live[0]
+    request = Request(spec, Greedy(), 0.0, 100, STOPS)
+    request.processors = processors.wanted(request)
+    sequence = request.live[0]
     sequence.tokens += output
     return Row(sequence, 0, guesses)
 

@@ -15,7 +15,7 @@ from turnout.core.errors import EngineError, PluginError, RequestError
 from turnout.core.logits_processor import ServedModel
 from turnout.core.plugins import Registry
 from turnout.core.processors import Processors, adjust
-from turnout.core.request import RequestSpec
+from turnout.core.request import Request, RequestSpec
 
 INLINE = """
 from turnout import LogitsProcessor, hookimpl
@@ -63,7 +63,7 @@ class Unable(Writing):
 
 
 class Choosy(Writing):
-    def check(self, spec: RequestSpec) -> None:
+    def check(self, request: Request) -> None:
         raise RequestError("not on a Sunday", "temperature")
 
 

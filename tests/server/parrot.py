@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import parrot_policies
 
@@ -19,12 +20,14 @@ from turnout.core.admission import Limits
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
-from turnout.core.errors import ModelError
+from turnout.core.errors import ModelError, RequestError
 from turnout.core.interfaces import Decoding, PoolSize
+from turnout.core.logits_processor import LogitsProcessor
 from turnout.core.messages import Ready
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.plugins import Registry
-from turnout.core.request import Continuation, Request, SamplingParams, TokenLogprobs
+from turnout.core.processors import Processors
+from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams, TokenLogprobs
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.plugins.predictors.max_tokens import MaxTokens
@@ -62,6 +65,30 @@ def _scores(chunk: Chunk) -> list[TokenLogprobs]:
     """A prompt's token at position p has log-probability -p, and one likelier than itself beside it."""
     prompt = chunk.sequence.request.prompt
     return [TokenLogprobs(prompt[p + 1], -(p + 1.0), [(prompt[p + 1] + 1, -0.25)]) for p in chunk.scored]
+
+
+class Thinking(LogitsProcessor):
+    """Thinks of what it is asked to choose before it says anything."""
+
+    thoughts: ClassVar[dict[str, Callable[[], object]]] = {
+        "long": lambda: time.sleep(2),
+        "bad": lambda: _refuse("that is no choice"),
+        "broken": _fail,
+    }
+
+    def wants(self, params: SamplingParams) -> bool:
+        return params.structured_outputs is not None
+
+    def prepare(self, spec: RequestSpec) -> Callable[[], object] | None:
+        form = spec.params.structured_outputs
+        return self.thoughts.get(form.choice[0]) if form and form.choice else None
+
+    def apply(self, logits: object, rows: object) -> None:
+        raise AssertionError("parrots do not look at logits")
+
+
+def _refuse(reason: str) -> None:
+    raise RequestError(reason, "structured_outputs")
 
 
 class Parrot(Decoding):
@@ -128,5 +155,6 @@ def build(config: EngineConfig) -> ParrotEngine:
         kv_bytes_per_token=BYTES_PER_TOKEN,
         summary=["a parrot"],
     )
-    engine = Engine(scheduler, ParrotRunner(), [Parrot()], limits, monotonic)
+    processors = Processors([("thinking", Thinking())])
+    engine = Engine(scheduler, ParrotRunner(), [Parrot()], limits, monotonic, processors=processors)
     return ParrotEngine(engine, ready, registry, config.scheduler)

@@ -100,7 +100,7 @@ def test_what_is_not_a_json_object(server: RunningServer, body: bytes) -> None:
         (CHAT, {"messages": HI, "top_logprobs": 5}, "top_logprobs"),
         (CHAT, {"messages": HI, "logprobs": True, "top_logprobs": 50}, "top_logprobs"),
         (CHAT, {"messages": HI, "tools": [{"type": "function"}]}, "tools"),
-        (CHAT, {"messages": HI, "response_format": {"type": "json_object"}}, "response_format"),
+        (CHAT, {"messages": HI, "response_format": {"type": "xml"}}, "response_format"),
         (CHAT, {"messages": HI, "chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
         (CHAT, {"messages": HI, "continue_final_message": True}, "continue_final_message"),
     ],

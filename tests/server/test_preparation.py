@@ -1,0 +1,65 @@
+"""What a request needs first, such as a compiled grammar, is done while others are served."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from running_server import RunningServer, Start, eventually
+
+COMPLETIONS = "/v1/completions"
+THINKING = 2.0
+"""Seconds, see parrot.py."""
+
+
+def test_others_are_served_meanwhile(server: RunningServer) -> None:
+    with ThreadPoolExecutor() as threads:
+        slow = threads.submit(server.post, COMPLETIONS, prompt="abc", max_tokens=4, guided_choice=["long"])
+        time.sleep(0.1)
+        started = time.monotonic()
+        for _ in range(5):
+            assert server.post(COMPLETIONS, prompt="abc", max_tokens=4).status_code == 200
+        assert time.monotonic() - started < THINKING - 0.2 and not slow.done()
+        assert slow.result().json()["choices"][0]["text"] == "abca"
+
+
+def test_several_are_prepared_at_once(server: RunningServer) -> None:
+    asked = {"prompt": "a", "guided_choice": ["long"]}
+    with ThreadPoolExecutor() as threads:
+        started = time.monotonic()
+        slow = [threads.submit(server.post, COMPLETIONS, **asked) for _ in range(2)]
+        assert all(answer.result().status_code == 200 for answer in slow)
+        assert time.monotonic() - started < 1.8 * THINKING
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("choice", "message"), [("bad", "that is no choice"), ("broken", "thinking failed: the parrot fell off")]
+)
+def test_what_goes_wrong_is_told(server: RunningServer, choice: str, message: str, stream: bool) -> None:
+    response = server.post(COMPLETIONS, prompt="a", guided_choice=[choice], stream=stream)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert message in error["message"]
+    assert error["param"] == ("guided_choice" if choice == "bad" else None)
+
+
+def test_who_leaves_meanwhile_is_not_served(start: Start) -> None:
+    server = start()
+    with pytest.raises(httpx.ReadTimeout):
+        server.http.post(COMPLETIONS, json={"prompt": "a", "guided_choice": ["long"]}, timeout=0.3)
+    time.sleep(1.2 * THINKING)
+    assert server.post(COMPLETIONS, prompt="a", max_tokens=3).status_code == 200
+    eventually(lambda: server.client.stats and server.client.stats.output_tokens == 3)
+
+
+def test_not_more_than_may_wait(start: Start) -> None:
+    server = start({"max_waiting": 1})
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(server.post, COMPLETIONS, prompt="a", guided_choice=["long"])
+        time.sleep(0.2)
+        refused = server.post(COMPLETIONS, prompt="a", guided_choice=["long"])
+        assert refused.status_code == 503 and "being prepared" in refused.json()["error"]["message"]
+        assert first.result().status_code == 200
