@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from turnout.core.errors import PolicyError
 from turnout.core.guard import Guard, Turn, arrival_order
@@ -93,8 +94,7 @@ class Scheduler:
         if not step.useful and self.queues:
             self._guard.fault(PolicyError(_unserved(view)))
             step = self._serve(arrival_order(view), now)
-        chunks = [_chunk(span) for grants in step.granted.values() for span in grants]
-        return Plan(chunks, self.kv.drain()), step.dropped
+        return Plan(list(chain.from_iterable(step.granted.values())), self.kv.drain()), step.dropped
 
     def _view(self, now: float) -> View:
         return View(
@@ -144,13 +144,12 @@ class Scheduler:
         if len(request.live) > 1:
             return False
         sequence = request.live[0]
-        start = sequence.computed
-        if not sequence.held or sequence.draft or len(sequence.tokens) - start != 1:
+        tokens, start = sequence.tokens, sequence.computed
+        if not sequence.held or sequence.draft or len(tokens) - start != 1:
             return False
-        grants = [Span(sequence, start, start + 1)]
-        if not self.kv.reserve(grants):
+        if not self.kv.reserve([Span(sequence, start, start + 1)]):
             return False
-        step.granted[request] = grants
+        step.granted[request] = [Chunk(sequence, start, tokens[-1:], 1)]
         step.budget -= 1
         return True
 
@@ -177,7 +176,7 @@ class Scheduler:
         for sequence, start, upto in grants:
             sequence.computed, sequence.held = start, True
             step.budget -= upto - start
-        step.granted[request] = grants
+        step.granted[request] = [_chunk(span) for span in grants]
 
     def _grants(self, request: Request, budget: int) -> list[Span]:
         """What to compute for a request within `budget`; empty when that is too little for it.
@@ -275,7 +274,7 @@ class _Step:
     """Nobody is admitted any more."""
     declined: bool = False
     """The policy would not make room for a newcomer, and is not asked again for a later one."""
-    granted: dict[Request, list[Span]] = field(default_factory=dict)
+    granted: dict[Request, list[Chunk]] = field(default_factory=dict)
     preempted: set[Request] = field(default_factory=set)
     dropped: list[Drop] = field(default_factory=list)
 
@@ -284,7 +283,7 @@ class _Step:
         return bool(self.granted or self.preempted or self.dropped)
 
     def preempt(self, victim: Request) -> None:
-        self.budget += sum(span.tokens for span in self.granted.pop(victim, ()))
+        self.budget += sum(len(chunk.tokens) for chunk in self.granted.pop(victim, ()))
         self.slots += victim.width
         self.preempted.add(victim)
 
@@ -299,9 +298,6 @@ def _chunk(span: Span) -> Chunk:
     """The slice, with logits for its positions from the last token on; drafts that did not fit go."""
     sequence, start, end = span
     length = len(sequence.tokens)
-    if end - start == 1 and end == length:
-        sequence.draft = []
-        return Chunk(sequence, start, sequence.tokens[start:], 1)
     rows = max(0, end - length + 1)
     sequence.draft = sequence.draft[: max(0, rows - 1)]
     tokens = sequence.tokens[start:end] + sequence.draft[max(0, start - length) :]
