@@ -26,6 +26,7 @@ from turnout.core.request import Request, RequestSpec, SamplingParams
 from turnout.core.structured_outputs import StructuredOutputs
 from turnout.models.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy
+from turnout.plugins.logits_processors.grammars import SLICES
 from turnout.plugins.logits_processors.structured_output import StructuredOutput
 from turnout.text.token_bytes import token_bytes
 
@@ -119,7 +120,7 @@ def llguidance(folder: Path, tokens: list[bytes]) -> Library:
     mask = torch.empty((len(tokens) + 31) // 32, dtype=torch.int32)
 
     def vocabulary() -> None:
-        made["vocabulary"] = LLTokenizer(text, n_vocab=len(tokens), eos_token=[0])
+        made["vocabulary"] = LLTokenizer(text, n_vocab=len(tokens), eos_token=[0], slices=SLICES)
 
     def begin() -> None:
         grammar = LLMatcher.grammar_from_json_schema(SCHEMA)

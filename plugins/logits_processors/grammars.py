@@ -14,12 +14,17 @@ from turnout.core.logits_processor import ServedModel
 from turnout.core.structured_outputs import StructuredOutputs
 from turnout.text.tokenizer import tokenizer_json
 
-__all__ = ["Grammars"]
+__all__ = ["SLICES", "Grammars"]
 
 KEPT = 256
 """Compiled grammars; the least recently used goes first."""
 WHITE_SPACE = r"[\x20\x0A\x0D\x09]{1,20}"
 """Between the parts of JSON. A model that falls into writing blanks must come out of it."""
+CHARACTERS = r'[^"\\\x00-\x1F\x7F]'
+SLICES = [CHARACTERS + "{1,10}", CHARACTERS + "{1,30}", CHARACTERS + "+"]
+"""Of strings in JSON. Tokens of these forms are looked through once instead of at each mask; llguidance's own
+choice, but for one of blanks that `WHITE_SPACE` has no use for.
+"""
 LIMITS = LLParserLimits(verbose_errors=False)
 
 
@@ -64,7 +69,7 @@ def _vocabulary(model: ServedModel) -> LLTokenizer:
     if not model.eos_token_ids:
         raise ValueError("it names no end-of-sequence token, so no output could end")
     ends = sorted(model.eos_token_ids)
-    return LLTokenizer(tokenizer_json(model.folder), n_vocab=model.vocab_size, eos_token=ends)
+    return LLTokenizer(tokenizer_json(model.folder), n_vocab=model.vocab_size, eos_token=ends, slices=SLICES)
 
 
 def _compiled(asked: StructuredOutputs, vocabulary: LLTokenizer) -> LLMatcher:

@@ -132,6 +132,18 @@ def test_greedy_has_the_form(llm: LLM) -> None:
     assert isinstance(json.loads(out.text), list)
 
 
+def test_beams_have_the_form(llm: LLM) -> None:
+    """They fork and drop at every step."""
+    beams = {"temperature": 0.0, "use_beam_search": True, "beam_width": 4}
+    outs = ask(llm, 2, json=PERSON, n=3, **beams)
+    assert all(json.loads(out.text)["age"] <= 150 for out in outs) and len(outs) == 6
+
+
+def test_the_best_of_several_has_the_form(llm: LLM) -> None:
+    (out,) = ask(llm, json=PERSON, best_of=4)
+    assert set(json.loads(out.text)) == set(PERSON["properties"])
+
+
 def test_logprobs_are_the_models_own(llm: LLM) -> None:
     """To it, what the form forces is as unlikely as ever."""
     (out,) = ask(llm, choice=["yes"], logprobs=2)

@@ -6,6 +6,7 @@ import gc
 import random
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 import torch
 from babbler import END
@@ -14,7 +15,7 @@ from torch import Tensor
 from turnout import LLM, SamplingParams, StructuredOutputs
 from turnout.core.logits_processor import Row, ServedModel
 from turnout.core.processors import Processors, adjust
-from turnout.core.request import Request, RequestSpec
+from turnout.core.request import Request, RequestSpec, Resumption
 from turnout.core.request import Sequence as TokenSequence
 from turnout.models.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy
@@ -99,6 +100,18 @@ def test_many_at_once_are_masked_in_several_threads(processor: StructuredOutput)
         torch.set_num_threads(threads)
     moved = [Row(a_sequence(parallel, []), 0, row.guesses) for row in rows]
     assert torch.equal(masks(moved), masks(rows))
+
+
+def test_another_engine_goes_on_at_the_same_place(processor: StructuredOutput) -> None:
+    sequence = a_sequence(processor, [])
+    output = list(walk(processor, sequence, 5, random.Random(3)))
+    resume = Resumption(choices=[(1, output)])
+    spec = msgspec.structs.replace(sequence.request.spec, resume=resume)
+    request = Request(spec, Greedy(), 0.0, 500, frozenset({END}))
+    request.processors = Processors([("structured output", processor)]).wanted(request)
+    resumed = Row(request.live[0], 1)
+    assert resumed.sequence.output == output
+    assert torch.equal(masks([resumed])[0], anew(processor, resumed))
 
 
 def test_guesses_that_leave_the_grammar_do_no_harm(processor: StructuredOutput) -> None:
