@@ -11,6 +11,7 @@ from turnout.cli.options import config_options
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.plugin_axes import POLICY_AXES
 from turnout.core.plugins import Registry
+from turnout.runner.policies import choices
 
 __all__ = ["check_policies", "command"]
 
@@ -48,6 +49,5 @@ def command(
 def check_policies(registry: Registry, config: EngineConfig) -> None:
     """Find misspelt policies and options before anything heavy is loaded."""
     for axis in POLICY_AXES:
-        given = {"block_size": config.block_size} if axis == "kv" else {}
-        if (spec := getattr(config, axis)) is not None:
+        for spec, given in choices(config, axis):
             registry.create(axis, spec, **given)

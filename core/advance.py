@@ -55,9 +55,6 @@ def _descend(
 ) -> list[tuple[Sequence, Continuation]]:
     """The first continuation of a parent stays in place, further ones fork, parents not named go."""
     before = request.live
-    for parent in dict.fromkeys(continuation.parent for continuation in chosen):
-        # The accepted drafts' KV is right already: n new tokens were n - 1 guesses and one more.
-        parent.computed += max(len(c.tokens) for c in chosen if c.parent is parent) - 1
     children, seen = [], set[Sequence]()
     for continuation in chosen:
         parent = continuation.parent
@@ -78,8 +75,9 @@ def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
     """Append what was decided, cut at the first stop, and say so."""
     request = sequence.request
     tokens, reason = _cut(continuation.tokens, request.stop_ids, sequence.room)
+    # Only what was guessed has its KV already; and something must be left to compute, for the next logits.
+    sequence.computed = len(sequence.tokens) + min(_agreed(sequence.draft, tokens), len(tokens) - 1)
     sequence.tokens += tokens
-    sequence.computed = min(sequence.computed, len(sequence.tokens))
     sequence.draft = []
     sequence.logprob += continuation.logprob
     sequence.score = continuation.score
@@ -96,6 +94,12 @@ def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
         stop_token=tokens[-1] if reason == "stop" else None,
         cached_tokens=request.cached_tokens,
     )
+
+
+def _agreed(draft: list[int], tokens: list[int]) -> int:
+    """How many guesses came true: up to the first that did not."""
+    pairs = enumerate(zip(draft, tokens, strict=False))
+    return next((count for count, (guess, token) in pairs if guess != token), min(len(draft), len(tokens)))
 
 
 def _cut(tokens: list[int], stops: frozenset[int], room: int) -> tuple[list[int], str | None]:

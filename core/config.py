@@ -15,7 +15,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from turnout.core.errors import ConfigError, nearest
 
-__all__ = ["ByteSize", "EngineConfig", "ServerConfig", "SizeOrZero", "parse_bytes"]
+__all__ = ["MAX_DRAFT", "ByteSize", "EngineConfig", "ServerConfig", "SizeOrZero", "parse_bytes"]
+
+MAX_DRAFT = 32
+"""Guesses that one step may verify for a sequence."""
 
 _UNITS = {
     "": 1,
@@ -88,6 +91,15 @@ class EngineConfig(_Config):
     quantization: str = Field("none", description="Quantizer, as NAME or NAME:option=value,….")
     decoding: str = Field(
         "sampling", description="How to decode for requests that do not say, as NAME or NAME:option=value,…."
+    )
+    spec_draft: str | None = Field(
+        None, description="Model that drafts for speculative decoding: a folder, hub name or short name."
+    )
+    spec_ngram: bool = Field(
+        False, description="Draft without a model, from what followed the latest tokens earlier in the text."
+    )
+    spec_tokens: int | None = Field(
+        None, gt=0, le=MAX_DRAFT, description="Tokens to draft at most for each step; default: 5."
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",

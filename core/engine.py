@@ -67,6 +67,7 @@ class Engine:
             computed_tokens=self._computed_tokens,
             output_tokens=self._output_tokens,
             policy_faults=self.scheduler.policy_faults,
+            counters=self._strategies.counters(),
         )
 
     # -------------------------------------------------------------- in and out
@@ -102,6 +103,7 @@ class Engine:
         if not gone:
             return
         self._kv.release(gone)
+        self._strategies.forget(request.decoding, gone)
         request.live = tuple(sequence for sequence in request.live if sequence not in gone)
         if not request.live:
             self.scheduler.remove(request)
@@ -162,13 +164,16 @@ class Engine:
         return deltas
 
     def _advance(self, request: Request, chosen: Decision, now: float) -> list[Delta]:
-        before = request.output_tokens
+        before, parents = request.output_tokens, request.live
         if not isinstance(chosen, Completion):
             deltas, ended = advance(request, chosen, self._kv)
         elif len(chosen.choices) == request.params.n:
             deltas, ended = complete(request, chosen), list(request.live)
         else:
             return self._fail(request, _too_few(chosen), now, "invalid")
+        if parents != request.live:
+            dropped = [sequence for sequence in parents if sequence not in request.live]
+            self._strategies.forget(request.decoding, dropped)
         produced = request.output_tokens - before
         self._output_tokens += produced
         if deltas and request.tells_prompt:
@@ -195,6 +200,7 @@ class Engine:
     def _give_up(self, drop: Drop, now: float) -> Delta:
         """What the policy dropped is out of the scheduler already."""
         request = unveil(drop.request)
+        self._strategies.forget(request.decoding, request.live)
         self._close(request, "error", now)
         return Delta(request_id=request.id, finish_reason="error", error=drop.reason, error_kind="timeout")
 
@@ -204,6 +210,7 @@ class Engine:
             started=started,
             ended=self.clock(),
             tokens=plan.tokens,
+            rows=sum(chunk.rows for chunk in plan.chunks),
             sequences=len(plan.chunks),
             running=self._queues.running_count,
             waiting=self._queues.waiting_count,

@@ -76,6 +76,11 @@ def register_decodings(register: Register) -> None:
 
 
 @hookspec
+def register_proposers(register: Register) -> None:
+    """Offer proposers (`Proposer`), which guess ahead for ``--decoding speculative:proposer=NAME``."""
+
+
+@hookspec
 def register_length_predictors(register: Register) -> None:
     """Offer predictors of output lengths (`LengthPredictor`), chosen with ``--length-predictor``."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from turnout.core.plan import Logits, Move, Plan
     from turnout.core.request import Completion, Continuation, Request, SamplingParams
     from turnout.core.request import Sequence as TokenSequence
+    from turnout.core.resources import Resources
 
 __all__ = [
     "Attend",
@@ -214,6 +215,12 @@ class Decoding(ABC):
     streams: ClassVar[bool] = True
     """False: sequences may be dropped or forked late, so clients see only finished ones, whole."""
 
+    wraps: ClassVar[bool] = False
+    """True: it serves what others would, so it is on offer only where it is asked for by name."""
+
+    def start(self, resources: Resources) -> None:  # noqa: B027
+        """Called once, before the first request; may load a model of its own."""
+
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Sampling parameters that `--decoding` with this strategy gives to requests that set none."""
@@ -226,6 +233,11 @@ class Decoding(ABC):
     def width(self, params: SamplingParams) -> int:
         """How many sequences such a request keeps alive at most."""
         return params.n
+
+    @property
+    def rows(self) -> int:
+        """Rows of logits that a sequence may have in a step: one, and one more for each guess."""
+        return 1
 
     def draft(self, sequences: Sequence[TokenSequence]) -> Iterable[tuple[TokenSequence, list[int]]]:
         """Guess ahead for some of `sequences`, all one token away from their next logits.
@@ -243,6 +255,13 @@ class Decoding(ABC):
         dropped. Tokens are cut at the first stop by the engine. A `Completion` ends the request with
         choices that the strategy kept itself, in `Request.state`; fewer than `n` are the request's error.
         """
+
+    def forget(self, sequences: Sequence[TokenSequence]) -> None:  # noqa: B027
+        """Sequences that ended, however they did, or were dropped: give up what is kept of them."""
+
+    def counters(self) -> Mapping[str, float]:
+        """Totals since the start, by name, as the engine's `Stats` report them."""
+        return {}
 
 
 # ------------------------------------------------------------------ models and quantization

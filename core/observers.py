@@ -27,6 +27,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     tokens: int
     """Run through the model."""
+    rows: int
+    """Of those, with logits: what a strategy chose tokens by, or verified guesses."""
     sequences: int
     running: int
     waiting: int
@@ -65,6 +67,10 @@ class Observers:
     ) -> None:
         self._step_finished = list(step_finished)
         self._request_finished = list(request_finished)
+
+    def watch_steps(self, observer: Observer) -> None:
+        """One more, to be called with ``step=``."""
+        self._step_finished.append(observer)
 
     @property
     def of_steps(self) -> bool:

@@ -9,6 +9,7 @@ from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
 from turnout.core.logits_processor import LogitsProcessor
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
+from turnout.core.proposer import Proposer
 
 __all__ = ["AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
 
@@ -30,6 +31,7 @@ AXES = {
         Axis("kv_eviction", "register_evictions", EvictionPolicy),
         Axis("quantization", "register_quantizers", Quantizer),
         Axis("decoding", "register_decodings", Decoding),
+        Axis("proposer", "register_proposers", Proposer),
         Axis("length_predictor", "register_length_predictors", LengthPredictor),
         Axis("logits_processor", "register_logits_processors", LogitsProcessor),
         Axis("model", "register_models", ModelFamily),
@@ -40,10 +42,11 @@ OBSERVER_AXIS = "observer"
 """Where hooks that watch are listed; they are not chosen, all of them are called."""
 OBSERVER_HOOKS = ("step_finished", "request_finished")
 
-POLICY_AXES = tuple(name for name in AXES if name not in ("logits_processor", "model"))
+POLICY_AXES = tuple(name for name in AXES if name not in ("proposer", "logits_processor", "model"))
 """Those chosen by a config field of the same name.
 
-A model's family follows from its checkpoint; logits processors are all active.
+A model's family follows from its checkpoint; logits processors are all active; a proposer is an option of the
+strategy that asks it.
 """
 
 

@@ -39,6 +39,10 @@ class Options:
     def describe(self) -> list[Option]:
         return [_describe(name, field) for name, field in self.model.model_fields.items()]
 
+    def kinds(self) -> dict[str, object]:
+        """The type of each option."""
+        return {name: field.annotation for name, field in self.model.model_fields.items()}
+
     def validate(self, values: Mapping[str, object]) -> dict[str, Any]:
         """Keyword arguments for the factory. Raises ConfigError, a line for each problem."""
         try:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from turnout.core.errors import ConfigError, PluginError, TurnoutError
-from turnout.core.plugin_axes import axis_named
+from turnout.core.plugin_axes import AXES, axis_named
 from turnout.core.plugin_entry import PluginEntry, explain
 from turnout.core.plugin_options import Options, read_options
 from turnout.core.plugin_spec import PluginSpec
 
-__all__ = ["Recipe", "options_of"]
+__all__ = ["Create", "Recipe", "options_of"]
+
+Create = Callable[[str, str], object]
+"""From an axis and a spec such as ``ngram:longest=3`` to the plugin."""
 
 
 @dataclass(frozen=True)
@@ -22,15 +25,21 @@ class Recipe:
     arguments: Mapping[str, Any]
 
     @classmethod
-    def prepare(cls, entry: PluginEntry, spec: PluginSpec, given: Mapping[str, object]) -> Recipe:
-        """`given` are options from flags of their own; None is not given."""
+    def prepare(
+        cls, entry: PluginEntry, spec: PluginSpec, given: Mapping[str, object], create: Create
+    ) -> Recipe:
+        """`given` are options from flags of their own; None is not given.
+
+        `create` builds what an option names that is itself a plugin.
+        """
         factory = entry.resolve()
         base = axis_named(entry.axis).base
         if isinstance(factory, type) and not issubclass(factory, base):
             raise PluginError(f"{entry.title} is {factory.__qualname__!r}, which is no {base.__name__}")
         options = options_of(entry)
         try:
-            return cls(entry, factory, options.validate(_merged(spec.options, given)))
+            values = _merged(spec.options, given)
+            return cls(entry, factory, options.validate(_with_plugins(options, values, create)))
         except ConfigError as error:
             raise ConfigError(f"{entry.axis} {entry.name!r}: {error}") from None
 
@@ -58,6 +67,20 @@ def options_of(entry: PluginEntry) -> Options:
         return read_options(factory)
     except Exception as error:
         raise PluginError(f"{entry.title} has options that cannot be read: {explain(error)}") from error
+
+
+def _with_plugins(options: Options, values: dict[str, object], create: Create) -> dict[str, object]:
+    """Options whose type is a plugin's base class are given as that plugin's name and options."""
+    axes = {name: axis for name, kind in options.kinds().items() if (axis := _axis_of(kind)) is not None}
+    return {
+        name: create(axes[name], value) if name in axes and isinstance(value, str) else value
+        for name, value in values.items()
+    }
+
+
+def _axis_of(kind: Any) -> str | None:
+    kinds = (kind, *get_args(kind))  # X, or the X of `X | None`
+    return next((axis.name for axis in AXES.values() if any(axis.base is each for each in kinds)), None)
 
 
 def _merged(options: Mapping[str, str], given: Mapping[str, object]) -> dict[str, object]:

@@ -22,6 +22,7 @@ from turnout.core.plugin_recipe import Recipe, options_of
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.processors import Processors
+from turnout.core.proposer import Proposer
 
 __all__ = ["PluginEntry", "Registry"]
 
@@ -81,6 +82,8 @@ class Registry:
     def create(self, axis: Literal["length_predictor"], spec: str, **given: object) -> LengthPredictor: ...
     @overload
     def create(self, axis: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
+    @overload
+    def create(self, axis: Literal["proposer"], spec: str, **given: object) -> Proposer: ...
     @overload
     def create(self, axis: Literal["model"], spec: str, **given: object) -> ModelFamily: ...
     @overload
@@ -148,7 +151,7 @@ class Registry:
 
     def _prepare(self, axis: str, spec: str, given: dict[str, object]) -> Recipe:
         parsed = PluginSpec.parse(spec)
-        return Recipe.prepare(self.entry(axis, parsed.name), parsed, given)
+        return Recipe.prepare(self.entry(axis, parsed.name), parsed, given, self.create)
 
     # -------------------------------------------------------------- what is wrong
 

@@ -286,6 +286,7 @@ class Continuation(NamedTuple):
 
     parent: Sequence
     tokens: list[int]
+    """At least one. Those that the parent's draft guessed are computed already, all others will be."""
     logprob: float = 0.0
     """What the tokens add to the sequence's cumulative log-probability."""
     details: list[TokenLogprobs] | None = None
@@ -363,6 +364,7 @@ class Sequence:
             list(self.tokens),
             index=request.births - 1,
             computed=self.computed,
+            draft=list(self.draft),
             held=self.held,
             logprob=self.logprob,
             details=list(self.details),

@@ -135,8 +135,8 @@ class Scheduler:
         step.runners_left -= 1
         if limit > 0 and self._grant_next(request, step):
             return
-        grants = self._grants(request, min(limit, step.budget))
-        if grants and self._make_room(request, grants, step):
+        grants = self._room_for(request, self._grants(request, min(limit, step.budget)), step)
+        if grants:
             self._grant(request, grants, step)
 
     def _grant_next(self, request: Request, step: _Step) -> bool:
@@ -160,8 +160,8 @@ class Scheduler:
             return False
         if step.closed or not self._make_place(request, step):
             return False
-        grants = self._grants(request, min(limit, step.budget))
-        if not grants or not self._make_room(request, grants, step):
+        grants = self._room_for(request, self._grants(request, min(limit, step.budget)), step)
+        if not grants:
             return False
         self._grant(request, grants, step)
         self.queues.admit(request)
@@ -182,7 +182,7 @@ class Scheduler:
         """What to compute for a request within `budget`; empty when that is too little for it.
 
         Several sequences catch up one at a time, so that each finds what its siblings computed; once
-        level they step together or not at all.
+        level they step together or not at all, with as many of their drafts as the budget allows.
         """
         if budget <= 0:
             return []
@@ -199,7 +199,7 @@ class Scheduler:
             if start < last:
                 return [Span(sequence, start, min(last, start + budget))]
             wanted.append(Span(sequence, start, sequence.end))
-        return wanted if sum(span.tokens for span in wanted) <= budget else []
+        return _within(wanted, budget)
 
     def _found(self, sequence: Sequence) -> int:
         """Leading tokens of a newcomer that need no compute; what it wants scored does, cached or not."""
@@ -214,7 +214,7 @@ class Scheduler:
         if request.place != "running" and request.width > self._free_slots():
             return False
         grants = self._grants(request, self.capacity.tokens)
-        return bool(grants) and self.kv.fits(grants)
+        return bool(grants) and self.kv.fits([_without_draft(span) for span in grants])
 
     # -------------------------------------------------------------- making room
 
@@ -225,12 +225,18 @@ class Scheduler:
                 return False
         return True
 
-    def _make_room(self, request: Request, grants: list[Span], step: _Step) -> bool:
-        """Reserve memory for `grants`, preempting whom the policy names until they fit."""
+    def _room_for(self, request: Request, grants: list[Span], step: _Step) -> list[Span]:
+        """What of `grants` there is memory for, now reserved: all, or all but drafts, or nothing.
+
+        Drafts are guesses: nobody is preempted for them.
+        """
+        if not grants or self.kv.reserve(grants):
+            return grants
+        grants = [_without_draft(span) for span in grants]
         while not self.kv.reserve(grants):
             if not self._preempt_for(request, step):
-                return False
-        return True
+                return []
+        return grants
 
     def _preempt_for(self, request: Request, step: _Step) -> bool:
         """False: nobody gives way, or `request` itself did."""
@@ -286,6 +292,24 @@ class _Step:
         self.budget += sum(len(chunk.tokens) for chunk in self.granted.pop(victim, ()))
         self.slots += victim.width
         self.preempted.add(victim)
+
+
+def _within(level: list[Span], budget: int) -> list[Span]:
+    """The spans of sequences that step together, without the drafts that are beyond `budget`; empty when
+    there is not even a token for each."""
+    spare = budget - len(level)
+    if spare < 0:
+        return []
+    spans = []
+    for sequence, start, end in level:
+        drafts = min(end - start - 1, spare)
+        spare -= drafts
+        spans.append(Span(sequence, start, start + 1 + drafts))
+    return spans
+
+
+def _without_draft(span: Span) -> Span:
+    return span._replace(upto=min(span.upto, len(span.sequence.tokens)))
 
 
 def _unserved(view: View) -> str:

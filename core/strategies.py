@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from turnout.core.errors import RequestError
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
 from turnout.core.request import Completion, Continuation, Request, SamplingParams
+from turnout.core.request import Sequence as TokenSequence
 
 __all__ = ["Decision", "Strategies", "by_strategy"]
 
@@ -53,6 +54,25 @@ class Strategies:
             return _by_request(requests, decoding.decide(requests, logits))
         except Exception as error:
             return self._complain(decoding, error)
+
+    def forget(self, decoding: Decoding, sequences: Collection[TokenSequence]) -> None:
+        """These are gone. A fault is named and harms nobody."""
+        if sequences:
+            try:
+                decoding.forget(list(sequences))
+            except Exception as error:
+                self._complain(decoding, error)
+
+    def counters(self) -> dict[str, float]:
+        """Of all strategies; those of equal names are added up."""
+        totals: dict[str, float] = {}
+        for decoding in self._decodings:
+            try:
+                for name, value in decoding.counters().items():
+                    totals[name] = totals.get(name, 0) + value
+            except Exception as error:
+                self._complain(decoding, error)
+        return totals
 
     def _complain(self, decoding: Decoding, error: Exception) -> str:
         """Name a strategy's fault; in the log once for each strategy and kind of error."""

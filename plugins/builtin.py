@@ -53,6 +53,13 @@ def register_decodings(register: Register) -> None:
     register("beam", "turnout.plugins.decoding.beam:Beam")
     register("greedy", "turnout.plugins.decoding.greedy:Greedy")
     register("sampling", "turnout.plugins.decoding.sampling:Sampling")
+    register("speculative", "turnout.plugins.decoding.speculative:Speculative")
+
+
+@hookimpl
+def register_proposers(register: Register) -> None:
+    register("draft-model", "turnout.plugins.proposers.draft_model:DraftModel")
+    register("ngram", "turnout.plugins.proposers.ngram:NGram")
 
 
 @hookimpl

@@ -13,23 +13,22 @@ from turnout.core.admission import Limits
 from turnout.core.clock import Clock, monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
-from turnout.core.errors import ConfigError, ModelError, blaming
-from turnout.core.interfaces import ModelFamily
+from turnout.core.errors import ConfigError, blaming
 from turnout.core.logits_processor import ServedModel
 from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.core.scheduler import Capacity, Scheduler
-from turnout.models.checkpoint import read_config, read_generation_config
 from turnout.models.loading import load_model
-from turnout.models.resolve import resolve_model
+from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.device import choose_device, choose_dtype
-from turnout.runner.generation_config import end_tokens, sampling_defaults
+from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory import Budget, weight_bytes
 from turnout.runner.model_runner import ModelRunner
-from turnout.runner.policies import Policies, build_eviction, build_policies
+from turnout.runner.policies import Policies, build_eviction, build_policies, choices
+from turnout.runner.resources import EngineResources
 
 __all__ = ["AssembledEngine", "build_engine"]
 
@@ -59,14 +58,6 @@ class AssembledEngine:
         return self.scheduler
 
 
-@dataclass(frozen=True)
-class _Checkpoint:
-    folder: Path
-    family: ModelFamily
-    spec: ModelSpec
-    generation: Mapping[str, Any]
-
-
 def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> AssembledEngine:
     """Load the model, size the KV pool and put the chosen policies in place.
 
@@ -74,7 +65,7 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
     """
     registry = Registry.load(config_folder=config.plugins_path)
     policies = build_policies(registry, config)
-    checkpoint = _open(config, registry)
+    checkpoint = open_checkpoint(registry, config.model, config.revision)
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, checkpoint.spec.dtype, device)
     budget = _budget(config, checkpoint.spec, policies, device, dtype)
@@ -89,16 +80,23 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         dtype=dtype,
         quantizer=policies.quantizer,
     )
+    served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
+    policies.processors.start(served)
+    observers = registry.observers()
+    resources = EngineResources(
+        registry, policies.kv, served, checkpoint.spec, budget, dtype, clock, observers
+    )
+    _start_decodings(policies, resources)
     halves = KVHalves(policies.kv, config.kv, checkpoint.spec, device, dtype)
     spare = build_eviction(registry, config, policies.kv)
-    kv = build_kv_memory(halves, budget, model, policies.eviction, spare)
+    kv = build_kv_memory(halves, budget, model, policies.eviction, spare, taken=resources.taken)
     engine = Engine(
         _scheduler(config, policies, kv, budget),
         ModelRunner(model, kv.attention, device),
         policies.decodings,
-        limits,
+        _limits(config, checkpoint, budget),
         clock,
-        registry.observers(),
+        observers,
         policies.processors,
     )
     ready = Ready(
@@ -112,12 +110,19 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
             _describe_model(config, checkpoint.spec, model, device, dtype),
             _describe_policies(config),
             budget.describe(kv.cache, weight_bytes(model)),
+            *resources.summary,
             kv.describe_preemption(budget.bytes_per_token),
         ],
     )
     return AssembledEngine(
         engine, ready, checkpoint.folder, registry, str(PluginSpec.parse(config.scheduler))
     )
+
+
+def _start_decodings(policies: Policies, resources: EngineResources) -> None:
+    for decoding in policies.decodings:
+        with blaming(f"decoding strategy {type(decoding).__name__}"):
+            decoding.start(resources)
 
 
 def _scheduler(config: EngineConfig, policies: Policies, kv: KVMemory, budget: Budget) -> Scheduler:
@@ -131,36 +136,13 @@ def _scheduler(config: EngineConfig, policies: Policies, kv: KVMemory, budget: B
     )
 
 
-def _limits(config: EngineConfig, checkpoint: _Checkpoint, budget: Budget) -> Limits:
+def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Limits:
     return Limits(
         max_model_len=budget.max_model_len,
         vocab_size=checkpoint.spec.vocab_size,
         max_waiting=config.max_waiting,
-        eos_token_ids=_eos_token_ids(checkpoint),
+        eos_token_ids=checkpoint.eos_token_ids,
     )
-
-
-# ------------------------------------------------------------------ the checkpoint
-
-
-def _open(config: EngineConfig, registry: Registry) -> _Checkpoint:
-    folder = resolve_model(config.model, revision=config.revision)
-    raw = read_config(folder)
-    architectures = raw.get("architectures")
-    if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
-        raise ModelError(
-            f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
-        )
-    family = registry.family(architectures[0])
-    with blaming(f"the model family of {architectures[0]}"):
-        spec = family.spec(raw)
-    return _Checkpoint(folder, family, spec, read_generation_config(folder))
-
-
-def _eos_token_ids(checkpoint: _Checkpoint) -> frozenset[int]:
-    """Only what the model can produce: some checkpoints name -1, or tokens beyond their vocabulary."""
-    stated = {*checkpoint.spec.eos_token_ids, *end_tokens(checkpoint.generation)}
-    return frozenset(stated.intersection(range(checkpoint.spec.vocab_size)))
 
 
 def _defaults(generation: Mapping[str, Any], policies: Policies) -> dict[str, Any]:
@@ -187,6 +169,7 @@ def _budget(
         unit=policies.kv.unit,
         max_model_len=max_model_len,
         max_batched_tokens=config.max_num_batched_tokens or BATCHED_TOKENS[device.type],
+        rows=max(decoding.rows for decoding in policies.decodings),
     )
 
 
@@ -203,7 +186,6 @@ def _describe_model(
 
 
 def _describe_policies(config: EngineConfig) -> str:
-    return (
-        f"scheduler {config.scheduler}, kv {config.kv}, quantization {config.quantization}, "
-        f"decoding {config.decoding} by default"
-    )
+    *wrapping, decoding = [str(choice) for choice in choices(config, "decoding")]
+    chosen = f"scheduler {config.scheduler}, kv {config.kv}, quantization {config.quantization}, "
+    return ", ".join([f"{chosen}decoding {decoding} by default", *wrapping])

@@ -66,13 +66,20 @@ class KVMemory:
 
 
 def build_kv_memory(
-    halves: KVHalves, budget: Budget, model: nn.Module, eviction: EvictionPolicy, spare: EvictionPolicy
+    halves: KVHalves,
+    budget: Budget,
+    model: nn.Module,
+    eviction: EvictionPolicy,
+    spare: EvictionPolicy,
+    *,
+    taken: int = 0,
 ) -> KVMemory:
-    """To be called when the weights are in memory. `spare`: an eviction policy that is soon forgotten.
+    """To be called when the weights are in memory. `spare`: an eviction policy that is soon forgotten;
+    `taken`: bytes of KV memory that other models have.
 
     Raises ConfigError, with the sums, where the memory that was asked for is not there or of no use.
     """
-    swap, tokens = SwapMemory(budget), budget.tokens()
+    swap, tokens = SwapMemory(budget), budget.tokens(taken)
     cache = halves.cache(PoolSize(tokens, swap.positions(tokens)), eviction)
     with halves.blamed():
         budget.check(cache)

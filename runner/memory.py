@@ -33,6 +33,8 @@ class Budget:
     """Positions that the backend gives out at a time."""
     max_model_len: int
     max_batched_tokens: int
+    rows: int
+    """Rows of logits that a sequence may have in a step."""
 
     @property
     def request_tokens(self) -> int:
@@ -43,9 +45,24 @@ class Budget:
     def request_bytes(self) -> int:
         return self.request_tokens * self.bytes_per_token
 
-    def tokens(self) -> int:
-        """Positions the pool is to have. To be asked when the weights are in memory."""
-        return self._pool_bytes() // self.bytes_per_token
+    def tokens(self, taken: int = 0) -> int:
+        """Positions the pool is to have. To be asked when the weights are in memory.
+
+        taken: bytes of KV memory that other models have been given.
+        """
+        return self._pool_bytes(taken) // self.bytes_per_token
+
+    def tokens_beside(self, name: str, bytes_per_token: int, memory: int | None) -> int:
+        """Positions that the pool of another model, of that name, is to have.
+
+        bytes_per_token: what one costs; memory: bytes the pool was given, None: it is to have as many
+        positions as the served model's own.
+        """
+        if memory is None and self.config.kv_memory is not None:
+            memory = self.config.kv_memory // self.bytes_per_token * bytes_per_token
+        if memory is not None:
+            return self._given(memory, f"the KV pool of {name}") // bytes_per_token
+        return self._pool_bytes(0) // (self.bytes_per_token + bytes_per_token)
 
     def check(self, cache: KVCache) -> None:
         """Raises ConfigError, with the sums, unless one request of the full length fits."""
@@ -71,17 +88,18 @@ class Budget:
             f"= {cache.capacity // self.request_tokens} requests of {self.max_model_len:,} tokens"
         )
 
-    def _pool_bytes(self) -> int:
+    def _pool_bytes(self, taken: int) -> int:
         if self.config.kv_memory is not None:
-            return self._given(self.config.kv_memory)
+            return self._given(self.config.kv_memory, "kv_memory")
         most = self.config.max_num_seqs * self.request_bytes
-        return max(0, min(most, self._cpu() if self.device.type == "cpu" else self._gpu()))
+        # A GPU's free memory is without what is taken; a CPU's pools take theirs as they are written to.
+        return max(0, min(most, self._cpu() - taken if self.device.type == "cpu" else self._gpu()))
 
-    def _given(self, wanted: int) -> int:
+    def _given(self, wanted: int, what: str) -> int:
         free = free_memory(self.device)
         if wanted > free:
             raise ConfigError(
-                f"kv_memory asks for {format_bytes(wanted)}, but {self.device} has {format_bytes(free)} free "
+                f"{what} asks for {format_bytes(wanted)}, but {self.device} has {format_bytes(free)} free "
                 "with the weights loaded; ask for less"
             )
         return wanted
@@ -95,7 +113,7 @@ class Budget:
 
     def _workspace(self) -> int:
         """What a step needs beside weights and pool: fp32 logits three times over, and activations."""
-        rows = min(self.config.max_num_seqs, self.max_batched_tokens)
+        rows = min(self.config.max_num_seqs * self.rows, self.max_batched_tokens)
         logits = 3 * 4 * rows * self.spec.vocab_size
         return logits + 4 * 4 * self.max_batched_tokens * (
             self.spec.hidden_size + 2 * self.spec.intermediate_size

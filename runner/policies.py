@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import Decoding, KVBackend, Quantizer
+from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.processors import Processors
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Policies", "build_eviction", "build_policies"]
+__all__ = ["Policies", "build_eviction", "build_policies", "choices"]
+
+SPECULATIVE = "speculative"
+"""The strategy that ``spec_draft`` and its like are options of."""
 
 
 @dataclass(frozen=True)
@@ -30,25 +34,70 @@ class Policies:
     eviction: EvictionPolicy
     quantizer: Quantizer
     decodings: tuple[Decoding, ...]
+    """In the order in which they are asked who serves a request."""
+    defaults: Mapping[str, Any]
+    """Sampling parameters that the decoding of the configuration gives to requests that set none."""
     processors: Processors
 
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Sampling parameters that the default decoding gives to requests that set none."""
-        return self.decodings[0].defaults
+
+class Choice(NamedTuple):
+    """A plugin that a configuration asks for: its spec, and options from flags of their own."""
+
+    spec: str
+    given: Mapping[str, object]
+
+    def __str__(self) -> str:
+        """With all options in the spec."""
+        parsed = PluginSpec.parse(self.spec)
+        given = {name: _as_text(value) for name, value in self.given.items() if value is not None}
+        return str(PluginSpec(parsed.name, {**parsed.options, **given}))
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def choices(config: EngineConfig, axis: str) -> list[Choice]:
+    """What `config` asks for on an axis; several only of decoding. Raises ConfigError."""
+    spec: str | None = getattr(config, axis)
+    if spec is None:  # left to the backend
+        return []
+    if axis == "kv":
+        return [Choice(spec, {"block_size": config.block_size})]
+    if axis == "decoding":
+        return _decoding_choices(config)
+    return [Choice(spec, {})]
+
+
+def _decoding_choices(config: EngineConfig) -> list[Choice]:
+    """The configured strategy last; before it the one that speculates, where the flags ask for that."""
+    flags = {"draft": config.spec_draft, "ngram": config.spec_ngram or None, "k": config.spec_tokens}
+    if PluginSpec.parse(config.decoding).name == SPECULATIVE:
+        return [Choice(config.decoding, flags)]
+    if config.spec_draft or config.spec_ngram:
+        return [Choice(SPECULATIVE, flags), Choice(config.decoding, {})]
+    if config.spec_tokens is not None:
+        raise ConfigError(
+            f"spec_tokens={config.spec_tokens} says how far to draft, but nothing drafts; give spec_draft or "
+            "spec_ngram too"
+        )
+    return [Choice(config.decoding, {})]
 
 
 def build_policies(registry: Registry, config: EngineConfig) -> Policies:
     """Raises ConfigError or PluginError, naming plugin and option."""
-    kv = registry.create("kv", config.kv, block_size=config.block_size)
+    decodings = [registry.create("decoding", spec, **given) for spec, given in choices(config, "decoding")]
+    ((kv_spec, kv_options),) = choices(config, "kv")
+    kv = registry.create("kv", kv_spec, **kv_options)
     return Policies(
-        registry.create("scheduler", config.scheduler),
-        registry.create("length_predictor", config.length_predictor),
-        kv,
-        build_eviction(registry, config, kv),
-        registry.create("quantization", config.quantization),
-        _decodings(registry, config.decoding),
-        registry.processors(),
+        scheduler=registry.create("scheduler", config.scheduler),
+        predictor=registry.create("length_predictor", config.length_predictor),
+        kv=kv,
+        eviction=build_eviction(registry, config, kv),
+        quantizer=registry.create("quantization", config.quantization),
+        decodings=(*decodings, *_other_decodings(registry, config)),
+        defaults=decodings[-1].defaults,
+        processors=registry.processors(),
     )
 
 
@@ -62,14 +111,15 @@ def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> E
     return registry.create("kv_eviction", config.kv_eviction or "lru")
 
 
-def _decodings(registry: Registry, default: str) -> tuple[Decoding, ...]:
-    """The default one with its options, then every other as it comes: a request may ask for any."""
-    first = default.partition(":")[0].strip()
-    decodings = [registry.create("decoding", default)]
+def _other_decodings(registry: Registry, config: EngineConfig) -> Iterator[Decoding]:
+    """Every other one as it comes, but for those that wrap others: a request may ask for any."""
+    asked = {PluginSpec.parse(choice.spec).name for choice in choices(config, "decoding")}
     for name in registry.names("decoding"):
-        if name != first:
+        if name not in asked:
             try:
-                decodings.append(registry.create("decoding", name))
+                decoding = registry.create("decoding", name)
             except ConfigError as error:  # nobody asked for it by name
                 logger.warning("decoding %s is not on offer: %s", name, error)
-    return tuple(decodings)
+                continue
+            if not decoding.wraps:
+                yield decoding

@@ -18,7 +18,7 @@ from turnout.core.errors import ModelError, RequestError
 from turnout.text.chat_template import ChatTemplate, named_templates
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
-__all__ = ["Tokenizer", "load_tokenizer", "tokenizer_json"]
+__all__ = ["FAST", "Tokenizer", "load_tokenizer", "tokenizer_json"]
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json")

@@ -18,7 +18,7 @@ from turnout.core.processors import adjust
 from turnout.core.request import Choice, Completion, Continuation, Request, TokenLogprobs
 from turnout.core.request import Sequence as TokenSequence
 from turnout.plugins.decoding.beam_finished import Finished, finished_of
-from turnout.plugins.decoding.candidates import column
+from turnout.plugins.decoding.distribution import column
 from turnout.plugins.decoding.logprobs import Likeliest, likeliest
 
 __all__ = ["search"]

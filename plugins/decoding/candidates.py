@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import torch
 from torch import Tensor
 
 from turnout.core.logits_processor import Row
@@ -13,7 +12,7 @@ from turnout.core.processors import adjust
 from turnout.core.request import Continuation, Request
 from turnout.plugins.decoding.logprobs import token_logprobs
 
-__all__ = ["column", "continue_each"]
+__all__ = ["continue_each"]
 
 
 def continue_each(
@@ -35,8 +34,3 @@ def _rows(request: Request) -> list[Row]:
     if request.births == 1 and request.width > 1:
         return [Row(request.live[0], index) for index in range(request.width)]
     return [Row(sequence, sequence.index) for sequence in request.live]
-
-
-def column(values: Iterable[float], like: Tensor) -> Tensor:
-    """[rows, 1] on the device and in the dtype of `like`."""
-    return torch.tensor([[value] for value in values], dtype=like.dtype).to(like.device, non_blocking=True)

@@ -73,6 +73,7 @@ def test_our_own_come_by_the_same_entry_point() -> None:
         "decoding",
         "logits_processor",
         "model",
+        "proposer",
     }
     assert all(entry.state == "ok" and entry.version for entry in entries)
 

@@ -12,7 +12,7 @@ import pytest
 from documents import DOCS, PLUGINS, README, code, rows
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy
+from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer
 from turnout.core.hookspecs import HOOK_API_VERSION
 from turnout.core.plugin_axes import AXES
 from turnout.core.plugins import Registry
@@ -34,6 +34,7 @@ SECTIONS = {
     interfaces.AttentionBackend: "KV backends",
     interfaces.Quantizer: "Quantizers",
     interfaces.Decoding: "Decoding strategies",
+    proposer.Proposer: "Proposers",
     logits_processor.LogitsProcessor: "Logits processors",
     interfaces.ModelFamily: "Model families",
 }

@@ -1,0 +1,23 @@
+"""The token that each row's own request chooses: the likeliest, or one drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from turnout.core.logits_processor import Row
+from turnout.plugins.decoding.draw import draw
+
+__all__ = ["choose"]
+
+
+def choose(logits: Tensor, rows: Sequence[Row]) -> Tensor:
+    """logits: fp32 [rows, vocab_size], adjusted already; returns int64 [rows]."""
+    random = [number for number, row in enumerate(rows) if not row.params.greedy]
+    if len(random) == len(rows):
+        return draw(logits, rows)
+    tokens = logits.argmax(dim=-1)
+    if random:
+        tokens[random] = draw(logits[random], [rows[number] for number in random])
+    return tokens

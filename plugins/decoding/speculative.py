@@ -1,0 +1,171 @@
+"""Speculative decoding: guesses, verified by the model several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from turnout.core.config import MAX_DRAFT
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces import Decoding
+from turnout.core.plan import Logits
+from turnout.core.proposer import Proposal, Proposer, Wish
+from turnout.core.request import Continuation, Request, SamplingParams
+from turnout.core.request import Sequence as TokenSequence
+from turnout.core.resources import Resources
+from turnout.plugins.decoding.greedy import Greedy
+from turnout.plugins.decoding.pace import Pace
+from turnout.plugins.decoding.sampling import Sampling
+
+if TYPE_CHECKING:
+    from turnout.plugins.decoding.drafts import Draft
+
+__all__ = ["Speculative"]
+
+Verify = Literal["auto", "exact", "rejection"]
+
+
+class Speculative(Decoding):
+    """Guesses several tokens ahead and has the model verify them in one step; the answers stay the model's.
+
+    Serves what `greedy` and `sampling` would. `draft` names a model that guesses, `ngram` looks for the
+    latest tokens earlier in the text, `proposer` is any other plugin that guesses.
+
+    `verify`: `exact` accepts a guess that would have been chosen anyway, so that no token changes;
+    `rejection` accepts more of a draft model's guesses when sampling, and leaves the distribution the same
+    but not the tokens of a seed; `auto` is `exact` for requests that name a seed, `rejection` for others.
+    """
+
+    wraps = True
+
+    def __init__(
+        self,
+        draft: Annotated[str | None, Field(description="Model that guesses.")] = None,
+        ngram: Annotated[bool, Field(description="Guess what followed the latest tokens before.")] = False,
+        proposer: Annotated[Proposer | None, Field(description="Plugin that guesses.")] = None,
+        k: Annotated[int, Field(ge=1, le=MAX_DRAFT, description="Guesses at most for a step.")] = 5,
+        verify: Annotated[Verify, Field(description="Which guesses are accepted.")] = "auto",
+        adaptive: Annotated[bool, Field(description="Guess less, or not at all, where it is slower.")] = True,
+    ) -> None:
+        self._proposer = _proposer(draft, ngram, proposer)
+        self._served = (Greedy(), Sampling())
+        self._verify = verify
+        self._pace = Pace(k, adaptive=adaptive)
+        self._proposals: dict[TokenSequence, Proposal] = {}
+        """Made, and not yet verified."""
+        self._drafts = self._guessed = self._accepted = 0
+
+    @property
+    def rows(self) -> int:
+        return self._pace.most + 1
+
+    def start(self, resources: Resources) -> None:
+        self._proposer.start(resources)
+        self._pace.start(resources, self._proposer.cost)
+
+    def accepts(self, params: SamplingParams) -> bool:
+        return any(decoding.accepts(params) for decoding in self._served)
+
+    # -------------------------------------------------------------- guessing
+
+    def draft(self, sequences: Sequence[TokenSequence]) -> Iterable[tuple[TokenSequence, list[int]]]:
+        # One that was not served still has its guesses. Choices that have not parted share a sequence, and
+        # what is guessed for one of them is of no use to the others.
+        ready = [s for s in sequences if not s.draft and _parted(s.request)]
+        depths = self._pace.depths(ready, self._proposer.backlog)
+        wishes = [
+            Wish(sequence, depth, self._by_rejection(sequence.request.params))
+            for sequence, depth in zip(ready, depths, strict=True)
+            if depth
+        ]
+        for proposal in self._proposals_for(wishes):
+            self._proposals[proposal.sequence] = proposal
+            yield proposal.sequence, proposal.tokens
+
+    def _proposals_for(self, wishes: Sequence[Wish]) -> list[Proposal]:
+        """Raises ValueError where the proposer gives what was not asked for."""
+        if not wishes:
+            return []
+        behind = sum(self._proposer.backlog(wish.sequence) for wish in wishes)
+        deepest = max(wish.tokens for wish in wishes)
+        with self._pace.drafting(len(wishes), deepest, typical=behind <= len(wishes)):
+            proposals = list(self._proposer.propose(wishes))
+        wanted = {wish.sequence: wish.tokens for wish in wishes}
+        for sequence, tokens, _ in proposals:
+            if len(tokens) > wanted.pop(sequence, 0):
+                raise ValueError(f"{type(self._proposer).__name__} guessed what was not asked for: {tokens}")
+        return [proposal for proposal in proposals if proposal.tokens]
+
+    def _by_rejection(self, params: SamplingParams) -> bool:
+        if params.greedy or self._verify == "exact":
+            return False
+        return self._verify == "rejection" or params.seed is None
+
+    # -------------------------------------------------------------- verifying
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        from turnout.plugins.decoding.verification import verify
+
+        drafts = [draft for request in requests for draft in self._drafts_of(request)]
+        for draft, continuation in zip(drafts, verify(drafts, logits), strict=True):
+            self._learn(draft, len(continuation.tokens) - 1)
+            yield continuation
+
+    def _drafts_of(self, request: Request) -> Iterator[Draft]:
+        from turnout.plugins.decoding.drafts import Draft
+
+        if not _parted(request):
+            yield from (Draft(request.live[0], index) for index in range(request.width))
+            return
+        for sequence in request.live:
+            proposal = self._proposals.pop(sequence, None)
+            probabilities = None
+            if proposal and sequence.draft and self._by_rejection(request.params):
+                probabilities = proposal.probabilities
+            yield Draft(sequence, sequence.index, tuple(sequence.draft), probabilities)
+
+    def _learn(self, draft: Draft, accepted: int) -> None:
+        guessed = len(draft.guesses)
+        self._pace.learn(draft.sequence, guessed, accepted)
+        self._drafts += guessed > 0
+        self._guessed += guessed
+        self._accepted += accepted
+
+    # -------------------------------------------------------------- accounts
+
+    def forget(self, sequences: Sequence[TokenSequence]) -> None:
+        for sequence in sequences:
+            self._proposals.pop(sequence, None)
+        self._pace.forget(sequences)
+        self._proposer.forget(sequences)
+
+    def counters(self) -> Mapping[str, float]:
+        """Drafts that were verified, the tokens in them, and those of them that were accepted."""
+        return {
+            "spec_decode_num_drafts": self._drafts,
+            "spec_decode_num_draft_tokens": self._guessed,
+            "spec_decode_num_accepted_tokens": self._accepted,
+        }
+
+
+def _parted(request: Request) -> bool:
+    """Each of the request's choices has a sequence of its own."""
+    return request.births > 1 or request.width == 1
+
+
+def _proposer(draft: str | None, ngram: bool, proposer: Proposer | None) -> Proposer:
+    given = {"draft": draft, "ngram": ngram or None, "proposer": proposer}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise ConfigError(f"{' and '.join(names)} are given, but one guesses; choose one of them")
+    if proposer is not None:
+        return proposer
+    if draft is not None:
+        from turnout.plugins.proposers.draft_model import DraftModel
+
+        return DraftModel(draft)
+    from turnout.plugins.proposers.ngram import NGram
+
+    return NGram()

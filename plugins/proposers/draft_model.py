@@ -1,0 +1,82 @@
+"""A smaller model that guesses what the served one will say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from turnout.core.config import ByteSize
+from turnout.core.errors import ConfigError
+from turnout.core.model import ModelSpec
+from turnout.core.proposer import Proposal, Proposer, Wish
+from turnout.core.request import Sequence as TokenSequence
+from turnout.core.resources import Resources
+from turnout.plugins.proposers.draft_memory import DraftMemory
+
+__all__ = ["DraftModel"]
+
+
+class DraftModel(Proposer):
+    """Runs a smaller model of the same vocabulary ahead, for all sequences at once.
+
+    It has KV memory of its own. A sequence for which there is none, or that is longer than the draft's
+    context, is decoded without guesses. Its guesses are drawn as the request draws its tokens: adjusted by
+    the same logits processors, at the same temperature, with the same noise.
+    """
+
+    def __init__(
+        self,
+        model: Annotated[str, Field(description="Folder, hub name or short name of the draft.")],
+        memory: Annotated[
+            ByteSize | None, Field(description="Size of its KV pool; null: as many tokens as the model's.")
+        ] = None,
+    ) -> None:
+        self._model = model
+        self._bytes = memory
+        self._cost = 0.0
+
+    def start(self, resources: Resources) -> None:
+        """Raises ConfigError where the two do not have the same vocabulary."""
+        from turnout.models.resolve import resolve_model
+        from turnout.plugins.proposers.drafter import Drafter
+        from turnout.text.vocabulary import vocabulary_difference
+
+        difference = vocabulary_difference(resources.model.folder, resolve_model(self._model))
+        if difference is not None:
+            raise ConfigError(
+                f"the draft model {self._model} does not have the served model's vocabulary: {difference}; "
+                "choose a draft with the same tokenizer"
+            )
+        companion = resources.companion(self._model, memory=self._bytes)
+        self._cost = _cost(companion.spec, resources.spec)
+        self._memory = DraftMemory(companion.kv, companion.spec.max_positions)
+        self._drafter = Drafter(
+            companion.runner, self._memory, resources.model.vocab_size, resources.max_batched_tokens
+        )
+
+    @property
+    def cost(self) -> float:
+        return self._cost
+
+    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+        return self._drafter.propose(wishes)
+
+    def backlog(self, sequence: TokenSequence) -> int:
+        return self._memory.backlog(sequence)
+
+    def forget(self, sequences: Iterable[TokenSequence]) -> None:
+        self._memory.forget(sequences)
+
+
+def _cost(draft: ModelSpec, served: ModelSpec) -> float:
+    """By arithmetic; but where that takes little time, a model takes as long as it has layers."""
+    return max(_operations(draft) / _operations(served), draft.layers / served.layers)
+
+
+def _operations(spec: ModelSpec) -> int:
+    """Multiplications for a token, without attention."""
+    heads = (2 * spec.heads + 2 * spec.kv_heads) * spec.head_dim
+    layer = spec.hidden_size * (heads + 3 * spec.intermediate_size)
+    return spec.layers * layer + spec.hidden_size * spec.vocab_size

@@ -1,0 +1,47 @@
+"""A checkpoint that was found and understood, its weights not yet read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnout.core.errors import ModelError, blaming
+from turnout.core.interfaces import ModelFamily
+from turnout.core.model import ModelSpec
+from turnout.core.plugins import Registry
+from turnout.models.checkpoint import read_config, read_generation_config
+from turnout.models.resolve import resolve_model
+from turnout.runner.generation_config import end_tokens
+
+__all__ = ["Checkpoint", "open_checkpoint"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    folder: Path
+    family: ModelFamily
+    spec: ModelSpec
+    generation: Mapping[str, Any]
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Only what the model can produce: some name -1, or tokens beyond their vocabulary."""
+        stated = {*self.spec.eos_token_ids, *end_tokens(self.generation)}
+        return frozenset(stated.intersection(range(self.spec.vocab_size)))
+
+
+def open_checkpoint(registry: Registry, model: str, revision: str | None = None) -> Checkpoint:
+    """Raises ModelError for what cannot be found or is not supported."""
+    folder = resolve_model(model, revision=revision)
+    raw = read_config(folder)
+    architectures = raw.get("architectures")
+    if not (isinstance(architectures, list) and architectures and isinstance(architectures[0], str)):
+        raise ModelError(
+            f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
+        )
+    family = registry.family(architectures[0])
+    with blaming(f"the model family of {architectures[0]}"):
+        spec = family.spec(raw)
+    return Checkpoint(folder, family, spec, read_generation_config(folder))

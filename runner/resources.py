@@ -1,0 +1,69 @@
+"""What decoding strategies are given to build on. Implements Resources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from turnout.core.clock import Clock
+from turnout.core.interfaces import KVBackend, PoolSize
+from turnout.core.logits_processor import ServedModel
+from turnout.core.model import ModelSpec
+from turnout.core.observers import Observer, Observers
+from turnout.core.plugins import Registry
+from turnout.core.resources import Companion
+from turnout.models.loading import load_model
+from turnout.runner.checkpoint import open_checkpoint
+from turnout.runner.kv_memory import KVHalves
+from turnout.runner.memory import Budget, format_bytes, weight_bytes
+from turnout.runner.model_runner import ModelRunner
+from turnout.runner.policies import build_eviction
+
+__all__ = ["EngineResources"]
+
+
+@dataclass
+class EngineResources:
+    """Also keeps what strategies took, for whoever assembles the engine."""
+
+    registry: Registry
+    kv: KVBackend
+    model: ServedModel
+    spec: ModelSpec
+    budget: Budget
+    dtype: torch.dtype
+    clock: Clock
+    observers: Observers
+    summary: list[str] = field(default_factory=list)
+    """A line for each companion, with its sums."""
+    taken: int = 0
+    """Bytes of KV memory that companions have."""
+
+    @property
+    def max_batched_tokens(self) -> int:
+        return self.budget.max_batched_tokens
+
+    def companion(self, name: str, *, memory: int | None = None) -> Companion:
+        checkpoint = open_checkpoint(self.registry, name)
+        device, spec = self.budget.device, checkpoint.spec
+        model = load_model(
+            checkpoint.folder, checkpoint.family, spec, device=device, dtype=self.dtype, progress=False
+        )
+        halves = KVHalves(self.kv, self.budget.config.kv, spec, device, self.dtype)
+        with halves.blamed():
+            bytes_per_token = self.kv.bytes_per_token(spec, self.dtype.itemsize)
+        size = PoolSize(self.budget.tokens_beside(name, bytes_per_token, memory))
+        cache = halves.cache(size, build_eviction(self.registry, self.budget.config, self.kv))
+        attention = halves.attention(cache)
+        pool = cache.capacity * bytes_per_token
+        self.taken += pool
+        self.summary.append(
+            f"beside it {name}: weights {format_bytes(weight_bytes(model))}, KV pool {format_bytes(pool)} "
+            f"= {cache.capacity:,} tokens"
+        )
+        return Companion(checkpoint.folder, spec, ModelRunner(model, attention, device), cache)
+
+    def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
+        self.observers.watch_steps(Observer(name, hook))

@@ -1,0 +1,82 @@
+"""What a strategy may decide beyond a token for each sequence: several at once, guessed or not, and forks."""
+
+from __future__ import annotations
+
+import pytest
+from toy import EOS, Greedy, Parallel, argmax, drive, expected, toy_engine, toy_kv, toy_logits, toy_request
+
+from turnout.core.advance import advance
+from turnout.core.interfaces import PoolSize, Span
+from turnout.core.request import Continuation, Request
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.schedulers.fcfs import Fcfs
+
+
+@pytest.fixture
+def kv():
+    return PagedCache(PoolSize(64), 4, Lru())
+
+
+@pytest.fixture
+def sequence(kv):
+    """One token away from its next logits, and guesses were computed with that token."""
+    request = Request(toy_request("r", [1, 2, 3], "greedy", 20), Greedy(), 0.0, 23, frozenset({EOS}))
+    (sequence,) = request.live
+    assert kv.reserve([Span(sequence, 0, 6)])
+    sequence.computed, sequence.draft = 3, [4, 5, 6]
+    return sequence
+
+
+def decide(sequence, kv, *continuations):
+    advance(sequence.request, [Continuation(sequence, tokens) for tokens in continuations], kv)
+    return [(child.tokens[3:], child.computed) for child in sequence.request.live]
+
+
+def test_right_guesses_are_computed_and_the_token_after_them_is_not(sequence, kv):
+    assert decide(sequence, kv, [4, 5, 6, 1]) == [([4, 5, 6, 1], 6)]
+
+
+def test_what_came_instead_of_a_wrong_guess_is_to_be_computed(sequence, kv):
+    assert decide(sequence, kv, [4, 2]) == [([4, 2], 4)]
+
+
+def test_something_is_left_to_compute_when_no_token_came_after_the_guesses(sequence, kv):
+    assert decide(sequence, kv, [4, 5]) == [([4, 5], 4)]
+
+
+def test_each_child_has_the_kv_of_the_guesses_that_are_its_own_tokens(sequence, kv):
+    """All of them had as much as the longest: a guess's KV stood for another token, or nothing was left to
+    compute and the request stayed for ever."""
+    assert decide(sequence, kv, [4, 5, 6, 1], [4, 2], [3]) == [([4, 5, 6, 1], 6), ([4, 2], 4), ([3], 3)]
+
+
+def test_several_tokens_that_nobody_guessed_are_all_to_be_computed(sequence, kv):
+    """All but the last were taken to be right guesses, with whatever lay in their memory."""
+    sequence.draft = []
+    assert decide(sequence, kv, [4, 5, 6]) == [([4, 5, 6], 3)]
+
+
+def test_guesses_beyond_the_budget_are_left_out(monkeypatch):
+    """Several sequences with more guesses than the budget allowed were never granted anything."""
+
+    def draft(self, sequences):
+        for sequence in sequences:
+            guesses = []
+            for _ in range(5):
+                guesses.append(argmax(toy_logits(sequence.tokens + guesses)))
+            yield sequence, guesses
+
+    def choose(self, request, rows):
+        if request.births == 1:
+            return first(self, request, rows)
+        return [Continuation(sequence, [argmax(row) for row in logits]) for sequence, logits in rows.items()]
+
+    first = Parallel.choose
+    monkeypatch.setattr(Parallel, "draft", draft)
+    monkeypatch.setattr(Parallel, "choose", choose)
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), budget=5)
+    spec = toy_request("r", [1, 2, 3], "parallel", 12, n=3)
+    outcome = drive(engine, [(0, spec)], max_steps=100)
+    assert outcome.outputs("r") == expected(spec)
+    assert outcome.steps < 10, "the guesses that fit should have been computed"

@@ -1,0 +1,163 @@
+"""Sampled answers are distributed as the model's own are: chi-square against exact probabilities.
+
+The bound is crossed by chance once in thirty thousand times, and all noise is seeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from speculating import drain
+from toy_speculation import VOCABULARY, Reckless, ToyDraft, served_model, toy_engine
+
+from turnout.core.logits_processor import Row
+from turnout.core.plugins import Registry
+from turnout.core.processors import adjust
+from turnout.core.proposer import Proposer
+from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.plugins.decoding.distribution import token_weights
+from turnout.plugins.decoding.drafts import Draft
+from turnout.plugins.decoding.greedy import Greedy
+from turnout.plugins.decoding.rejection import by_rejection
+from turnout.plugins.decoding.speculative import Speculative
+from turnout.plugins.proposers.ngram import NGram
+
+PROMPT = [3, 1, 2, 3, 1, 2, 3, 1]
+TOKENS = 4
+DRAWS = 4000
+
+
+def assert_distributed(seen: Sequence[int], expected: np.ndarray) -> None:
+    """seen: outcomes, numbered; expected: their probabilities."""
+    counts = np.bincount(seen, minlength=expected.size)
+    wanted = expected.ravel() * len(seen)
+    rare = wanted < 5
+    bins = [
+        *zip(counts[~rare], wanted[~rare], strict=True),
+        (counts[rare].sum(), max(wanted[rare].sum(), 1e-9)),
+    ]
+    statistic = sum((count - want) ** 2 / want for count, want in bins if want >= 1)
+    freedom = len(bins) - 1
+    bound = (
+        freedom * (1 - 2 / (9 * freedom) + 4 * (2 / (9 * freedom)) ** 0.5) ** 3
+    )  # Wilson and Hilferty 1931
+    assert statistic < bound, (
+        f"chi-square {statistic:.0f} with {freedom} degrees of freedom; bound {bound:.0f}"
+    )
+
+
+# ------------------------------------------------------------------ one step
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.7, "top_p": 0.8}, {"top_k": 3}], ids=str)
+def test_one_or_two_guesses_verified_by_rejection(params: dict[str, Any]) -> None:
+    """All that follows from two guesses drawn from a wrong distribution: pairs of tokens."""
+    draws, generator = 8_000, torch.Generator().manual_seed(1)
+    target = 1.5 * torch.randn(3, VOCABULARY, generator=generator)
+    wrong = (target[:2] + torch.randn(2, VOCABULARY, generator=generator)).softmax(-1)
+    guesses = torch.multinomial(wrong, draws, replacement=True, generator=generator).T
+    wishes = SamplingParams(**params)
+    drafts = [
+        Draft(_sequence(wishes, seed), 0, tuple(pair), wrong) for seed, pair in enumerate(guesses.tolist())
+    ]
+    answers = by_rejection(target.repeat(draws, 1), drafts)
+    assert {1, 2, 3} == {len(answer) for answer in answers}
+    weights = token_weights(target, [wishes] * 3)
+    first, second, third = (weights / weights.sum(-1, keepdim=True)).double().numpy()
+    assert_distributed([answer[0] for answer in answers], first)
+    longer = [answer for answer in answers if len(answer) > 1]
+    assert_distributed([answer[1] for answer in longer], second)
+    assert_distributed([answer[2] for answer in longer if len(answer) > 2], third)
+
+
+def _sequence(params: SamplingParams, seed: int):
+    spec = RequestSpec(id="r", prompt=PROMPT, params=params, seed=seed)
+    return Request(spec, Greedy(), 0.0, 100, frozenset()).live[0]
+
+
+# ------------------------------------------------------------------ whole answers
+
+PENALTIES: dict[str, Any] = {
+    "presence_penalty": 0.6,
+    "frequency_penalty": 0.4,
+    "repetition_penalty": 1.3,
+    "logit_bias": {2: 0.7},
+    "temperature": 0.9,
+}
+
+
+def exact_probabilities(params: SamplingParams) -> np.ndarray:
+    """Of the first tokens of an answer: [VOCABULARY] * TOKENS, by recomputing every one of them."""
+    joint = np.ones([VOCABULARY] * TOKENS)
+    request = _request(params)
+    for length in range(TOKENS):
+        starts = list(product(range(VOCABULARY), repeat=length))
+        logits = torch.tensor([served_model([*PROMPT, *start]) for start in starts])
+        rows = [Row(request.live[0], 0, start) for start in starts]
+        weights = token_weights(adjust(logits, rows), [params] * len(rows))
+        step = (weights / weights.sum(-1, keepdim=True)).double().numpy()
+        joint *= step.reshape([VOCABULARY] * (length + 1) + [1] * (TOKENS - length - 1))
+    return joint
+
+
+def _request(params: SamplingParams) -> Request:
+    from turnout.core.logits_processor import ServedModel
+
+    processors = Registry.load().processors()
+    processors.start(ServedModel(None, VOCABULARY, frozenset()))  # type: ignore[arg-type]
+    spec = RequestSpec(id="r", prompt=PROMPT, params=params, seed=0)
+    request = Request(spec, Greedy(), 0.0, 100, frozenset())
+    request.processors = processors.wanted(request)
+    return request
+
+
+def sample(
+    strategy: Speculative, params: SamplingParams, *, least: int = 200, **engine_options: int
+) -> np.ndarray:
+    """Answers, [DRAWS, TOKENS], in which at least so many guesses were accepted."""
+    engine = toy_engine(strategy, **engine_options)
+    for seed in range(DRAWS):
+        engine.add(RequestSpec(id=str(seed), prompt=PROMPT, params=params, seed=seed))
+    answers: list[list[int]] = [[] for _ in range(DRAWS)]
+    for delta in drain(engine):
+        answers[int(delta.request_id)] += delta.tokens
+    counters = engine.stats().counters
+    assert least < counters["spec_decode_num_accepted_tokens"] < counters["spec_decode_num_draft_tokens"]
+    return np.array(answers)
+
+
+PROPOSERS: dict[str, Callable[[], Proposer]] = {
+    "n-gram": lambda: NGram(shortest=1),
+    "draft model": ToyDraft,
+    "a stranger's": Reckless,
+}
+
+
+@pytest.mark.parametrize("wishes", [{}, PENALTIES], ids=["plain", "penalties"])
+@pytest.mark.parametrize(
+    ("proposer", "verify"),
+    [("n-gram", "auto"), ("draft model", "exact"), ("draft model", "rejection"), ("a stranger's", "auto")],
+)
+def test_pairs_of_neighbouring_tokens(proposer: str, verify: Any, wishes: dict[str, Any]) -> None:
+    params = SamplingParams(max_tokens=TOKENS, ignore_eos=True, **wishes)
+    strategy = Speculative(proposer=PROPOSERS[proposer](), k=2, verify=verify, adaptive=False)
+    assert_follows(sample(strategy, params), params)
+
+
+def test_pairs_when_depths_adapt_and_requests_are_preempted() -> None:
+    """Whether there is a guess depends on the past and on memory, never on the guess itself."""
+    params = SamplingParams(max_tokens=TOKENS, ignore_eos=True)
+    strategy = Speculative(proposer=ToyDraft(blocks=24, budget=16), k=3, verify="rejection")
+    assert_follows(sample(strategy, params, least=10, blocks=40, budget=40, slots=24), params)
+
+
+def assert_follows(answers: np.ndarray, params: SamplingParams) -> None:
+    joint = exact_probabilities(params)
+    for first in range(TOKENS - 1):
+        others = tuple(axis for axis in range(TOKENS) if axis not in (first, first + 1))
+        assert_distributed(answers[:, first] * VOCABULARY + answers[:, first + 1], joint.sum(axis=others))

@@ -1,0 +1,272 @@
+"""How far to guess ahead is worked out from what was measured; here on machines whose costs are known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from turnout.core.observers import Observer, Observers, StepRecord
+from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.decoding import step_times
+from turnout.plugins.decoding.acceptance import Acceptance
+from turnout.plugins.decoding.greedy import Greedy
+from turnout.plugins.decoding.outlook import outlooks
+from turnout.plugins.decoding.pace import Pace
+from turnout.plugins.decoding.step_times import StepTimes
+
+LIMIT = 512
+
+
+def sequences(count: int, room: int = 400) -> list[TokenSequence]:
+    params = SamplingParams(max_tokens=room)
+    made = []
+    for seed in range(count):
+        spec = RequestSpec(id=str(seed), prompt=[1] * 100, params=params, seed=seed)
+        made.append(Request(spec, Greedy(), 0.0, 100 + room, frozenset()).live[0])
+    return made
+
+
+@dataclass
+class Machine:
+    """Takes `step(tokens)` seconds for a step and `forward(sequences)` for a forward of the draft."""
+
+    step: Callable[[int], float]
+    forward: Callable[[int], float]
+    acceptance: float = 0.8
+    most: int = 5
+    now: float = 0.0
+    observers: Observers = field(default_factory=Observers)
+    max_batched_tokens: int = LIMIT
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(0)
+        self.pace = Pace(self.most, adaptive=True)
+        self.pace.start(self, cost=0.1)  # type: ignore[arg-type]
+        self.backlogs: dict[TokenSequence, int] = {}
+        self.caught_up = 0
+
+    def clock(self) -> float:
+        return self.now
+
+    def watch_steps(self, name: str, hook: Any) -> None:
+        self.observers.watch_steps(Observer(name, hook))
+
+    def prefill(self, tokens: int) -> None:
+        self.finish(tokens, rows=1)
+
+    def decode(self, batch: list[TokenSequence], others: int = 0) -> list[int]:
+        """One step; returns the depths that were chosen for it."""
+        depths = self.pace.depths(batch, lambda sequence: self.backlogs.get(sequence, 0))
+        drafted = [sequence for sequence, depth in zip(batch, depths, strict=True) if depth]
+        behind = sum(self.backlogs.pop(sequence, 0) for sequence in drafted)
+        self.caught_up += behind
+        if drafted:
+            with self.pace.drafting(len(drafted), max(depths), typical=not behind):
+                self.now += max(depths) * self.forward(len(drafted)) + behind * self.forward(LIMIT) / LIMIT
+        for sequence, depth in zip(batch, depths, strict=True):
+            accepted = next((n for n in range(depth) if self.rng.random() > self.acceptance), depth)
+            self.pace.learn(sequence, depth, accepted)
+        rows = len(batch) + sum(depths)
+        self.finish(rows + others, rows)
+        return depths
+
+    def finish(self, tokens: int, rows: int) -> None:
+        started, self.now = self.now, self.now + self.step(tokens) * self.rng.uniform(0.95, 1.2)
+        record = StepRecord(
+            number=0, started=started, ended=self.now, tokens=tokens, rows=rows, sequences=1, running=1,
+            waiting=0, kv_free=0,
+        )  # fmt: skip
+        self.observers.step_finished(record)
+
+    def settled(self, batch: list[TokenSequence], steps: int = 400) -> list[float]:
+        """The mean depth of each sequence over the latest of many steps."""
+        chosen = [self.decode(batch) for _ in range(steps)][-100:]
+        return [sum(column) / len(chosen) for column in zip(*chosen, strict=True)]
+
+
+def memory_bound(**more: Any) -> Machine:
+    """A big model on a GPU: hardly slower for a hundred tokens than for one, and a draft of a twentieth."""
+    return Machine(lambda n: 1 + n / 400, lambda n: 0.05 + n / 8000, **more)
+
+
+def compute_bound(**more: Any) -> Machine:
+    """A small model on a few cores: each token costs."""
+    return Machine(lambda n: 0.2 + n * 0.8, lambda n: 0.05 + n * 0.1, **more)
+
+
+# ------------------------------------------------------------------ what is chosen
+
+
+def test_nothing_is_guessed_before_anything_was_measured() -> None:
+    assert memory_bound().decode(sequences(3)) == [0, 0, 0]
+
+
+def test_the_likelier_guesses_are_accepted_the_further_ahead_they_go() -> None:
+    depths = []
+    for acceptance in (0.1, 0.5, 0.7, 0.95):
+        machine = memory_bound(acceptance=acceptance)
+        machine.prefill(200)
+        depths += machine.settled(sequences(1))
+    assert depths == sorted(depths)
+    assert depths[0] < 1.5 and depths[-1] > 4.5
+
+
+def test_guessing_stops_where_it_does_not_pay() -> None:
+    machine = compute_bound(acceptance=0.6)
+    machine.prefill(200)
+    assert sum(machine.settled(sequences(4))) < 0.2
+
+
+def test_guessing_stops_at_the_batch_size_from_which_it_is_slower() -> None:
+    """With 40 tokens for free a few sequences are worth guessing for, and a hundred are not."""
+
+    def step(tokens: int) -> float:
+        return 1 + max(0, tokens - 40) * 0.05
+
+    few, many = sequences(4), sequences(100)
+    machine = Machine(step, lambda n: 0.04, acceptance=0.7)
+    machine.prefill(300)
+    assert min(machine.settled(few)) > 2
+    assert sum(machine.settled(many)) < 5
+    assert min(machine.settled(few)) > 2, "and is taken up again"
+
+
+def test_a_busy_server_loses_next_to_nothing() -> None:
+    """Against the same machine without guesses, from the first step on, catching up included."""
+    for batch in (16, 32, 128):
+        machine = compute_bound(acceptance=0.6)
+        machine.prefill(300)
+        started, served = machine.now, sequences(batch)
+        machine.backlogs = dict.fromkeys(served, 100)
+        for _ in range(300):
+            machine.decode(served)
+        plain = 300 * machine.step(batch) * 1.075
+        assert machine.now - started < plain * 1.03
+
+
+def test_a_sequence_whose_guesses_fail_is_left_alone_beside_one_whose_guesses_hold() -> None:
+    machine = Machine(lambda n: 1 + n / 20, lambda n: 0.02)
+    machine.prefill(300)
+    good, _ = batch = sequences(2)
+    chosen = []
+    for _ in range(300):
+        depths = machine.pace.depths(batch, lambda sequence: 0)
+        for sequence, depth in zip(batch, depths, strict=True):
+            machine.pace.learn(sequence, depth, depth if sequence is good else 0)
+        machine.finish(2 + sum(depths), 2 + sum(depths))
+        chosen.append(depths)
+    totals = [sum(column) for column in zip(*chosen[-100:], strict=True)]
+    assert totals[0] > 450 and totals[1] < 100
+
+
+def test_a_machine_that_becomes_faster_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_times, "LASTS", 300)
+    machine = compute_bound(acceptance=0.9)
+    machine.prefill(200)
+    batch = sequences(2)
+    machine.settled(batch)
+    machine.step, machine.forward = memory_bound().step, memory_bound().forward
+    for _ in range(10):
+        machine.prefill(200)
+    assert min(machine.settled(batch, steps=600)) > 2
+
+
+# ------------------------------------------------------------------ limits
+
+
+def test_no_more_is_guessed_than_a_sequence_may_still_say() -> None:
+    machine = memory_bound(acceptance=0.99)
+    machine.prefill(200)
+    machine.settled(sequences(1))
+    assert max(machine.decode(sequences(1, room=3)) for _ in range(5)) == [2]
+    assert machine.decode(sequences(1, room=1)) == [0]
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_guesses_leave_the_step_its_room_for_others(adaptive: bool) -> None:
+    machine = memory_bound(acceptance=0.99)
+    machine.pace = Pace(5, adaptive=adaptive)
+    machine.pace.start(machine, cost=0.01)  # type: ignore[arg-type]
+    machine.prefill(200)
+    batch = sequences(100)
+    for _ in range(300):
+        depths = machine.decode(batch, others=LIMIT - 200)
+    assert 0 < sum(depths) <= 105
+
+
+def test_a_long_backlog_for_a_short_answer_is_not_worth_it() -> None:
+    machine = Machine(lambda n: 1 + n / 20, lambda n: 0.05 + n / 200)
+    machine.prefill(400)
+    machine.settled(sequences(1))
+    long, short = sequences(1, room=300)[0], sequences(1, room=5)[0]
+    machine.backlogs = {long: 2000, short: 2000}
+    for _ in range(20):
+        machine.decode([long, short])
+    assert long not in machine.backlogs and short in machine.backlogs
+
+
+def test_the_first_steps_with_many_sequences_try_few_guesses() -> None:
+    machine = memory_bound()
+    machine.prefill(300)
+    batch = sequences(64)
+    machine.backlogs = dict.fromkeys(batch, 100)
+    totals = [sum(machine.decode(batch)) for _ in range(8)]
+    assert 0 < next(total for total in totals if total) <= 5
+    assert all(later <= 2 * earlier for earlier, later in pairwise(totals) if earlier)
+    assert totals[-1] > 100
+
+
+def test_nothing_is_kept_of_sequences_that_ended() -> None:
+    machine = memory_bound()
+    machine.prefill(200)
+    batch = sequences(5)
+    machine.settled(batch, steps=20)
+    machine.pace.forget(batch)
+    assert not machine.pace._acceptance._own
+
+
+# ------------------------------------------------------------------ the parts
+
+
+def test_expected_tokens_are_those_of_the_geometric_series() -> None:
+    import numpy as np
+
+    plain, *others = outlooks(np.array([0.5, 0.9]), np.array([3, 3]), lambda guesses: 1.0 + guesses, 0.5)
+    assert (plain.tokens, plain.seconds) == (2, 1.0)
+    deepest = others[-1]
+    assert deepest.depths.tolist() == [3, 3]
+    assert deepest.tokens == pytest.approx(sum(0.5**n for n in range(4)) + sum(0.9**n for n in range(4)))
+    assert deepest.seconds == 1.0 + 6 + 3 * 0.5
+
+
+def test_acceptance_starts_hopeful_and_follows_the_evidence() -> None:
+    acceptance, (one, other) = Acceptance(), sequences(2)
+    assert acceptance.of(one) == pytest.approx(0.7)
+    for _ in range(50):
+        acceptance.learn(one, guessed=4, accepted=0)
+    assert acceptance.of(one) < 0.1
+    assert acceptance.of(one) < acceptance.of(other) < 0.3
+    for _ in range(10_000):
+        acceptance.idle()
+    assert acceptance.of(other) > 0.6, "what was long ago counts no more"
+
+
+def test_step_times_are_medians_and_straight_lines_between() -> None:
+    times = StepTimes()
+    assert times.seconds(1) is None
+    for seconds in (1.0, 1.1, 0.9, 30.0):
+        times.saw(4, seconds)
+    assert times.seconds(1) == times.seconds(4) == pytest.approx(1.05)
+    times.saw(100, 5.0, typical=False)
+    assert times.seconds(4) == pytest.approx(1.05)
+    assert times.seconds(1) == pytest.approx(1.05 - 3 * 3.95 / 96)
+    assert times.seconds(52) == pytest.approx((1.05 + 5.0) / 2)
+    assert times.seconds(196) == pytest.approx(5.0 + 3.95)
+    times.saw(100, 7.0)
+    assert times.seconds(100) == 7.0, "where there are typical ones, the others do not count"
