@@ -18,12 +18,22 @@ import click
 import torch
 
 from turnout.core.config import EngineConfig
+from turnout.core.interfaces import PoolSize
+from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.scheduler import Capacity
 from turnout.lab.marked import write_marked
+from turnout.lab.scripted import Arrival, Play, scripted_request
 from turnout.runner.assembly import build_engine
 
 VOCABULARY = 4000
 """Token ids that prompts are drawn from."""
+BYTES_PER_TOKEN = 2 * 8 * 2 * 64 * 4
+"""Of the embedded model: K and V, layers, KV heads, head dim, fp32."""
+POOL = 1024
+"""Positions in the pool of the engines that preempt."""
+WARM_UP = 3
+"""Rounds that are not counted."""
 
 
 Arrivals = list[tuple[int, RequestSpec]]
@@ -74,7 +84,6 @@ Workload = Burst | Interrupted
 def _request(number: int, rng: random.Random, prompt: int, output: int, priority: int = 0) -> RequestSpec:
     return RequestSpec(
         id=str(number),
-        # New ones each round: a prefix cache must have nothing to find.
         prompt=[rng.randrange(5, VOCABULARY) for _ in range(prompt)],
         params=SamplingParams(temperature=0, max_tokens=output, ignore_eos=True),
         seed=0,
@@ -102,8 +111,10 @@ class Arm:
         self.engine = assembled.engine
         self.summary = assembled.ready.summary
 
-    def run(self, workload: Workload, seed: int) -> Round:
-        engine, todo = self.engine, list(reversed(workload.arrivals(random.Random(seed))))
+    def run(self, workload: Workload, number: int) -> Round:
+        # Of other prompts than any other workload's, and any other round's.
+        rng = random.Random(f"{workload}, round {number}")
+        engine, todo = self.engine, list(reversed(workload.arrivals(rng)))
         before, started = engine.stats(), time.process_time()
         tokens = steps = 0
         while todo or engine.busy:
@@ -123,12 +134,12 @@ Rounds = list[Round]
 
 
 def compare(arms: Sequence[Arm], workload: Workload, rounds: int) -> dict[str, Rounds]:
-    """The arms' rounds, by name; a first round of each is a warm-up and not among them."""
+    """The arms' rounds, by name; the first few are not among them."""
     found: dict[str, Rounds] = {arm.name: [] for arm in arms}
-    for number in range(rounds + 1):
+    for number in range(rounds + WARM_UP):
         for arm in random.Random(number).sample(arms, len(arms)):
-            result = arm.run(workload, seed=1000 + number)
-            if number:
+            result = arm.run(workload, number)
+            if number >= WARM_UP:
                 found[arm.name].append(result)
                 click.echo(f"{workload}, round {number}: {arm.name} {result}", err=True)
     return found
@@ -138,6 +149,13 @@ def faster(rounds: Rounds, than: Rounds) -> str:
     """How much more throughput, in percent: median over the rounds."""
     ratio = statistics.median(b.seconds / a.seconds for a, b in zip(rounds, than, strict=True))
     return f"{ratio - 1:+.1%}"
+
+
+def spread(rounds: Rounds, than: Rounds) -> str:
+    """The quartiles of what `faster` is the median of."""
+    ratios = [b.seconds / a.seconds - 1 for a, b in zip(rounds, than, strict=True)]
+    low, _, high = statistics.quantiles(ratios, n=4)
+    return f"{low:+.0%} to {high:+.0%}"
 
 
 def throughput(rounds: Rounds) -> str:
@@ -155,21 +173,55 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def overhead(rounds: int) -> str:
     """Prefix caching where nothing is ever found."""
+    # A small pool, soon used up: blocks are evicted in each round.
+    memory = {"kv_memory": 2 * POOL * BYTES_PER_TOKEN, "max_model_len": POOL}
     arms = [
-        Arm("without", kv="paged:prefix_caching=false", kv_memory="64MiB"),
-        Arm("with", kv="paged", kv_memory="64MiB"),
+        Arm("without", kv="paged:prefix_caching=false", **memory),
+        Arm("with", kv="paged", **memory),
     ]
     rows = []
-    for workload in (Burst(8, 256, 8), Burst(16, 64, 32), Burst(32, 16, 32)):
-        found = compare(arms, workload, rounds)
-        rows.append((str(workload), throughput(found["without"]), faster(found["with"], found["without"])))
+    for workload in (Burst(8, 128, 8), Burst(16, 32, 16)):
+        # The difference is small, so that it takes many rounds to see it.
+        found = compare(arms, workload, 6 * rounds)
+        without, caching = found["without"], found["with"]
+        a_token = statistics.median(result.seconds / result.tokens for result in without)
+        share = f"{1e6 * keeping_books(workload):.2f} of {1e6 * a_token:,.0f}"
+        rows.append((str(workload), faster(caching, without), spread(caching, without), share))
     if hits := arms[1].engine.scheduler.kv.snapshot().hits:
         raise RuntimeError(f"{hits} tokens were found in the cache; nothing should have been")
-    return table(("requests × (prompt + output)", "tokens/s without", "with prefix caching"), rows)
+    headings = ("requests × (prompt + output)", "throughput", "half of the rounds", "bookkeeping, us a token")
+    return table(headings, rows)
 
 
-POOL = 1024
-"""Positions in the pool of the engines that preempt."""
+class Books:
+    """An engine without a model: what is left is the host's work."""
+
+    def __init__(self, backend: str) -> None:
+        registry = Registry.load()
+        cache = registry.create("kv", backend).cache(
+            PoolSize(2 * POOL), registry.create("kv_eviction", "lru")
+        )
+        policy = registry.create("scheduler", "fcfs")
+        predictor = registry.create("length_predictor", "max_tokens")
+        self._play = Play(cache, policy, predictor, Capacity(512, 256), max_model_len=POOL)
+
+    def run(self, workload: Burst, number: int) -> float:
+        """Seconds."""
+        arrivals = [
+            Arrival(0.0, scripted_request(spec.id, spec.prompt, workload.output, seed=number))
+            for _, spec in workload.arrivals(random.Random(number))
+        ]
+        started = time.process_time()
+        for _ in self._play.steps(arrivals):
+            pass
+        return time.process_time() - started
+
+
+def keeping_books(workload: Burst) -> float:
+    """Seconds a token that prefix caching adds to the host's work."""
+    without, caching = Books("paged:prefix_caching=false"), Books("paged")
+    differences = [caching.run(workload, number) - without.run(workload, number) for number in range(101)]
+    return statistics.median(differences) / (workload.requests * (workload.prompt + workload.output))
 
 
 def swap(rounds: int) -> str:
@@ -186,7 +238,7 @@ def swap(rounds: int) -> str:
         Arm("swap", preemption="swap", **parking),
         Arm("auto", preemption="auto", **parking),
     ]
-    workloads: list[Workload] = [Burst(16, 16, 112), Burst(6, 192, 96), Interrupted(2, 448, 48, 8, 5)]
+    workloads: list[Workload] = [Burst(24, 16, 64), Burst(7, 144, 64), Interrupted(2, 448, 64, 6, 10)]
     rows = [_swap_row(workload, compare(arms, workload, rounds)) for workload in workloads]
     headings = (
         "requests × (prompt + output)",
@@ -213,9 +265,6 @@ def _swap_row(workload: Workload, found: dict[str, Rounds]) -> tuple[str, ...]:
         faster(auto, better),
     )
 
-
-BYTES_PER_TOKEN = 2 * 8 * 2 * 64 * 4
-"""Of the embedded model: K and V, layers, KV heads, head dim, fp32."""
 
 PARTS: Mapping[str, Callable[[int], str]] = {"overhead": overhead, "swap": swap}
 
