@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from turnout.core.plan import Move
 from turnout.plugins.kv_backends.contiguous_slabs import Slab
 from turnout.plugins.kv_backends.gaps import Gaps
 
-__all__ = ["ParkedSlab", "SlabParking"]
+__all__ = ["Parked", "SlabParking"]
 
 Holding = tuple[int, Slab, int]
 """A sequence's id, its slab, and how many positions of it are computed."""
 
 
 @dataclass(eq=False, slots=True)
-class ParkedSlab:
+class _Piece:
     """Positions in host memory: the computed ones of a slab, no more."""
 
     start: int
@@ -25,19 +26,30 @@ class ParkedSlab:
     """Sequences that shared the slab, each of which will bring back a copy of its own."""
 
 
+class Parked(NamedTuple):
+    """What of a sequence is in host memory: its first `length` positions."""
+
+    piece: _Piece
+    length: int
+
+    @property
+    def start(self) -> int:
+        return self.piece.start
+
+
 class SlabParking:
     """Which sequence has what where: pieces of exactly the computed length, first fit."""
 
     def __init__(self, size: int) -> None:
         self._gaps = Gaps(size)
         self._size = size
-        self._parked: dict[int, ParkedSlab] = {}
+        self._parked: dict[int, Parked] = {}
 
     @property
     def used(self) -> int:
         return self._size - self._gaps.free
 
-    def of(self, sequence: int) -> ParkedSlab | None:
+    def of(self, sequence: int) -> Parked | None:
         return self._parked.get(sequence)
 
     def cost(self, holdings: Sequence[Holding]) -> int:
@@ -52,25 +64,29 @@ class SlabParking:
         if starts is None:
             return None
         pieces = {
-            slab: ParkedSlab(start, length)
-            for (slab, length), start in zip(lengths.items(), starts, strict=True)
+            slab: _Piece(start, length) for (slab, length), start in zip(lengths.items(), starts, strict=True)
         }
         for sequence, slab, computed in holdings:
             if computed:
                 pieces[slab].users += 1
-                self._parked[sequence] = pieces[slab]
+                self._parked[sequence] = Parked(pieces[slab], computed)
         return [Move(slab.start, piece.start, piece.length, "park") for slab, piece in pieces.items()]
 
     def leave(self, sequence: int) -> None:
         """Forget a sequence; fine if nothing of it is parked."""
-        piece = self._parked.pop(sequence, None)
-        if piece is None:
+        parked = self._parked.pop(sequence, None)
+        if parked is None:
             return
+        piece = parked.piece
         piece.users -= 1
         if not piece.users:
             self._gaps.give_back([(piece.start, piece.length)])
 
 
 def _lengths(holdings: Sequence[Holding]) -> dict[Slab, int]:
-    """Computed positions of each slab that has any; those who share a slab have the same ones."""
-    return {slab: computed for _, slab, computed in holdings if computed}
+    """Computed positions of each slab that has any; of those who share one, some may have got further."""
+    lengths: dict[Slab, int] = {}
+    for _, slab, computed in holdings:
+        if computed:
+            lengths[slab] = max(computed, lengths.get(slab, 0))
+    return lengths

@@ -52,15 +52,27 @@ class Arrivals:
             for place in places:
                 if place >= 0:
                     self._blocks.attach(place)
+        filled = self._filled(arrivals)
         restored: dict[Place, int] = {}
-        return [list(self._fill(arrival, restored, moves)) for arrival in arrivals]
+        return [list(self._fill(arrival, filled, restored, moves)) for arrival in arrivals]
+
+    def _filled(self, arrivals: Sequence[Arrival]) -> dict[Place, int]:
+        """Positions to bring of each parked block: siblings may be further in it than one another."""
+        filled: dict[Place, int] = {}
+        for span, places in arrivals:
+            for index, place in enumerate(places):
+                if place < 0:
+                    mine = min(self._size, span.start - index * self._size)
+                    filled[place] = max(filled.get(place, 0), mine)
+        return filled
 
     def _held(self, place: Place) -> bool:
         return place >= 0 and self._blocks.holders[place] > 0
 
-    def _fill(self, arrival: Arrival, restored: dict[Place, int], moves: list[Move]) -> Iterable[int]:
-        span, places = arrival
-        for index, place in enumerate(places):
+    def _fill(
+        self, arrival: Arrival, filled: dict[Place, int], restored: dict[Place, int], moves: list[Move]
+    ) -> Iterable[int]:
+        for place in arrival.places:
             if place >= 0:
                 yield place
             elif place in restored:
@@ -68,6 +80,5 @@ class Arrivals:
                 yield restored[place]
             else:
                 block = restored[place] = self._blocks.take()
-                filled = min(self._size, span.start - index * self._size)
-                moves.append(Move(~place * self._size, block * self._size, filled, "restore"))
+                moves.append(Move(~place * self._size, block * self._size, filled[place], "restore"))
                 yield block

@@ -40,17 +40,18 @@ class Lookup:
 
     def _places(self, sequence: TokenSequence) -> list[Place]:
         parked = self._parking.of(sequence.id)
-        in_host = parked.blocks if parked else ()
         places: list[Place] = []
         while True:
             index = len(places)
             block = self._known(sequence, index)
             if block is not None:
                 places.append(block)
-            elif index < len(in_host):
-                places.append(~in_host[index])
-            else:
+            elif parked is None or index >= len(parked.blocks):
                 return places
+            else:
+                places.append(~parked.blocks[index])
+                if parked.length < (index + 1) * self._size:
+                    return places  # half full: what may be known to follow is of no use
 
     def _known(self, sequence: TokenSequence, index: int) -> int | None:
         """The block with the tokens of the sequence's `index`-th; one token at least is left to compute."""

@@ -95,12 +95,13 @@ class Parking:
     # -------------------------------------------------------------- details
 
     def _missing(self, holdings: Sequence[Holding]) -> list[_Piece]:
-        """One piece of each name that is not parked yet."""
+        """The longest piece of each name that is not parked yet: siblings may be further in a block."""
         missing: dict[bytes | int, _Piece] = {}
         for holding in holdings:
             for piece in self._pieces(holding):
-                if piece.name not in self._block_of:
-                    missing.setdefault(piece.name, piece)
+                known = missing.get(piece.name)
+                if piece.name not in self._block_of and (known is None or known.length < piece.length):
+                    missing[piece.name] = piece
         return list(missing.values())
 
     def _pieces(self, holding: Holding) -> list[_Piece]:

@@ -188,6 +188,7 @@ def test_the_default_beside_a_gpu(
         bytes_per_token=1024,
         unit=16,
         max_model_len=2048,
+        rows=64,
         max_batched_tokens=8192,
     )
     assert SwapMemory(budget).positions(2**30) == expected // 1024

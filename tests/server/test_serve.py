@@ -40,9 +40,11 @@ sys.exit(code)
 class Process:
     """A server of our own, its output, and its engine's process."""
 
-    def __init__(self, model: Path | str, port: int = 0, restarts: int = 0) -> None:
+    def __init__(self, model: Path | str, port: int = 0, restarts: int = 0, **options: bool) -> None:
         command = [sys.executable, "-c", SCRIPT, str(model), str(port), FACTORY, str(restarts)]
-        self.popen = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.popen = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+        )
         self.output: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -79,8 +81,8 @@ Launch = Callable[..., Process]
 def launch() -> Iterator[Launch]:
     launched: list[Process] = []
 
-    def launch(model: Path | str, port: int = 0, restarts: int = 0) -> Process:
-        launched.append(Process(model, port, restarts))
+    def launch(model: Path | str, port: int = 0, restarts: int = 0, **options: bool) -> Process:
+        launched.append(Process(model, port, restarts, **options))
         return launched[-1]
 
     yield launch
@@ -133,19 +135,13 @@ def test_signals_stop_both_processes(
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_reaches_the_whole_group(folder: Path) -> None:
+def test_ctrl_c_reaches_the_whole_group(launch: Launch, folder: Path) -> None:
     """A terminal signals both processes at once."""
-    command = [sys.executable, "-c", SCRIPT, str(folder), "0", FACTORY]
-    popen = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    assert popen.stdout is not None
-    while "Turnout serving" not in popen.stdout.readline():
-        pass
-    os.killpg(popen.pid, signal.SIGINT)
-    assert popen.wait(10) == 0
-    assert "Traceback" not in popen.stdout.read()
-    popen.stdout.close()
+    server = launch(folder, start_new_session=True)
+    server.url()
+    os.killpg(server.popen.pid, signal.SIGINT)
+    assert server.wait() == 0
+    assert "Traceback" not in server.text()
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.3, 0.6])
