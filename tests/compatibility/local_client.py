@@ -1,0 +1,98 @@
+"""A server over an engine in this process: all the way but the socket and the second process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import msgspec
+
+from turnout import LLM
+from turnout.core.config import ServerConfig
+from turnout.core.messages import AdminCommand, Delta, Ready, Reply, Stats
+from turnout.core.request import RequestSpec
+from turnout.server.app import create_app
+from turnout.server.live_request import LiveRequest
+
+__all__ = ["answers_over_http"]
+
+
+class LocalClient:
+    """An EngineClient that steps the engine whenever the event loop has nothing else to do."""
+
+    failure: str | None = None
+    restarting = False
+    restarts = 0
+
+    def __init__(self, llm: LLM) -> None:
+        self._engine = llm.engine
+        self._live: dict[str, LiveRequest] = {}
+        self._stepping: asyncio.Task[None] | None = None
+        self.ready: Ready = llm.ready
+
+    @property
+    def stats(self) -> Stats:
+        return self._engine.stats()
+
+    async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
+        # As it would have come through the channel.
+        request = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=RequestSpec)
+        for prepare in self._engine.preparation(request):
+            prepare()
+        self._engine.add(request)
+        live = self._live[request.id] = LiveRequest(request)
+        if self._stepping is None:
+            self._stepping = asyncio.create_task(self._step())
+        try:
+            while (delta := await live.next()) is not None:
+                yield delta
+        finally:
+            del self._live[request.id]
+            self._engine.abort(request.id)
+
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        if request_id in self._live:
+            self._live[request_id].abort(index)
+        self._engine.abort(request_id, index)
+
+    async def admin(self, command: AdminCommand) -> Reply:
+        raise NotImplementedError
+
+    async def _step(self) -> None:
+        while self._engine.busy:
+            for delta in self._engine.step():
+                if delta.request_id in self._live:
+                    self._live[delta.request_id].deliver(delta)
+            await asyncio.sleep(0)
+        self._stepping = None
+
+
+def answers_over_http(llm: LLM, bodies: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """The choices of each of some requests to ``/v1/completions``, sent together; streams put together."""
+
+    async def ask() -> list[list[dict[str, Any]]]:
+        app = create_app(LocalClient(llm), llm.tokenizer, ServerConfig())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as http:
+            return await asyncio.gather(*(_choices(http, body) for body in bodies))
+
+    return asyncio.run(ask())
+
+
+async def _choices(http: httpx.AsyncClient, body: dict[str, Any]) -> list[dict[str, Any]]:
+    response = await http.post("/v1/completions", json=body)
+    assert response.status_code == 200, response.text
+    if not body.get("stream"):
+        choices: list[dict[str, Any]] = response.json()["choices"]
+        return choices
+    whole: dict[int, dict[str, Any]] = {}
+    for line in response.text.split("\n\n"):
+        if line.startswith("data: {"):
+            for choice in json.loads(line.removeprefix("data: "))["choices"]:
+                so_far = whole.setdefault(choice["index"], {"text": "", "finish_reason": None})
+                so_far["text"] += choice["text"]
+                so_far["finish_reason"] = choice["finish_reason"] or so_far["finish_reason"]
+    return [whole[index] for index in sorted(whole)]

@@ -1,0 +1,161 @@
+"""Every cell of the table in docs/compatibility.md: what goes together does, what is refused is refused.
+
+What only changes how an engine works must change no token, so pairs are compared with the plain engine. Pairs
+of wishes are looked at one by one, see `features`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from features import BY_NAME, FEATURES, LENGTH, Feature, Served
+from local_client import answers_over_http
+
+from turnout import LLM, SamplingParams
+from turnout.core.errors import ConfigError, RequestError
+from turnout.core.messages import Delta
+from turnout.server.protocol.completions import CompletionRequest
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+PROMPTS = [
+    "def add(a, b):\n    return",
+    "import os\nimport sys\n\nfor name in",
+    "class Stack:\n    # 你好，世界\n    def push(self",
+    "x = [1, 2, 3, 1, 2, 3, 1, 2, 3, 1,",
+    "while True:\n    try:\n",
+]
+
+
+def table() -> dict[tuple[str, str], str]:
+    """Both features of a cell, and what it says."""
+    lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("|")]
+    split = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    (_, *columns), _, *rows = split
+    return {
+        (row[0], column): cell for row in rows for column, cell in zip(columns, row[1:], strict=True) if cell
+    }
+
+
+CELLS = table()
+
+
+def merged(first: Feature, second: Feature) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Wishes and engine options of both."""
+    kvs = [feature.engine["kv"] for feature in (first, second) if "kv" in feature.engine]
+    wishes, engine = {**first.wishes, **second.wishes}, {**first.engine, **second.engine}
+    if "decoding" in first.engine and "decoding" in second.engine:
+        engine["decoding"] = "speculative:draft=DRAFT,ngram=true"
+    if len(kvs) == 2:
+        (backend, _, _), (_, _, options) = (kv.partition(":") for kv in sorted(kvs))
+        engine["kv"] = f"{backend}:{options}"
+    if not {"temperature", "use_beam_search"} & wishes.keys():
+        wishes["temperature"] = 0
+        if {"n", "best_of"} & wishes.keys():
+            wishes |= BY_NAME["sampling"].wishes
+    return wishes, engine
+
+
+def serve(
+    llm: LLM, params: SamplingParams, plain: LLM, *, together: bool = True, exact: bool = True
+) -> Served:
+    pieces: Counter[tuple[str, int]] = Counter()
+    step = llm.engine.step
+
+    def watched() -> list[Delta]:
+        deltas = step()
+        pieces.update((delta.request_id, delta.index) for delta in deltas if delta.tokens)
+        return deltas
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llm.engine, "step", watched)
+        if together:
+            answers = llm.generate(PROMPTS, params, progress=False)
+        else:
+            answers = [llm.generate(prompt, params, progress=False)[0] for prompt in PROMPTS]
+    assert llm.engine.scheduler.kv.free == llm.engine.scheduler.kv.capacity
+    return Served(params, answers, pieces, llm.engine.stats(), plain, 2e-3 if exact else 0.3)
+
+
+def tokens(served: Served) -> list[list[int]]:
+    return [choice.token_ids for _, choice in served.choices]
+
+
+_EXPECTED: dict[str, list[list[int]]] = {}
+
+
+def expected(params: SamplingParams, plain: LLM) -> list[list[int]]:
+    """One request at a time, with nothing switched on."""
+    key = repr(params)
+    if key not in _EXPECTED:
+        _EXPECTED[key] = tokens(serve(plain, params, plain, together=False))
+    return _EXPECTED[key]
+
+
+def test_the_table_has_every_pair() -> None:
+    names = [feature.name for feature in FEATURES]
+    assert set(CELLS) == set(combinations(names, 2))
+
+
+def goes_together(cell: str) -> bool:
+    return cell.startswith("yes")
+
+
+def by_engine(pair: tuple[str, str]) -> str:
+    return str([dict(BY_NAME[name].engine) for name in pair])
+
+
+TOGETHER = sorted((pair for pair, cell in CELLS.items() if goes_together(cell)), key=by_engine)
+
+
+@pytest.mark.parametrize(("first", "second"), TOGETHER)
+def test_they_go_together(first: str, second: str, make_llm: Any, plain: LLM) -> None:
+    features = [BY_NAME[first], BY_NAME[second]]
+    wishes, engine = merged(*features)
+    params = SamplingParams(**{"max_tokens": LENGTH, **wishes})
+    exact = all(feature.exact for feature in features)
+    served = serve(make_llm(engine), params, plain, exact=exact)
+    for feature in features:
+        feature.check(served)
+    if exact:
+        assert tokens(served) == expected(params, plain)
+
+
+def body(prompt: str, pair: tuple[str, str], wishes: dict[str, Any]) -> dict[str, Any]:
+    """What a client would send for it."""
+    asked: dict[str, Any] = {"prompt": prompt, "max_tokens": LENGTH, **wishes, "stream": "streaming" in pair}
+    if form := asked.pop("structured_outputs", None):
+        asked["structured_outputs"] = {"regex": form.regex}
+    return asked
+
+
+@pytest.mark.parametrize(("first", "second"), TOGETHER)
+def test_over_http_it_is_the_same(first: str, second: str, make_llm: Any) -> None:
+    wishes, engine = merged(BY_NAME[first], BY_NAME[second])
+    llm = make_llm(engine)
+    over = answers_over_http(llm, [body(prompt, (first, second), wishes) for prompt in PROMPTS])
+    params = SamplingParams(**{"max_tokens": LENGTH, **wishes})
+    offline = llm.generate(PROMPTS, params, progress=False)
+    assert [[c["text"] for c in choices] for choices in over] == [
+        [choice.text for choice in answer.outputs] for answer in offline
+    ]
+    assert [[c["finish_reason"] for c in choices] for choices in over] == [
+        [choice.finish_reason for choice in answer.outputs] for answer in offline
+    ]
+    if "logprobs" in (first, second) and "streaming" not in (first, second):
+        assert all(c["logprobs"]["token_logprobs"] for choices in over for c in choices)
+    if "prompt_logprobs" in (first, second):
+        assert all(c["prompt_logprobs"] for choices in over for c in choices)
+
+
+@pytest.mark.parametrize(("first", "second"), [pair for pair, cell in CELLS.items() if cell.startswith("no")])
+def test_they_are_refused_together(first: str, second: str, make_llm: Any) -> None:
+    wishes, engine = merged(BY_NAME[first], BY_NAME[second])
+    with pytest.raises((RequestError, ConfigError)) as refusal:
+        if "streaming" in (first, second):
+            CompletionRequest(prompt=[PROMPTS[0]], stream=True, **wishes)
+        make_llm(engine).generate(PROMPTS[0], SamplingParams(**wishes), progress=False)
+    assert any(str(name) in str(refusal.value) for name in (*wishes, *engine)), "it names what is at fault"
