@@ -4,6 +4,22 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 # Before anything imports them: no test may reach for a hub or wait for one.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kv-cases",
+        type=_range,
+        metavar="FIRST:END",
+        help="Seeds of the cases that tests/kv/test_oracle.py serves, and seeds with faults.",
+    )
+
+
+def _range(text: str) -> range:
+    first, _, end = text.partition(":")
+    return range(int(first), int(end))

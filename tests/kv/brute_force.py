@@ -1,0 +1,146 @@
+"""A tiny decoder in float64, and what it says when nothing is cached: the reference of the stress test."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from turnout.core.interfaces import Attend
+from turnout.core.model import ModelSpec
+from turnout.models.families import Qwen2
+from turnout.models.layers import RMSNorm
+from turnout.models.loading import load_model
+from turnout.models.random_weights import write_random_checkpoint
+from turnout.models.shapes import Shape, config_of
+from turnout.plugins.kv_backends.formats import KVDtype
+from turnout.plugins.kv_backends.storage import PoolShape
+from turnout.plugins.kv_backends.storages import make_storage
+
+__all__ = ["MAX_MODEL_LEN", "VOCABULARY", "BruteForce", "Context", "Rows", "tiny_model", "tiny_spec"]
+
+VOCABULARY = 32
+MAX_MODEL_LEN = 128
+_CONFIG = config_of(
+    Shape(32, 2, 4, 2, 48, VOCABULARY, max_positions=MAX_MODEL_LEN, theta=10_000.0, tied=False),
+    "qwen2",
+    dtype="float64",
+)
+
+BATCH = 64
+
+Context = tuple[int, ...]
+"""Tokens, from the first."""
+
+Rows = npt.NDArray[np.float64]
+"""Logits, [positions, VOCABULARY]."""
+
+
+@cache
+def tiny_spec() -> ModelSpec:
+    return Qwen2().spec(_CONFIG)
+
+
+@cache
+def tiny_model() -> nn.Module:
+    """All of it in float64, so that the shape of a batch changes a logit by 1e-14, no more.
+
+    The norms, too, which Turnout's own do in float32; these are also done in one call.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        write_random_checkpoint(Path(folder), _CONFIG, seed=7, dtype="float64")
+        model = load_model(
+            Path(folder),
+            Qwen2(),
+            tiny_spec(),
+            device=torch.device("cpu"),
+            dtype=torch.float64,
+            progress=False,
+        )
+    for name, module in list(model.named_modules()):
+        if isinstance(module, RMSNorm):
+            model.set_submodule(name, _float64_norm(module))
+    return model
+
+
+def _float64_norm(norm: RMSNorm) -> nn.Module:
+    wide = nn.LayerNorm(norm.weight.shape, eps=norm.eps, bias=False, dtype=torch.float64)
+    wide.weight = norm.weight
+    return wide
+
+
+class BruteForce:
+    """Logits from whole contexts, each computed from its first token. Remembers those it was asked for.
+
+    `stored`: keys and values are rounded as a pool of that dtype does, but kept nowhere.
+    """
+
+    def __init__(self, stored: KVDtype = "auto") -> None:
+        self.stored = stored
+        self._model = tiny_model()
+        self._last: dict[Context, Rows] = {}
+
+    def last(self, contexts: Iterable[Context]) -> list[Rows]:
+        """For each context the logits of its next token, [VOCABULARY]."""
+        contexts = list(contexts)
+        new = {context for context in contexts if context not in self._last}
+        longest = list(_longest(new))
+        for first in range(0, len(longest), BATCH):
+            batch = longest[first : first + BATCH]
+            for context, rows in zip(batch, self._rows(batch), strict=True):
+                ends = {context[: place + 1]: row for place, row in enumerate(rows)}
+                self._last.update((start, ends[start]) for start in ends.keys() & new)
+        return [self._last[context] for context in contexts]
+
+    def _rows(self, contexts: Sequence[Context]) -> list[Rows]:
+        """For each context the logits of all of its positions, [len(context), VOCABULARY]."""
+        length = max(len(context) for context in contexts)
+        tokens = torch.zeros(len(contexts), length, dtype=torch.int64)
+        for row, context in zip(tokens, contexts, strict=True):
+            row[: len(context)] = torch.tensor(context)
+        positions = torch.arange(length).repeat(len(contexts))
+        with torch.inference_mode():
+            attend = _whole(len(contexts), length, self.stored)
+            hidden = self._model(tokens.reshape(-1), positions, attend)
+            logits = self._model.logits(hidden).view(len(contexts), length, -1).numpy()
+        return [rows[: len(context)].copy() for rows, context in zip(logits, contexts, strict=True)]
+
+
+def _longest(contexts: Iterable[Context]) -> Iterator[Context]:
+    """Those that no other one goes on from: in order, a prefix comes right before what goes on from it."""
+    follower: Context = ()
+    for context in sorted(contexts, reverse=True):
+        if follower[: len(context)] != context:
+            yield context
+            follower = context
+
+
+def _whole(batch: int, length: int, stored: KVDtype) -> Attend:
+    """Causal attention over a padded batch: what pads on the right is never looked at."""
+
+    def split(x: Tensor) -> Tensor:
+        return x.view(batch, length, *x.shape[1:]).transpose(1, 2)
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = (split(x) for x in (_rounded(k, v, stored)))
+        out = F.scaled_dot_product_attention(split(q), keys, values, is_causal=True, enable_gqa=True)
+        return out.transpose(1, 2).reshape(q.shape)
+
+    return attend
+
+
+def _rounded(k: Tensor, v: Tensor, stored: KVDtype) -> tuple[Tensor, Tensor]:
+    """[tokens, kv_heads, head_dim] each, as they are read back."""
+    if stored == "auto":
+        return k, v
+    storage = make_storage(stored, PoolShape(1, *k.shape), k.device, k.dtype)
+    storage.write(0, torch.arange(len(k)), k, v)
+    keys, values = storage.read(0, slice(0, len(k)))
+    return keys.contiguous(), values.contiguous()

@@ -1,0 +1,321 @@
+"""Serve a case on real tensors and hold every number against brute force."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+
+import torch
+from brute_force import MAX_MODEL_LEN, VOCABULARY, BruteForce, Context, Rows, tiny_model, tiny_spec
+from seeded_faults import Fault
+from stress_case import Case
+from stress_policies import AnyEviction
+from stress_strategies import EOS, strategies
+from torch import Tensor
+
+from turnout.core.admission import Limits
+from turnout.core.engine import Engine
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces import AttentionBackend, KVBackend, Span
+from turnout.core.messages import Delta, KVSnapshot
+from turnout.core.plan import Chunk, Logits, Plan
+from turnout.core.scheduler import Capacity, Scheduler
+from turnout.plugins.kv_backends.contiguous import Contiguous
+from turnout.plugins.kv_backends.movers import SliceMover, StagedMover
+from turnout.plugins.kv_backends.paged import Paged
+from turnout.plugins.kv_backends.pool import PooledAttention
+from turnout.plugins.predictors.max_tokens import MaxTokens
+from turnout.runner.model_runner import ModelRunner
+
+__all__ = ["Tally", "serve"]
+
+MAX_STEPS = 2000
+GARBAGE = 30
+TOLERANCE = 1e-9
+"""Of a logit: what is computed in another batch differs by 1e-14, wrong KV makes 1e-3 and more."""
+
+
+@dataclass
+class Tally:
+    """What happened in a run."""
+
+    steps: int = 0
+    preemptions: int = 0
+    parkings: int = 0
+    copies: int = 0
+    restores: int = 0
+    hits: int = 0
+    """Tokens of prompts that needed no compute."""
+    recomputed: int = 0
+    """Positions of a sequence computed more than once, drafts aside."""
+    rows: int = 0
+    """Logits rows compared."""
+    complaints: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """What was wrong, by the kind of check that found it."""
+
+    def counts(self) -> dict[str, int]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "complaints"}
+
+    def complain(self, check: str, message: str) -> None:
+        self.complaints[check].append(message)
+
+
+def serve(case: Case, reference: BruteForce, tally: Tally, fault: Fault) -> None:
+    """What differs from brute force is complained of in `tally`; what breaks down raises."""
+    _Run(case, reference, tally, fault).serve()
+
+
+class _Recorder(ModelRunner):
+    """Runs plans, and remembers what was computed and what came out."""
+
+    def __init__(self, attention: AttentionBackend, fault: Fault, tally: Tally) -> None:
+        super().__init__(tiny_model(), attention, torch.device("cpu"))
+        self._fault = fault
+        self._tally = tally
+        self.rows: list[tuple[Context, Rows]] = []
+        """Contexts and, [rows, VOCABULARY], the logits that their last tokens gave."""
+        self._known: dict[str, set[Context]] = defaultdict(set)
+        """Everything computed so far, by salt: each context with all that it starts with."""
+        self._computed: set[tuple[int, int]] = set()
+
+    def run(self, plan: Plan) -> Logits:
+        self._tally.copies += sum(move.way == "copy" for move in plan.moves)
+        self._tally.restores += sum(move.way == "restore" for move in plan.moves)
+        for chunk in plan.chunks:
+            self._check(chunk)
+        logits = super().run(Plan(plan.chunks, self._fault.carried_out(plan.moves)))
+        for chunk in plan.chunks:
+            self._record(chunk, logits)
+        return logits
+
+    def _check(self, chunk: Chunk) -> None:
+        """Nobody skips what was never computed, or was computed under another salt alone."""
+        context = _context(chunk)
+        assert chunk.tokens and tuple(chunk.tokens) == context[chunk.start :], chunk
+        if chunk.start and context[: chunk.start] not in self._known[_salt(chunk)]:
+            self._tally.complain(
+                "hits", f"nobody computed {context[: chunk.start]} for {chunk.sequence.request}"
+            )
+
+    def _record(self, chunk: Chunk, logits: Logits) -> None:
+        sequence, context = chunk.sequence, _context(chunk)
+        ends = range(chunk.start, chunk.end)
+        self._known[_salt(chunk)].update(context[: end + 1] for end in ends)
+        if chunk.rows:
+            rows = logits.rows[sequence]
+            self.rows.append((context, logits.values[rows.start : rows.stop].numpy()))
+        final = {(sequence.id, place) for place in ends if place < len(sequence.tokens)}
+        self._tally.recomputed += len(final & self._computed)
+        self._computed |= final
+
+
+def _context(chunk: Chunk) -> Context:
+    return tuple([*chunk.sequence.tokens, *chunk.sequence.draft][: chunk.end])
+
+
+def _salt(chunk: Chunk) -> str:
+    return chunk.sequence.request.spec.cache_salt
+
+
+@dataclass
+class _Heard:
+    """What a client got."""
+
+    tokens: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """By choice."""
+    reasons: dict[int, str] = field(default_factory=dict)
+    cached: int = 0
+    """Prompt tokens found computed."""
+    aborted: bool = False
+
+    def begins(self, index: int, answer: list[int]) -> bool:
+        """An answer that was cut short, unless it had ended."""
+        tokens = self.tokens[index]
+        return tokens == (answer if index in self.reasons else answer[: len(tokens)])
+
+
+class _Run:
+    def __init__(self, case: Case, reference: BruteForce, tally: Tally, fault: Fault) -> None:
+        self.case = case
+        self.reference = reference
+        self.fault = fault
+        self.tally = tally
+        self.asks = {ask.spec.id: ask for ask in case.asks}
+        self.heard = {name: _Heard() for name in self.asks}
+        self.eviction = case.make_eviction()
+        backend = _backend(case)
+        self.kv = backend.cache(case.pool, self.eviction)
+        attention = backend.attention(tiny_spec(), self.kv, torch.device("cpu"), torch.float64)
+        assert isinstance(attention, PooledAttention)
+        self.pool, self.host = attention.storage.tensors, _host_memory(attention, case)
+        fault.break_host_half(self.kv)
+        self._watch_reserve()
+        fault.break_device_half(attention)
+        self.runner = _Recorder(attention, fault, self.tally)
+        self.engine = self._engine()
+        fault.break_engine(self.engine)
+
+    def _engine(self) -> Engine:
+        case = self.case
+        scheduler = Scheduler(
+            case.make_policy(),
+            self.kv,
+            Capacity(case.budget, case.slots),
+            MaxTokens(),
+            preemption=case.make_preemption(),
+            strict=case.strict,
+        )
+        limits = Limits(MAX_MODEL_LEN, VOCABULARY, max_waiting=100, eos_token_ids=frozenset({EOS}))
+        decodings = strategies(lambda name: self.asks[name].answers)
+        return Engine(scheduler, self.runner, decodings, limits, lambda: float(self.tally.steps))
+
+    def _watch_reserve(self) -> None:
+        """It must do what `fits` said, or nothing at all."""
+        reserve = self.kv.reserve
+
+        def watched(spans: Sequence[Span]) -> bool:
+            free, could = self.kv.free, self.kv.fits(spans)
+            done = reserve(spans)
+            if done != could or not (done or self.kv.free == free):
+                self.tally.complain("accounting", f"reserved {spans}: {done}, fits said {could}")
+            return done
+
+        self.kv.reserve = watched  # type: ignore[method-assign]
+
+    # -------------------------------------------------------------- serving
+
+    def serve(self) -> None:
+        self._pin()
+        todo = sorted(self.case.asks, key=lambda ask: ask.step)
+        while todo or self.engine.busy:
+            while todo and todo[0].step <= self.tally.steps:
+                self.engine.add(todo.pop(0).spec)
+            for ask in self.case.asks:
+                if ask.abort and ask.abort[0] == self.tally.steps:
+                    self.heard[ask.spec.id].aborted |= (
+                        self.engine.abort(ask.spec.id, ask.abort[1]) is not None
+                    )
+            for delta in self.engine.step():
+                self._hear(delta)
+            self.fault.after_step(self.engine)
+            now = self.kv.snapshot()
+            self._check_accounting(now)
+            self._spoil_free_memory(now)
+            self.tally.steps += 1
+            assert self.tally.steps < MAX_STEPS, "it goes on for ever"
+        self._check_memory_returned()
+        self._check_answers()
+        self._check_rows()
+        self._count()
+
+    def _pin(self) -> None:
+        rng = random.Random(self.case.seed)
+        if self.kv.prefixes is None or not self.case.prefix_caching:
+            return
+        for index in range(self.case.pinned):
+            spec = rng.choice(self.case.asks).spec
+            with suppress(ConfigError):  # too short, or more than the pool has room for
+                self.kv.prefixes.pin(f"p{index}", spec.prompt, spec.cache_salt)
+
+    def _hear(self, delta: Delta) -> None:
+        heard = self.heard[delta.request_id]
+        if delta.error:
+            assert delta.error == "on a whim", delta.error
+            heard.aborted = True
+            return
+        heard.tokens[delta.index] += delta.tokens
+        heard.cached = delta.cached_tokens
+        if delta.finish_reason:
+            heard.reasons[delta.index] = delta.finish_reason
+
+    def _spoil_free_memory(self, now: KVSnapshot) -> None:
+        """Whoever reads what was given back shall notice."""
+        place = 0
+        for state, units in now.states:
+            end = place + units * now.unit
+            if state == "free":
+                for tensor in self.pool:
+                    tensor[:, place:end] = GARBAGE
+            place = end
+        if not now.parked:
+            for tensor in self.host:
+                tensor.fill_(GARBAGE)
+
+    # -------------------------------------------------------------- checking
+
+    def _check_accounting(self, now: KVSnapshot) -> None:
+        states = dict.fromkeys(("free", "cached", "held", "shared"), 0)
+        for state, units in now.states:
+            states[state] += units * now.unit
+        right = (
+            now.capacity == self.kv.capacity == now.free + now.held
+            and now.free == self.kv.free == states["free"] + states["cached"]
+            and now.held == states["held"] + states["shared"]
+            and now.shared == states["shared"]
+            and now.cached == states["cached"]
+            and now.computed <= now.held
+            and now.parked <= now.parking <= self.case.pool.parking
+            and now.hits <= now.lookups
+        )
+        if not right:
+            self.tally.complain("accounting", str(now))
+
+    def _check_memory_returned(self) -> None:
+        now = self.kv.snapshot()
+        tables = getattr(self.kv, "tables", None) or getattr(self.kv, "slabs", None)
+        if now.free < now.capacity or now.held or now.parked or tables or self.kv.drain():
+            self.tally.complain("accounting", f"memory was not given back: {now}")
+        # Pinned blocks are none of an eviction policy's business.
+        told = (now.cached - now.pinned) // now.unit
+        if isinstance(self.eviction, AnyEviction) and len(self.eviction.blocks) != told:
+            self.tally.complain("accounting", f"{self.eviction.blocks} are to be evicted, not: {now}")
+
+    def _check_answers(self) -> None:
+        for name, heard in self.heard.items():
+            ask = self.asks[name]
+            beams = ask.spec.params.stop == ("beam",)
+            if heard.aborted:
+                right = beams or all(heard.begins(index, ask.answers[index]) for index in heard.tokens)
+            else:
+                got = [heard.tokens[index] for index in sorted(heard.reasons)]
+                right = (sorted(got) if beams else got) == (sorted(ask.answers) if beams else ask.answers)
+            if not right:
+                self.tally.complain("outputs", f"{name} gave {dict(heard.tokens)} instead of {ask.answers}")
+
+    def _check_rows(self) -> None:
+        """All logits that were ever given, those of rejected guesses and dropped beams too."""
+        given = [
+            (context[: end + 1], row)
+            for context, rows in self.runner.rows
+            for end, row in zip(range(len(context) - len(rows), len(context)), rows, strict=True)
+        ]
+        self.tally.rows = len(given)
+        wanted = self.reference.last(context for context, _ in given)
+        for (context, row), right in zip(given, wanted, strict=True):
+            worst = abs(row - right).max()
+            if not worst < TOLERANCE:
+                self.tally.complain("logits", f"off by {worst:.2g} after {context}")
+
+    def _count(self) -> None:
+        stats = self.engine.stats()
+        self.tally.preemptions, self.tally.parkings = stats.preemptions, stats.parkings
+        self.tally.hits = sum(heard.cached for heard in self.heard.values())
+
+
+def _backend(case: Case) -> KVBackend:
+    if case.block_size is None:
+        return Contiguous(case.stored)
+    return Paged(case.block_size, case.prefix_caching, case.stored)
+
+
+def _host_memory(attention: PooledAttention, case: Case) -> Sequence[Tensor]:
+    """Where it parks; moving in stages, as on a GPU, if the case says so."""
+    if case.staged:
+        attention._mover = StagedMover(attention.storage.tensors, case.pool.parking)
+        attention._mover._limit = case.staged
+        return attention._mover._host
+    assert isinstance(attention._mover, SliceMover)
+    return [host for _, host in attention._mover._ends["park"]]

@@ -1,0 +1,123 @@
+"""KV memory on real tensors, under pressure: whatever happens to it, tokens are those of brute force.
+
+A case is drawn from its seed: choices that part, right and wrong guesses, tokens that nobody guessed, beams;
+policy, budget, backend, block size, memory hardly more than the largest request takes, host memory,
+evictions, pins, salts, aborts; preempted requests parked, computed again, or either. Every logit is compared,
+every step's accounting checked, and free memory spoilt. `seeded_faults.py` shows that mistakes would be
+noticed.
+
+More of them, or one again: ``python -m pytest tests/kv/test_oracle.py --kv-cases 2000:4000``. Faults are then
+seeded into each of these cases, and ``-s`` prints how many were caught.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from brute_force import BruteForce
+from seeded_faults import FAULTS, Fault
+from stress_case import Case, draw_case
+from stress_run import Tally, serve
+
+from turnout.plugins.kv_backends.formats import KVDtype
+
+GROUP = 25
+"""Cases of one test."""
+CASES: dict[KVDtype, range] = {"auto": range(150), "int8": range(10_000, 10_050)}
+FAULTY_CASES = range(20_000, 20_060)
+PARKING_CASES = range(20_000, 20_015)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    given = metafunc.config.getoption("kv_cases")
+    if "seeds" in metafunc.fixturenames:
+        groups = [
+            pytest.param(stored, range(first, min(first + GROUP, seeds.stop)), id=f"{stored}-{first}")
+            for stored, default in CASES.items()
+            for seeds in [given or default]
+            for first in range(seeds.start, seeds.stop, GROUP)
+        ]
+        metafunc.parametrize(("stored", "seeds"), groups)
+
+
+@pytest.fixture(autouse=True)
+def policies_may_be_at_fault_in_silence() -> Iterator[None]:
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@cache
+def reference(stored: KVDtype) -> BruteForce:
+    return BruteForce(stored)
+
+
+def test_outputs_equal_brute_force(stored: KVDtype, seeds: range) -> None:
+    total: Counter[str] = Counter()
+    for seed in seeds:
+        case = draw_case(seed, reference(stored))
+        tally = attempt(case)
+        assert not tally.complaints, told(case, tally)
+        total.update(tally.counts())
+    print(f"{stored} {seeds}: {dict(total)}")
+    missed = [what for what, count in total.items() if count < len(seeds) / 5]
+    assert len(seeds) < GROUP or not missed, f"cases that hardly try {missed} prove little: {total}"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_seeded_fault_is_caught(name: str, request: pytest.FixtureRequest) -> None:
+    """In one of the cases; tried in all of them, for the rate, where they are given."""
+    given = request.config.getoption("kv_cases")
+    happened = caught = 0
+    checks: Counter[str] = Counter()
+    for seed in given or FAULTY_CASES:
+        case, fault = draw_case(seed, reference("auto")), FAULTS[name](seed)
+        if not fault.suits(case):
+            continue
+        complaints = attempt(case, fault).complaints
+        assert fault.happened or not complaints, (seed, complaints)
+        happened += fault.happened > 0
+        caught += bool(complaints)
+        checks.update(complaints.keys())
+        if caught and not given:
+            break
+    print(f"{name}: caught in {caught} of {happened} cases in which it happened, by {dict(checks)}")
+    assert caught, f"happened in {happened} cases, caught in none"
+
+
+def attempt(case: Case, fault: Fault | None = None) -> Tally:
+    """Serve it; that it broke down is a complaint too."""
+    tally = Tally()
+    try:
+        serve(case, reference(case.stored), tally, fault or Fault())
+    except Exception as error:
+        if fault is None:
+            raise AssertionError(told(case, tally)) from error
+        tally.complain("breakdown", repr(error))
+    return tally
+
+
+def told(case: Case, tally: Tally) -> str:
+    found = [
+        f"{check}: {message}" for check, messages in tally.complaints.items() for message in messages[:3]
+    ]
+    seeds = f"{case.seed}:{case.seed + 1}"
+    again = f"python -m pytest tests/kv/test_oracle.py --kv-cases {seeds} -k equal_brute_force[{case.stored}"
+    return "\n".join([f"case {case.seed} came out wrong", *found, str(case), f"again: {again}"])
+
+
+def test_what_is_parked_is_not_computed_again() -> None:
+    """Where all who are preempted are parked, and there is room, nobody's position is computed twice."""
+    parkings = 0
+    for seed in PARKING_CASES:
+        case = draw_case(seed, reference("auto"))
+        case = replace(case, preemption="swap", pool=replace(case.pool, parking=10_000))
+        tally = attempt(case)
+        assert not tally.complaints and not tally.recomputed, told(case, tally)
+        parkings += tally.parkings
+    assert parkings > len(PARKING_CASES)
