@@ -111,7 +111,7 @@ class KVCache(Protocol):
         ...
 
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
-        """`child` shares all that `parent` holds. Cannot fail."""
+        """`child` shares all that `parent` holds; what was committed of it is final for both. Cannot fail."""
         ...
 
     def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:

@@ -31,7 +31,8 @@ class Blocks:
         """One of FREE, CACHED, HELD (by one) and SHARED (by more) for each block."""
         self.block_of: dict[bytes, int] = {}
         self.evictions = 0
-        self._key_of: list[bytes | None] = [None] * count
+        self.keys: list[bytes | None] = [None] * count
+        """The one that each block is known by."""
         self._hits = [0] * count
         self._reach = [0] * count
         self._free = list(reversed(range(count)))
@@ -76,16 +77,16 @@ class Blocks:
 
     def share(self, block: int, key: bytes) -> None:
         """Let it be found under `key`. The first block with these tokens is the one; a twin stays private."""
-        if key not in self.block_of and self._key_of[block] is None:
-            self.block_of[key], self._key_of[block] = block, key
+        if key not in self.block_of and self.keys[block] is None:
+            self.block_of[key], self.keys[block] = block, key
             self._hits[block] = self._reach[block] = 0
 
     def forget(self, block: int) -> None:
         """It is about to be written to: nobody finds it any more. Fine if it has no key."""
-        key = self._key_of[block]
+        key = self.keys[block]
         if key is not None:
             del self.block_of[key]
-            self._key_of[block] = None
+            self.keys[block] = None
             self.evictions += 1
 
     # -------------------------------------------------------------- pins
@@ -112,7 +113,7 @@ class Blocks:
     # -------------------------------------------------------------- details
 
     def _rest(self, block: int) -> None:
-        key = self._key_of[block]
+        key = self.keys[block]
         if key is None:
             self.states[block] = FREE
             self._free.append(block)

@@ -22,13 +22,13 @@ class Tables:
 
     def cover(self, spans: Sequence[Span]) -> bool:
         """One more token in a block of its own: what nearly every sequence asks in nearly every step."""
-        holders, tables, size = self._blocks.holders, self.of, self._size
+        holders, keys, tables, size = self._blocks.holders, self._blocks.keys, self.of, self._size
         for sequence, start, upto in spans:
             table = tables.get(sequence.id)
             if table is None or upto - start != 1:
                 return False
             index = start // size
-            if index >= len(table) or holders[table[index]] != 1:
+            if index >= len(table) or holders[table[index]] != 1 or keys[table[index]] is not None:
                 return False
         return True
 

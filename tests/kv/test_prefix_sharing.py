@@ -194,6 +194,21 @@ def test_a_block_that_nobody_else_holds_is_written_in_place_and_found_no_more() 
     assert kv.cached(sequence([*PREFIX, 9])) == 4
 
 
+def test_a_block_that_a_sibling_has_filled_further_is_found_no_more_once_it_is_written_to() -> None:
+    """One more token in a block of its own took a shorter way: whoever found the block read that token."""
+    kv = toy_kv(16, 4)
+    first = sequence(PREFIX[:6])
+    compute(kv, first)
+    assert kv.reserve([Span(first, 6, 8)])  # two guesses, which come true for the first, not for its sibling
+    sibling = fork(kv, first, 60)
+    first.tokens += PREFIX[6:8]
+    kv.commit(first, 8)
+    release(kv, first)
+    assert kv.cached(sequence([*PREFIX[:8], 9])) == 8
+    assert kv.reserve([Span(sibling, 6, 7)])
+    assert kv.cached(sequence([*PREFIX[:8], 9])) == 4
+
+
 def test_hits_are_counted_once_for_each_request() -> None:
     kv = toy_kv(16, 4)
     first, second = sequence([*PREFIX, 1]), sequence([*PREFIX, 2, 3])
