@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from turnout.core.interfaces import Attend
 from turnout.core.model import ModelSpec
 from turnout.models.families import Qwen2
 from turnout.models.layers import RMSNorm
@@ -28,6 +27,8 @@ __all__ = ["MAX_MODEL_LEN", "VOCABULARY", "BruteForce", "Context", "Rows", "tiny
 
 VOCABULARY = 32
 MAX_MODEL_LEN = 128
+NUMBERS = 64
+"""Of a position: of each of 2 layers keys and then values, of 2 heads, 8 numbers each."""
 _CONFIG = config_of(
     Shape(32, 2, 4, 2, 48, VOCABULARY, max_positions=MAX_MODEL_LEN, theta=10_000.0, tied=False),
     "qwen2",
@@ -40,7 +41,7 @@ Context = tuple[int, ...]
 """Tokens, from the first."""
 
 Rows = npt.NDArray[np.float64]
-"""Logits, [positions, VOCABULARY]."""
+"""Of positions, one row each: logits, [positions, VOCABULARY]; keys and values, [positions, NUMBERS]."""
 
 
 @cache
@@ -77,7 +78,7 @@ def _float64_norm(norm: RMSNorm) -> nn.Module:
 
 
 class BruteForce:
-    """Logits from whole contexts, each computed from its first token. Remembers those it was asked for.
+    """What comes of whole contexts, each computed from its first token. Remembers logits it was asked for.
 
     `stored`: keys and values are rounded as a pool of that dtype does, but kept nowhere.
     """
@@ -91,49 +92,69 @@ class BruteForce:
         """For each context the logits of its next token, [VOCABULARY]."""
         contexts = list(contexts)
         new = {context for context in contexts if context not in self._last}
-        longest = list(_longest(new))
-        for first in range(0, len(longest), BATCH):
-            batch = longest[first : first + BATCH]
-            for context, rows in zip(batch, self._rows(batch), strict=True):
-                ends = {context[: place + 1]: row for place, row in enumerate(rows)}
-                self._last.update((start, ends[start]) for start in ends.keys() & new)
+        for context, (logits, _) in self._computed(_followers(new).values()).items():
+            ends = {context[: place + 1]: row for place, row in enumerate(logits)}
+            self._last.update((start, ends[start].copy()) for start in ends.keys() & new)
         return [self._last[context] for context in contexts]
 
-    def _rows(self, contexts: Sequence[Context]) -> list[Rows]:
-        """For each context the logits of all of its positions, [len(context), VOCABULARY]."""
+    def memory(self, contexts: Iterable[Context]) -> Iterator[Rows]:
+        """For each context the keys and values of its positions, [len(context), NUMBERS]."""
+        contexts = list(contexts)
+        followers = _followers(contexts)
+        computed = self._computed(followers.values())
+        return (computed[followers[context]][1][: len(context)] for context in contexts)
+
+    def _computed(self, contexts: Iterable[Context]) -> dict[Context, tuple[Rows, Rows]]:
+        """Logits and memory of all positions of each."""
+        contexts = list(dict.fromkeys(contexts))
+        batches = (contexts[first : first + BATCH] for first in range(0, len(contexts), BATCH))
+        return {context: rows for batch in batches for context, rows in self._batch(batch)}
+
+    def _batch(self, contexts: Sequence[Context]) -> Iterator[tuple[Context, tuple[Rows, Rows]]]:
         length = max(len(context) for context in contexts)
         tokens = torch.zeros(len(contexts), length, dtype=torch.int64)
         for row, context in zip(tokens, contexts, strict=True):
             row[: len(context)] = torch.tensor(context)
         positions = torch.arange(length).repeat(len(contexts))
+        attention = _Whole(len(contexts), self.stored)
         with torch.inference_mode():
-            attend = _whole(len(contexts), length, self.stored)
-            hidden = self._model(tokens.reshape(-1), positions, attend)
+            hidden = self._model(tokens.reshape(-1), positions, attention)
             logits = self._model.logits(hidden).view(len(contexts), length, -1).numpy()
-        return [rows[: len(context)].copy() for rows, context in zip(logits, contexts, strict=True)]
+            memory = torch.cat(attention.memory, dim=-1).view(len(contexts), length, -1).numpy()
+        for context, rows, kv in zip(contexts, logits, memory, strict=True):
+            yield context, (rows[: len(context)], kv[: len(context)])
 
 
-def _longest(contexts: Iterable[Context]) -> Iterator[Context]:
-    """Those that no other one goes on from: in order, a prefix comes right before what goes on from it."""
+def _followers(contexts: Iterable[Context]) -> dict[Context, Context]:
+    """For each the longest of them that goes on from it: in order, a prefix is right before what does."""
+    followers: dict[Context, Context] = {}
     follower: Context = ()
     for context in sorted(contexts, reverse=True):
         if follower[: len(context)] != context:
-            yield context
             follower = context
+        followers[context] = follower
+    return followers
 
 
-def _whole(batch: int, length: int, stored: KVDtype) -> Attend:
+class _Whole:
     """Causal attention over a padded batch: what pads on the right is never looked at."""
 
-    def split(x: Tensor) -> Tensor:
-        return x.view(batch, length, *x.shape[1:]).transpose(1, 2)
+    def __init__(self, batch: int, stored: KVDtype) -> None:
+        self.memory: list[Tensor] = []
+        """Of each layer, [tokens, kv_heads * head_dim * 2]."""
+        self._batch = batch
+        self._stored = stored
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = (split(x) for x in (_rounded(k, v, stored)))
-        out = F.scaled_dot_product_attention(split(q), keys, values, is_causal=True, enable_gqa=True)
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = _rounded(k, v, self._stored)
+        self.memory.append(torch.cat([keys.flatten(1), values.flatten(1)], dim=1))
+        out = F.scaled_dot_product_attention(
+            *(self._split(x) for x in (q, keys, values)), is_causal=True, enable_gqa=True
+        )
         return out.transpose(1, 2).reshape(q.shape)
 
-    return attend
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(self._batch, -1, *x.shape[1:]).transpose(1, 2)
 
 
 def _rounded(k: Tensor, v: Tensor, stored: KVDtype) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import PoolSize
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
-from turnout.core.request import RequestSpec
+from turnout.core.request import RequestSpec, SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.schedulers.deadline import Deadline
@@ -199,11 +199,17 @@ def _ask(rng: random.Random, question: Question, step: int) -> Ask:
         client=rng.choice("ab"),
         deadline=rng.choice([None, 20.0, 200.0]),
         cache_salt=rng.choice(["", "", "a", "b"]),
+        params=_scored(question.spec.params) if rng.random() < 0.2 else question.spec.params,
     )
     abort = None
     if rng.random() < 0.12:
         abort = step + rng.randrange(20), rng.choice([None, rng.randrange(spec.params.n)])
     return Ask(spec, question.answers, step, abort)
+
+
+def _scored(params: SamplingParams) -> SamplingParams:
+    """With the log-probabilities of the prompt, for which cached blocks are computed again."""
+    return msgspec.structs.replace(params, prompt_logprobs=0)
 
 
 def _pool(rng: random.Random, asks: tuple[Ask, ...], block_size: int | None) -> PoolSize:

@@ -6,118 +6,47 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
-from brute_force import MAX_MODEL_LEN, VOCABULARY, BruteForce, Context, Rows, tiny_model, tiny_spec
-from seeded_faults import Fault
+from brute_force import MAX_MODEL_LEN, VOCABULARY, BruteForce, tiny_spec
+from fault import Fault
 from stress_case import Case
+from stress_memory import Finding, Memory
 from stress_policies import AnyEviction
-from stress_strategies import EOS, strategies
+from stress_recorder import Recorder, Tally
+from stress_strategies import EOS, log_softmax, strategies
 from torch import Tensor
 
 from turnout.core.admission import Limits
 from turnout.core.engine import Engine
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import AttentionBackend, KVBackend, Span
+from turnout.core.interfaces import KVBackend, Span
 from turnout.core.messages import Delta, KVSnapshot
-from turnout.core.plan import Chunk, Logits, Plan
+from turnout.core.request import TokenLogprobs
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.plugins.kv_backends.contiguous import Contiguous
 from turnout.plugins.kv_backends.movers import SliceMover, StagedMover
 from turnout.plugins.kv_backends.paged import Paged
 from turnout.plugins.kv_backends.pool import PooledAttention
 from turnout.plugins.predictors.max_tokens import MaxTokens
-from turnout.runner.model_runner import ModelRunner
 
-__all__ = ["Tally", "serve"]
+__all__ = ["serve"]
 
 MAX_STEPS = 2000
 GARBAGE = 30
 TOLERANCE = 1e-9
-"""Of a logit: what is computed in another batch differs by 1e-14, wrong KV makes 1e-3 and more."""
-
-
-@dataclass
-class Tally:
-    """What happened in a run."""
-
-    steps: int = 0
-    preemptions: int = 0
-    parkings: int = 0
-    copies: int = 0
-    restores: int = 0
-    hits: int = 0
-    """Tokens of prompts that needed no compute."""
-    recomputed: int = 0
-    """Positions of a sequence computed more than once, drafts aside."""
-    rows: int = 0
-    """Logits rows compared."""
-    complaints: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    """What was wrong, by the kind of check that found it."""
-
-    def counts(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "complaints"}
-
-    def complain(self, check: str, message: str) -> None:
-        self.complaints[check].append(message)
+"""Of a number: what is computed in another batch differs by 1e-14, wrong KV makes 1e-3 and more."""
+SCORE_TOLERANCE = 1e-4
+"""Of a log-probability of a prompt token, which is computed in float32."""
+LOOKS = 5
+"""Memory is looked at after every so many steps."""
 
 
 def serve(case: Case, reference: BruteForce, tally: Tally, fault: Fault) -> None:
     """What differs from brute force is complained of in `tally`; what breaks down raises."""
     _Run(case, reference, tally, fault).serve()
-
-
-class _Recorder(ModelRunner):
-    """Runs plans, and remembers what was computed and what came out."""
-
-    def __init__(self, attention: AttentionBackend, fault: Fault, tally: Tally) -> None:
-        super().__init__(tiny_model(), attention, torch.device("cpu"))
-        self._fault = fault
-        self._tally = tally
-        self.rows: list[tuple[Context, Rows]] = []
-        """Contexts and, [rows, VOCABULARY], the logits that their last tokens gave."""
-        self._known: dict[str, set[Context]] = defaultdict(set)
-        """Everything computed so far, by salt: each context with all that it starts with."""
-        self._computed: set[tuple[int, int]] = set()
-
-    def run(self, plan: Plan) -> Logits:
-        self._tally.copies += sum(move.way == "copy" for move in plan.moves)
-        self._tally.restores += sum(move.way == "restore" for move in plan.moves)
-        for chunk in plan.chunks:
-            self._check(chunk)
-        logits = super().run(Plan(plan.chunks, self._fault.carried_out(plan.moves)))
-        for chunk in plan.chunks:
-            self._record(chunk, logits)
-        return logits
-
-    def _check(self, chunk: Chunk) -> None:
-        """Nobody skips what was never computed, or was computed under another salt alone."""
-        context = _context(chunk)
-        assert chunk.tokens and tuple(chunk.tokens) == context[chunk.start :], chunk
-        if chunk.start and context[: chunk.start] not in self._known[_salt(chunk)]:
-            self._tally.complain(
-                "hits", f"nobody computed {context[: chunk.start]} for {chunk.sequence.request}"
-            )
-
-    def _record(self, chunk: Chunk, logits: Logits) -> None:
-        sequence, context = chunk.sequence, _context(chunk)
-        ends = range(chunk.start, chunk.end)
-        self._known[_salt(chunk)].update(context[: end + 1] for end in ends)
-        if chunk.rows:
-            rows = logits.rows[sequence]
-            self.rows.append((context, logits.values[rows.start : rows.stop].numpy()))
-        final = {(sequence.id, place) for place in ends if place < len(sequence.tokens)}
-        self._tally.recomputed += len(final & self._computed)
-        self._computed |= final
-
-
-def _context(chunk: Chunk) -> Context:
-    return tuple([*chunk.sequence.tokens, *chunk.sequence.draft][: chunk.end])
-
-
-def _salt(chunk: Chunk) -> str:
-    return chunk.sequence.request.spec.cache_salt
 
 
 @dataclass
@@ -129,6 +58,8 @@ class _Heard:
     reasons: dict[int, str] = field(default_factory=dict)
     cached: int = 0
     """Prompt tokens found computed."""
+    scores: list[TokenLogprobs] | None = None
+    """Of the prompt."""
     aborted: bool = False
 
     def begins(self, index: int, answer: list[int]) -> bool:
@@ -151,10 +82,12 @@ class _Run:
         attention = backend.attention(tiny_spec(), self.kv, torch.device("cpu"), torch.float64)
         assert isinstance(attention, PooledAttention)
         self.pool, self.host = attention.storage.tensors, _host_memory(attention, case)
+        self.memory = Memory(self.kv, attention, tiny_spec().layers)
+        self.found: list[Finding] = []
         fault.break_host_half(self.kv)
         self._watch_reserve()
         fault.break_device_half(attention)
-        self.runner = _Recorder(attention, fault, self.tally)
+        self.runner = Recorder(attention, fault, self.tally)
         self.engine = self._engine()
         fault.break_engine(self.engine)
 
@@ -203,12 +136,15 @@ class _Run:
             self.fault.after_step(self.engine)
             now = self.kv.snapshot()
             self._check_accounting(now)
+            self._look_at_memory()
             self._spoil_free_memory(now)
             self.tally.steps += 1
             assert self.tally.steps < MAX_STEPS, "it goes on for ever"
         self._check_memory_returned()
         self._check_answers()
+        self._check_scores()
         self._check_rows()
+        self._check_memory()
         self._count()
 
     def _pin(self) -> None:
@@ -228,8 +164,15 @@ class _Run:
             return
         heard.tokens[delta.index] += delta.tokens
         heard.cached = delta.cached_tokens
+        heard.scores = heard.scores or delta.prompt_logprobs
         if delta.finish_reason:
             heard.reasons[delta.index] = delta.finish_reason
+
+    def _look_at_memory(self) -> None:
+        for sequence in self.memory.keys_ahead(self.engine):
+            self.tally.complain("keys", f"{sequence} has computed {sequence.computed} positions, not so many")
+        if self.tally.steps % LOOKS == self.case.seed % LOOKS:
+            self.found += self.memory.held(self.engine)
 
     def _spoil_free_memory(self, now: KVSnapshot) -> None:
         """Whoever reads what was given back shall notice."""
@@ -285,6 +228,22 @@ class _Run:
             if not right:
                 self.tally.complain("outputs", f"{name} gave {dict(heard.tokens)} instead of {ask.answers}")
 
+    def _check_scores(self) -> None:
+        for name, heard in self.heard.items():
+            spec = self.asks[name].spec
+            if spec.params.prompt_logprobs is None or (heard.scores is None and heard.aborted):
+                continue
+            right, given = self._prompt_scores(spec.prompt), heard.scores or []
+            self.tally.scores += len(given)
+            tokens, scores = [score.token for score in given], [score.logprob for score in given]
+            if tokens != spec.prompt[1:] or not np.allclose(scores, right, rtol=0, atol=SCORE_TOLERANCE):
+                self.tally.complain("scores", f"{name}: {given} instead of {right}")
+
+    def _prompt_scores(self, prompt: list[int]) -> list[float]:
+        """The log-probability of each of its tokens from the second one on."""
+        rows = self.reference.last(tuple(prompt[:end]) for end in range(1, len(prompt)))
+        return [float(log_softmax(row)[token]) for row, token in zip(rows, prompt[1:], strict=True)]
+
     def _check_rows(self) -> None:
         """All logits that were ever given, those of rejected guesses and dropped beams too."""
         given = [
@@ -298,6 +257,19 @@ class _Run:
             worst = abs(row - right).max()
             if not worst < TOLERANCE:
                 self.tally.complain("logits", f"off by {worst:.2g} after {context}")
+
+    def _check_memory(self) -> None:
+        """Keys and values of those who ran, and all that a key finds in the end."""
+        keyed, unknown = self.memory.keyed(self.runner.known)
+        if unknown:
+            self.tally.complain("keys", f"{unknown} keys find blocks, of tokens that nobody computed")
+        found = self.found + keyed
+        rights = self.reference.memory(finding.context for finding in found)
+        for (context, memory), right in zip(found, rights, strict=True):
+            self.tally.positions += len(memory)
+            worst = np.abs(memory - right[len(right) - len(memory) :]).max()
+            if not worst < TOLERANCE:
+                self.tally.complain("memory", f"off by {worst:.2g} in the last {len(memory)} of {context}")
 
     def _count(self) -> None:
         stats = self.engine.stats()

@@ -19,7 +19,7 @@ from turnout.core.plan import Logits
 from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams
 from turnout.core.request import Sequence as TokenSequence
 
-__all__ = ["EOS", "Answers", "Strategy", "answers", "request", "strategies"]
+__all__ = ["EOS", "Answers", "Strategy", "answers", "log_softmax", "request", "strategies"]
 
 EOS = 0
 
@@ -140,7 +140,7 @@ class Beam(Strategy):
         pool = [
             (sequence.logprob + score, sequence.tokens, token, sequence, score)
             for sequence, logits in rows.items()
-            for token, score in enumerate(_log_softmax(logits[-1]))
+            for token, score in enumerate(log_softmax(logits[-1]))
         ]
         pool.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
         width = len(request.live) if request.births > 1 else request.params.n
@@ -151,7 +151,8 @@ def _best(row: Rows, count: int) -> list[int]:
     return [int(token) for token in np.argsort(-row)[:count]]
 
 
-def _log_softmax(row: Rows) -> list[float]:
+def log_softmax(row: Rows) -> list[float]:
+    """Of logits, [VOCABULARY]."""
     return list(row - np.log(np.exp(row).sum()))
 
 
@@ -200,7 +201,7 @@ def _beams(spec: RequestSpec) -> Thought:
         pool = [
             (score + more, output, token)
             for (score, output), row in zip(live, rows, strict=True)
-            for token, more in enumerate(_log_softmax(row))
+            for token, more in enumerate(log_softmax(row))
         ]
         pool.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
         kept = [(score, [*output, token]) for score, output, token in pool[:width]]

@@ -2,34 +2,46 @@
 
 A case is drawn from its seed: choices that part, right and wrong guesses, tokens that nobody guessed, beams;
 policy, budget, backend, block size, memory hardly more than the largest request takes, host memory,
-evictions, pins, salts, aborts; preempted requests parked, computed again, or either. Every logit is compared,
-every step's accounting checked, and free memory spoilt. `seeded_faults.py` shows that mistakes would be
-noticed.
+evictions, pins, salts, scored prompts, aborts; preempted requests parked, computed again, or either. Every
+logit is compared, and the keys and values in memory; every step's accounting is checked, and free memory
+spoilt. `seeded_faults.py` shows that mistakes would be noticed.
 
-More of them, or one again: ``python -m pytest tests/kv/test_oracle.py --kv-cases 2000:4000``. Faults are then
-seeded into each of these cases, and ``-s`` prints how many were caught.
+For minutes, with cases never seen before: ``pytest tests/kv/test_oracle.py -m slow --kv-minutes 10``. Cases
+by their seeds, or one again: ``pytest tests/kv/test_oracle.py --kv-cases 2000:4000``; faults are then seeded
+into each of them, and ``-s`` prints how many were caught.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
+import msgspec
 import pytest
 from brute_force import BruteForce
-from seeded_faults import FAULTS, Fault
+from fault import Fault
+from seeded_faults import FAULTS
 from stress_case import Case, draw_case
-from stress_run import Tally, serve
+from stress_recorder import Tally
+from stress_run import serve
 
 from turnout.plugins.kv_backends.formats import KVDtype
 
 GROUP = 25
 """Cases of one test."""
-CASES: dict[KVDtype, range] = {"auto": range(150), "int8": range(10_000, 10_050)}
+CASES: dict[KVDtype, range] = {
+    "auto": range(75),
+    "int8": range(10_000, 10_015),
+    "bfloat16": range(12_000, 12_010),
+}
 FAULTY_CASES = range(20_000, 20_060)
+RARE = {"KeptKey": range(20_170, 20_180), "SiblingsTakenForEqual": range(20_325, 20_330)}
+"""Cases for faults that few cases are open to."""
 PARKING_CASES = range(20_000, 20_015)
 
 
@@ -69,13 +81,32 @@ def test_outputs_equal_brute_force(stored: KVDtype, seeds: range) -> None:
     assert len(seeds) < GROUP or not missed, f"cases that hardly try {missed} prove little: {total}"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_for_minutes(request: pytest.FixtureRequest) -> None:
+    """Cases never seen before, until the time is up. One that fails says how to try it again."""
+    end = time.monotonic() + 60 * request.config.getoption("kv_minutes")
+    total: Counter[str] = Counter()
+    while time.monotonic() < end:
+        first = 100 * secrets.randbelow(10**7)
+        # A reference of its own: what it remembers would fill the memory some day.
+        fresh = BruteForce(secrets.choice(list(CASES)))
+        for case in (draw_case(seed, fresh) for seed in range(first, first + 100)):
+            tally = attempt(case, against=fresh)
+            assert not tally.complaints, told(case, tally)
+            total.update(tally.counts() | {"cases": 1})
+            if time.monotonic() >= end:
+                break
+    print(dict(total))
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_seeded_fault_is_caught(name: str, request: pytest.FixtureRequest) -> None:
     """In one of the cases; tried in all of them, for the rate, where they are given."""
     given = request.config.getoption("kv_cases")
     happened = caught = 0
     checks: Counter[str] = Counter()
-    for seed in given or FAULTY_CASES:
+    for seed in given or RARE.get(name, FAULTY_CASES):
         case, fault = draw_case(seed, reference("auto")), FAULTS[name](seed)
         if not fault.suits(case):
             continue
@@ -90,11 +121,11 @@ def test_a_seeded_fault_is_caught(name: str, request: pytest.FixtureRequest) -> 
     assert caught, f"happened in {happened} cases, caught in none"
 
 
-def attempt(case: Case, fault: Fault | None = None) -> Tally:
+def attempt(case: Case, fault: Fault | None = None, *, against: BruteForce | None = None) -> Tally:
     """Serve it; that it broke down is a complaint too."""
     tally = Tally()
     try:
-        serve(case, reference(case.stored), tally, fault or Fault())
+        serve(case, against or reference(case.stored), tally, fault or Fault())
     except Exception as error:
         if fault is None:
             raise AssertionError(told(case, tally)) from error
@@ -107,8 +138,9 @@ def told(case: Case, tally: Tally) -> str:
         f"{check}: {message}" for check, messages in tally.complaints.items() for message in messages[:3]
     ]
     seeds = f"{case.seed}:{case.seed + 1}"
-    again = f"python -m pytest tests/kv/test_oracle.py --kv-cases {seeds} -k equal_brute_force[{case.stored}"
-    return "\n".join([f"case {case.seed} came out wrong", *found, str(case), f"again: {again}"])
+    again = f"python -m pytest tests/kv/test_oracle.py --kv-cases {seeds} -k 'brute_force[{case.stored}'"
+    described = msgspec.json.encode(case).decode()
+    return "\n".join([f"case {case.seed} came out wrong", *found, described, f"again: {again}"])
 
 
 def test_what_is_parked_is_not_computed_again() -> None:

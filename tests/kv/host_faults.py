@@ -1,0 +1,272 @@
+"""Mistakes of the host half: who holds what, what is found under which key, what is shared when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fault import Fault, parks
+from stress_case import Case
+
+from turnout.core.engine import Engine
+from turnout.core.interfaces import KVCache, Span
+from turnout.core.plan import Move
+from turnout.core.request import Request
+from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.paged_arrivals import Arrival
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged_keys import extend_chain
+
+__all__ = [
+    "CommittedTooEarly",
+    "ForgetfulKeys",
+    "ForgottenToForget",
+    "FreedTooEarly",
+    "IgnoredSalt",
+    "KeptKey",
+    "KeysAhead",
+    "LeakedBlock",
+    "LeakedSlab",
+    "MissedCopyOnWrite",
+    "SiblingsTakenForEqual",
+    "UnheldFork",
+]
+
+
+class PagedFault(Fault):
+    def suits(self, case: Case) -> bool:
+        return case.block_size is not None
+
+    def break_host_half(self, kv: KVCache) -> None:
+        assert isinstance(kv, PagedCache)
+        self.break_blocks(kv)
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        raise NotImplementedError
+
+
+class UnheldFork(PagedFault):
+    """A fork that does not count as holder of the last block it shares."""
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        fork = kv.fork
+
+        def forget(parent: TokenSequence, child: TokenSequence) -> None:
+            fork(parent, child)
+            if self.now():
+                kv._blocks.drop(kv.tables[child.id][-1])
+
+        kv.fork = forget  # type: ignore[method-assign]
+
+
+class FreedTooEarly(PagedFault):
+    """A block that is free again while a sequence holds it."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self._at *= 5
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        self._kv = kv
+
+    def after_step(self, engine: Engine) -> None:
+        held = [sequence for request in engine.scheduler.queues.running for sequence in request.live]
+        held = [sequence for sequence in held if self._kv.tables.get(sequence.id)]
+        if held and self.now():
+            self._kv._blocks.drop(self._kv.tables[held[0].id][0])
+
+
+class LeakedBlock(PagedFault):
+    """A block that is never given back."""
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        release = kv.release
+
+        def forget(sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+            sequences = list(sequences)
+            for sequence in sequences:
+                if not keep and kv.tables.get(sequence.id) and self.now():
+                    kv.tables[sequence.id].pop()
+            release(sequences, keep=keep)
+
+        kv.release = forget  # type: ignore[method-assign]
+
+
+class LeakedSlab(Fault):
+    """The slabs of a request that are never given back."""
+
+    def suits(self, case: Case) -> bool:
+        return case.block_size is None
+
+    def break_host_half(self, kv: KVCache) -> None:
+        assert isinstance(kv, ContiguousCache)
+        give_back = kv._give_back_if_unused
+
+        def forget(request: Request) -> None:
+            if kv._holdings[request].sequences or not self.now():
+                give_back(request)
+            else:
+                del kv._holdings[request]
+
+        kv._give_back_if_unused = forget  # type: ignore[method-assign]
+
+
+class MissedCopyOnWrite(Fault):
+    """From some time on, who writes to what it shares with a sibling writes in place.
+
+    Not once: of those who write to something, one may do so in place.
+    """
+
+    def begun(self) -> bool:
+        return self.now() or self.happened > 0
+
+    def break_host_half(self, kv: KVCache) -> None:
+        if isinstance(kv, ContiguousCache):
+            settle = kv._settle
+
+            def in_place(span: Span) -> None:
+                slab = kv.slabs.get(span.sequence.id)
+                if slab is None or slab.readers == 1 or not self.begun():
+                    settle(span)
+
+            kv._settle = in_place  # type: ignore[method-assign]
+        else:
+            assert isinstance(kv, PagedCache)
+            tables, own = kv._tables, kv._tables._own
+
+            def not_own(span: Span, moves: list[Move]) -> None:
+                if not tables._shared(span) or not self.begun():
+                    own(span, moves)
+
+            tables._own = not_own  # type: ignore[method-assign]
+
+
+class KeptKey(PagedFault):
+    """A block that is written to and found by the key of what was in it."""
+
+    def suits(self, case: Case) -> bool:
+        return _shares(case)
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        blocks, forget = kv._blocks, kv._blocks.forget
+
+        def keep(block: int) -> None:
+            if blocks.keys[block] is None or not blocks.holders[block]:
+                forget(block)
+            else:
+                self.happened += 1
+
+        blocks.forget = keep  # type: ignore[method-assign]
+
+
+class CommittedTooEarly(PagedFault):
+    """Positions that are shared before they are computed: that of the newest token."""
+
+    def suits(self, case: Case) -> bool:
+        return _shares(case)
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        commit = kv.commit
+
+        def hasten(sequence: TokenSequence, upto: int) -> None:
+            self.happened += len(sequence.tokens) // kv.block_size > upto // kv.block_size
+            reach = len(kv.tables[sequence.id]) * kv.block_size
+            commit(sequence, max(upto, min(reach, len(sequence.tokens))))
+
+        kv.commit = hasten  # type: ignore[method-assign]
+
+
+class IgnoredSalt(PagedFault):
+    """Prefixes shared between salts."""
+
+    def suits(self, case: Case) -> bool:
+        return _shares(case)
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
+            self.happened += bool(sequence.request.spec.cache_salt)
+            chain = kv._lookup.chains.setdefault(sequence.id, [])
+            return extend_chain(chain, sequence.tokens, "", kv.block_size, blocks)
+
+        kv._lookup.extend = extend  # type: ignore[method-assign]
+
+
+class ForgetfulKeys(PagedFault):
+    """Blocks known by their own tokens, whatever comes before."""
+
+    def suits(self, case: Case) -> bool:
+        return _shares(case)
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
+            chain, size = kv._lookup.chains.setdefault(sequence.id, []), kv.block_size
+            for index in range(len(chain), blocks):
+                self.happened += index > 0
+                own = sequence.tokens[index * size : (index + 1) * size]
+                chain += extend_chain([], own, sequence.request.spec.cache_salt, size, 1)
+            return chain
+
+        kv._lookup.extend = extend  # type: ignore[method-assign]
+
+
+class KeysAhead(PagedFault):
+    """Who computes again what is known keeps the keys of blocks that it has not filled yet."""
+
+    def suits(self, case: Case) -> bool:
+        return _shares(case)
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        settle = kv._settle
+
+        def keep(span: Span, table: list[int]) -> None:
+            chain = list(kv._chains.get(span.sequence.id, []))
+            settle(span, table)
+            cut = kv._chains[span.sequence.id]
+            self.happened += len(cut) < len(chain)
+            cut += chain[len(cut) :]
+
+        kv._settle = keep  # type: ignore[method-assign]
+
+
+# ------------------------------------------------------------------ parking
+
+
+class ForgottenToForget(PagedFault):
+    """Host memory that is given back is still believed to hold what it held."""
+
+    def suits(self, case: Case) -> bool:
+        return _shares(case) and parks(case)
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        parking = kv._parking
+
+        def give_back(block: int) -> None:
+            self.happened += block in parking._key_of
+            parking._free.append(block)
+
+        parking._give_back = give_back  # type: ignore[method-assign]
+
+
+class SiblingsTakenForEqual(PagedFault):
+    """Of a block that siblings have filled differently, as much comes back as the last of them has."""
+
+    def suits(self, case: Case) -> bool:
+        return case.block_size is not None and parks(case)
+
+    def break_blocks(self, kv: PagedCache) -> None:
+        arrivals = kv._arrivals
+        filled = arrivals._filled
+
+        def last(found: list[Arrival]) -> dict[int, int]:
+            most = filled(found)
+            of_last: dict[int, int] = {}
+            for arrival in found:
+                of_last |= filled([arrival])
+            self.happened += of_last != most
+            return of_last
+
+        arrivals._filled = last  # type: ignore[method-assign,assignment]
+
+
+def _shares(case: Case) -> bool:
+    return case.block_size is not None and case.prefix_caching

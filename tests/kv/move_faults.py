@@ -1,0 +1,120 @@
+"""Moves that are not carried out, or not as they should be."""
+
+from __future__ import annotations
+
+from fault import Fault, parks
+from stress_case import Case
+
+from turnout.core.plan import Move, Way
+
+__all__ = [
+    "LatePark",
+    "LostCopy",
+    "LostPark",
+    "LostRestore",
+    "MisplacedRestore",
+    "MovesOutOfOrder",
+    "RepeatedRestore",
+    "ShortRestore",
+]
+
+
+class LostMove(Fault):
+    """A copy, a parking or a restore that is not carried out."""
+
+    way: Way
+
+    def suits(self, case: Case) -> bool:
+        return self.way == "copy" or parks(case)
+
+    def carried_out(self, moves: list[Move]) -> list[Move]:
+        return [move for move in moves if move.way != self.way or not self.now()]
+
+
+class LostCopy(LostMove):
+    way = "copy"
+
+
+class LostPark(LostMove):
+    way = "park"
+
+
+class LostRestore(LostMove):
+    way = "restore"
+
+
+class MisplacedRestore(Fault):
+    """A restore into other memory than it was meant for."""
+
+    def suits(self, case: Case) -> bool:
+        return parks(case)
+
+    def carried_out(self, moves: list[Move]) -> list[Move]:
+        return [self._misplaced(move) if move.way == "restore" and self.now() else move for move in moves]
+
+    def _misplaced(self, move: Move) -> Move:
+        return move._replace(target=max(0, move.target - move.length) or move.target + move.length)
+
+
+class ShortRestore(Fault):
+    """A restore that leaves out the last position."""
+
+    def suits(self, case: Case) -> bool:
+        return parks(case)
+
+    def carried_out(self, moves: list[Move]) -> list[Move]:
+        return [self._shorter(move) if move.way == "restore" and self.now() else move for move in moves]
+
+    def _shorter(self, move: Move) -> Move:
+        return move._replace(length=move.length - 1)
+
+
+class RepeatedRestore(Fault):
+    """A restore that is carried out a second time, some steps later."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self._delay = 1 + seed % 6
+        self._again: list[Move] = []
+
+    def suits(self, case: Case) -> bool:
+        return parks(case)
+
+    def carried_out(self, moves: list[Move]) -> list[Move]:
+        if self._again:
+            self._delay -= 1
+            if not self._delay:
+                again, self._again = self._again, []
+                self.happened = 1
+                return [*moves, *again]
+        elif not self.happened:
+            self._again = [move for move in moves if move.way == "restore"]
+        return moves
+
+
+class LatePark(Fault):
+    """What is to be parked is copied one step too late, when its memory is somebody else's."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self._late: list[Move] = []
+
+    def suits(self, case: Case) -> bool:
+        return parks(case)
+
+    def carried_out(self, moves: list[Move]) -> list[Move]:
+        late, self._late = self._late, []
+        self._late = [move for move in moves if move.way == "park"]
+        self.happened += bool(self._late)
+        return late + [move for move in moves if move.way != "park"]
+
+
+class MovesOutOfOrder(Fault):
+    """A step's moves, the last one first."""
+
+    def suits(self, case: Case) -> bool:
+        return parks(case)
+
+    def carried_out(self, moves: list[Move]) -> list[Move]:
+        self.happened += len({move.way for move in moves}) > 1
+        return moves[::-1]
