@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib.util
+import logging
+import os
+from typing import TYPE_CHECKING, Literal
 
 from turnout.core.errors import ConfigError
 from turnout.core.eviction import EvictionPolicy
@@ -16,21 +19,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Paged"]
 
+logger = logging.getLogger(__name__)
+
 
 class Paged(KVBackend):
     """Blocks of `block_size` tokens, shared between sequences that start alike, copied on write.
 
     `prefix_caching`: keep the blocks of ended requests, for requests that start with the same tokens.
     `dtype`: what keys and values are stored in; by default what the model computes in.
+    `attention`: by what it is computed: ``triton``, kernels for a GPU that read the blocks where they are, or
+    ``torch``, which gathers them; by default the former on a GPU that has Triton.
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
     """
 
-    def __init__(self, block_size: int = 16, prefix_caching: bool = True, dtype: KVDtype = "auto") -> None:
+    def __init__(
+        self,
+        block_size: int = 16,
+        prefix_caching: bool = True,
+        dtype: KVDtype = "auto",
+        attention: Literal["auto", "torch", "triton"] = "auto",
+    ) -> None:
         if block_size < 1:
             raise ConfigError(f"block_size must be at least 1 token, not {block_size}")
         self.block_size = self.unit = block_size
         self.prefix_caching = self.evicts = prefix_caching
         self.dtype = dtype
+        self._attention = attention
 
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
         return bytes_per_token(self.dtype, spec, itemsize)
@@ -41,7 +55,24 @@ class Paged(KVBackend):
     def attention(
         self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
     ) -> AttentionBackend:
+        assert isinstance(cache, PagedCache)
+        if self._by_kernels(device.type):
+            from turnout.plugins.kv_backends.paged_kernels import PagedKernels
+
+            return PagedKernels(spec, cache, device, dtype, self.dtype)
         from turnout.plugins.kv_backends.paged_attention import PagedAttention
 
-        assert isinstance(cache, PagedCache)
         return PagedAttention(spec, cache, device, dtype, self.dtype)
+
+    def _by_kernels(self, device: str) -> bool:
+        installed = importlib.util.find_spec("triton") is not None
+        if self._attention == "auto":
+            if device == "cuda" and not installed:
+                logger.warning("Triton is not installed: attention gathers its context, which takes longer")
+            return device == "cuda" and installed
+        if self._attention == "triton":
+            if not installed:
+                raise ConfigError("paged:attention=triton needs the package triton; install it, or use torch")
+            if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
+                raise ConfigError("paged:attention=triton needs a GPU; use torch on a CPU")
+        return self._attention == "triton"

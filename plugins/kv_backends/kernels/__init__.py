@@ -1,0 +1,1 @@
+"""Triton kernels over KV pools. Imported only where they run: on a GPU, or under Triton's interpreter."""

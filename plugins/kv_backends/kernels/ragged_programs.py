@@ -1,0 +1,189 @@
+"""Triton programs of ragged attention: `attend` for a tile and a KV head, `merge` for contexts read in parts.
+
+A tile is a few tokens of one chunk with all the query heads of one KV head, folded into rows::
+
+    row        0        1        2        3        4  …        share = 2 query heads for each KV head
+    token      t        t       t+1      t+1      t+2 …
+    head     2·kv     2·kv+1   2·kv     2·kv+1   2·kv …
+
+Each program reads the keys and values of its tile's context once, block by block, with the running softmax of
+FlashAttention-2 (Dao, 2023, https://arxiv.org/abs/2307.08691). Where chunks are short and contexts long there
+are too few tiles to fill a GPU: then a context is read in parts by several programs, and a second kernel puts
+the parts together by their log-sum-exp (Flash-Decoding). Into how many parts depends on the length of the
+context alone, so that no request's numbers depend on who else is in the batch.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["attend", "merge"]
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+E4M3_BIAS = tl.constexpr(2.0**120)
+"""What lies between the exponents' biases of float32 and e4m3."""
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def attend(
+    q,
+    k,
+    v,
+    k_scales,
+    v_scales,
+    tables,
+    firsts,
+    starts,
+    lengths,
+    chunks,
+    offsets,
+    out,
+    partial,
+    logsums,
+    softmax_scale,
+    tokens,
+    q_token,
+    q_head,
+    kv_slot,
+    kv_head,
+    scale_slot,
+    scale_head,
+    table_row,
+    share: tl.constexpr,
+    dim: tl.constexpr,
+    DIM: tl.constexpr,
+    ROWS: tl.constexpr,
+    STEP: tl.constexpr,
+    PART: tl.constexpr,
+    MOST_PARTS: tl.constexpr,
+    SPLIT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CODES: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    tile, head, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    heads = tl.num_programs(1) * share
+    chunk = tl.load(chunks + tile)
+    offset = tl.load(offsets + tile)
+    first, start, length = tl.load(firsts + chunk), tl.load(starts + chunk), tl.load(lengths + chunk)
+
+    row = tl.arange(0, ROWS)
+    token = offset + row // share
+    real = (row < ROWS // share * share) & (token < length)
+    d = tl.arange(0, DIM)
+    inside = d < dim
+    place = (first + token).to(tl.int64)
+    query_head = head * share + row % share
+    queries = tl.load(
+        q + place[:, None] * q_token + query_head[:, None] * q_head + d[None, :],
+        mask=real[:, None] & inside[None, :],
+        other=0.0,
+    )
+
+    upto = tl.minimum(start + length, start + offset + ROWS // share)
+    begin = 0
+    if SPLIT:
+        parts = tl.minimum(MOST_PARTS, tl.cdiv(upto, PART))
+        span = tl.cdiv(tl.cdiv(upto, STEP), parts) * STEP
+        begin = part * span
+        upto = tl.minimum(upto, begin + span)
+
+    top = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    mixed = tl.zeros((ROWS, DIM), tl.float32)
+    for at in range(begin, upto, STEP):
+        position = at + tl.arange(0, STEP)
+        there = position < upto
+        base = tl.load(tables + chunk * table_row + position // BLOCK, mask=there, other=0)
+        slot = (base + position % BLOCK).to(tl.int64)
+        # Whatever lies beyond the context is not read: a mask would not hide a NaN in it.
+        held = there[:, None] & inside[None, :]
+        at_slot = slot[:, None] * kv_slot + head * kv_head + d[None, :]
+        keys = tl.load(k + at_slot, mask=held, other=0)
+        values = tl.load(v + at_slot, mask=held, other=0)
+        if CODES != "none":
+            at_scale = slot * scale_slot + head * scale_head
+            keys = _widen(keys, tl.load(k_scales + at_scale, mask=there, other=0.0), CODES).to(queries.dtype)
+            values = _widen(values, tl.load(v_scales + at_scale, mask=there, other=0.0), CODES).to(
+                queries.dtype
+            )
+        else:
+            keys, values = keys.to(queries.dtype), values.to(queries.dtype)
+        scores = _dot(queries, tl.trans(keys), PRECISION) * (softmax_scale * LOG2_E)
+        seen = there[None, :] & (position[None, :] <= (start + token)[:, None])
+        scores = tl.where(seen, scores, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 1))
+        # A row that has seen nothing yet has no maximum to subtract.
+        level = tl.where(higher == float("-inf"), 0.0, higher)
+        weights = tl.exp2(scores - level[:, None])
+        shrink = tl.exp2(top - level)
+        total = total * shrink + tl.sum(weights, 1)
+        mixed = mixed * shrink[:, None] + _dot(weights.to(queries.dtype), values, PRECISION)
+        top = higher
+
+    total = tl.where(total == 0.0, 1.0, total)  # of rows that are none, and of a part of no context
+    mixed = mixed / total[:, None]
+    kept = real[:, None] & inside[None, :]
+    if SPLIT:
+        cell = (part * tokens + place) * heads + query_head
+        tl.store(partial + cell[:, None] * dim + d[None, :], mixed, mask=kept)
+        tl.store(logsums + cell, top + tl.log2(total), mask=real)
+    else:
+        tl.store(out + (place * heads + query_head)[:, None] * dim + d[None, :], mixed, mask=kept)
+
+
+@triton.jit
+def _dot(a, b, PRECISION: tl.constexpr):
+    """Products of a's and b's numbers, summed in float32."""
+    if INTERPRETED:  # which takes bfloat16 for integers here
+        a, b = a.to(tl.float32), b.to(tl.float32)
+    return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def _widen(codes, scales, CODES: tl.constexpr):
+    """[step, dim] int8 codes and their scales to float32."""
+    if CODES == "fp8":
+        # By its bits: not every card converts e4m3, and every card shifts.
+        bits = codes.to(tl.int32)
+        bits = ((bits & 0x80) << 24) | ((bits & 0x7F) << 20)
+        numbers = bits.to(tl.float32, bitcast=True) * E4M3_BIAS
+    else:
+        numbers = codes.to(tl.float32)
+    return numbers * scales.to(tl.float32)[:, None]
+
+
+@triton.jit
+def merge(
+    partial,
+    logsums,
+    out,
+    firsts,
+    lengths,
+    chunks,
+    offsets,
+    tokens,
+    dim: tl.constexpr,
+    DIM: tl.constexpr,
+    PARTS: tl.constexpr,
+    PADDED: tl.constexpr,
+):
+    """Put the parts of one head of one token together. Grid: (tiles, tokens of a tile, heads)."""
+    tile, within, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    heads = tl.num_programs(2)
+    chunk = tl.load(chunks + tile)
+    token = tl.load(offsets + tile) + within
+    if token < tl.load(lengths + chunk):
+        place = (tl.load(firsts + chunk) + token).to(tl.int64)
+        part = tl.arange(0, PADDED)
+        d = tl.arange(0, DIM)
+        cell = (part * tokens + place) * heads + head
+        logs = tl.load(logsums + cell, mask=part < PARTS, other=float("-inf"))
+        weights = tl.exp2(logs - tl.max(logs, 0))
+        # A part of no context has weight 0, and may hold anything.
+        used = (weights > 0.0)[:, None] & (d < dim)[None, :]
+        mixed = tl.load(partial + cell[:, None] * dim + d[None, :], mask=used, other=0.0)
+        merged = tl.sum(mixed * weights[:, None], 0) / tl.sum(weights, 0)
+        tl.store(out + (place * heads + head) * dim + d, merged, mask=d < dim)

@@ -1,0 +1,100 @@
+"""What a step's chunks look like to the ragged attention kernel: block tables, and tiles of query tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from turnout.core.plan import Chunk
+from turnout.plugins.kv_backends.kernels.ragged_attention import Tiles, parts_of
+
+__all__ = ["tiles_of"]
+
+Ints = npt.NDArray[np.int32]
+
+
+class _Launch(NamedTuple):
+    """Tiles before they are on the device; see `Tiles`."""
+
+    chunks: Ints
+    offsets: Ints
+    rows: int
+    parts: int
+
+
+SHORT = 64
+"""Query rows up to which a chunk is one tile, whose context may be read in parts: decoding, and verifying."""
+LONG = 128
+"""Query rows of the tiles of longer chunks."""
+FEWEST = 16
+"""Rows that a matrix unit takes at the least."""
+
+
+def tiles_of(
+    chunks: Sequence[Chunk],
+    tables: Sequence[Sequence[int]],
+    block_size: int,
+    share: int,
+    device: torch.device,
+) -> list[Tiles]:
+    """One launch for the short chunks and one for the long ones, as far as there are any.
+
+    tables: of each chunk's sequence, blocks of the pool. share: query heads for each KV head.
+    """
+    lengths = np.fromiter((len(chunk.tokens) for chunk in chunks), np.int32, len(chunks))
+    starts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
+    firsts = np.cumsum(lengths, dtype=np.int32) - lengths
+    blocks = -(-(starts + lengths) // block_size)
+    common = (_slots(tables, blocks, block_size), firsts, starts, lengths)
+    short = lengths * share <= SHORT
+    launches = []
+    if short.any():
+        members = _where(short)
+        rows = _padded(int(lengths[short].max()) * share)
+        parts = parts_of(int((starts + lengths)[short].max()))
+        launches.append(_Launch(members, np.zeros_like(members), rows, parts))
+    if not short.all():
+        rows = max(LONG, _padded(share))
+        launches.append(_Launch(*_cut(_where(~short), lengths, rows // share), rows, 1))
+    return _on_device(common, launches, device)
+
+
+def _slots(tables: Sequence[Sequence[int]], blocks: Ints, block_size: int) -> Ints:
+    """[chunks, most blocks]: where each block begins; 0 beyond a chunk's own, which is never read."""
+    slots = np.zeros((len(tables), int(blocks.max())), dtype=np.int32)
+    for row, table, count in zip(slots, tables, blocks, strict=True):
+        row[:count] = table[:count]
+    return slots * np.int32(block_size)
+
+
+def _where(true: npt.NDArray[np.bool_]) -> Ints:
+    return np.flatnonzero(true).astype(np.int32)
+
+
+def _cut(members: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints]:
+    """For each tile of at most `size` tokens the chunk it is of, and where in the chunk it begins."""
+    counts = -(-lengths[members] // size)
+    of = np.repeat(members, counts)
+    ordinal = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return of, (ordinal * size).astype(np.int32)
+
+
+def _padded(rows: int) -> int:
+    return max(FEWEST, 1 << (rows - 1).bit_length())
+
+
+def _on_device(common: Sequence[Ints], launches: Sequence[_Launch], device: torch.device) -> list[Tiles]:
+    """All of it in one transfer."""
+    arrays = [*common, *(array for launch in launches for array in (launch.chunks, launch.offsets))]
+    flat = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays]))
+    pieces = torch.split(flat.to(device, non_blocking=True), [array.size for array in arrays])
+    tensors = iter(piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True))
+    tables, firsts, starts, lengths = (next(tensors) for _ in common)
+    return [
+        Tiles(tables, firsts, starts, lengths, next(tensors), next(tensors), launch.rows, launch.parts)
+        for launch in launches
+    ]

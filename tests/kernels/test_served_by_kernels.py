@@ -1,0 +1,68 @@
+"""The kernels behind the engine: tokens are those of plain PyTorch, also when preempted and swapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError
+from turnout.core.request import RequestSpec, SamplingParams
+from turnout.models.random_weights import write_random_checkpoint
+from turnout.models.shapes import Shape, config_of
+from turnout.runner.assembly import build_engine
+
+PROMPTS = [[7, 8, 9, 10, 11, 12, 13, 14, 15, 16, tail] for tail in (1, 2, 3)] + [[5] * 30]
+BYTES_PER_TOKEN = 2 * 2 * 2 * 16 * 4
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("random-model")
+    shape = Shape(64, 2, 4, 2, 96, 160, max_positions=64, theta=10_000.0)
+    write_random_checkpoint(folder, config_of(shape, "qwen2", dtype="float32"), seed=5)
+    return folder
+
+
+def served(model: Path, kv: str, device: torch.device, **options: Any) -> tuple[list[list[int]], int]:
+    """Each prompt's eight tokens, and how often somebody was preempted."""
+    config = EngineConfig(
+        model=str(model), kv=kv, device=device.type, dtype="float32", max_model_len=64, **options
+    )
+    engine = build_engine(config).engine
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    outputs: dict[str, list[int]] = {}
+    for number, prompt in enumerate(PROMPTS):
+        outputs[str(number)] = []
+        engine.add(RequestSpec(id=str(number), prompt=prompt, params=params, seed=0))
+    while engine.busy:
+        for delta in engine.step():
+            outputs[delta.request_id] += delta.tokens
+    return list(outputs.values()), engine.scheduler.preemptions
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_memory": "1MiB"},
+        {"kv_memory": "1MiB", "max_num_batched_tokens": 7, "block_size": 4},
+        {"kv_memory": 72 * BYTES_PER_TOKEN, "block_size": 4, "preemption": "swap", "swap_memory": "1MiB"},
+    ],
+    ids=["plain", "chunked", "swapped"],
+)
+def test_tokens_are_those_of_plain_pytorch(
+    model: Path, options: dict[str, Any], device: torch.device
+) -> None:
+    found, preemptions = served(model, "paged:attention=triton", device, **options)
+    assert bool(preemptions) == ("preemption" in options)
+    assert found == served(model, "paged:attention=torch", device, kv_memory="1MiB")[0]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_they_are_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET")
+    with pytest.raises(ConfigError, match="attention=triton needs a GPU; use torch on a CPU"):
+        served(model, "paged:attention=triton", torch.device("cpu"))
