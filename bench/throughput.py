@@ -21,6 +21,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.request import RequestSpec, SamplingParams
 from turnout.models.resolve import resolve_model
 from turnout.runner.assembly import build_engine
+from turnout.runner.device import choose_device
 
 Prompts = list[list[int]]
 
@@ -37,9 +38,9 @@ class Result:
 class Turnout:
     """The engine in this process."""
 
-    def __init__(self, model: str, kv: str, dtype: str) -> None:
+    def __init__(self, model: str, kv: str, dtype: str, device: str = "auto", **options: Any) -> None:
         self.name = f"turnout {kv}"
-        config = EngineConfig(model=model, kv=kv, dtype=dtype)
+        config = EngineConfig(model=model, kv=kv, dtype=dtype, device=device, **options)
         self.assembled = build_engine(config)
         self.count = 0
 
@@ -66,12 +67,13 @@ class Transformers:
 
     name = "transformers"
 
-    def __init__(self, model: str, dtype: str) -> None:
+    def __init__(self, model: str, dtype: str, device: str = "auto") -> None:
         from transformers import AutoModelForCausalLM
 
         kind = "auto" if dtype == "auto" else getattr(torch, dtype)
         model_class: Any = AutoModelForCausalLM
-        self.model = model_class.from_pretrained(resolve_model(model), dtype=kind).eval()
+        self.device = choose_device(device)
+        self.model = model_class.from_pretrained(resolve_model(model), dtype=kind).eval().to(self.device)
 
     @torch.inference_mode()
     def run(self, prompts: Prompts, output: int) -> Result:
@@ -81,8 +83,15 @@ class Transformers:
         return Result(len(prompts) * output / whole, 1e3 * first, 1e3 * tpot)
 
     def _seconds(self, prompts: Prompts, output: int) -> float:
-        ids, started = torch.tensor(prompts), time.perf_counter()
-        self.model.generate(
+        started = time.perf_counter()
+        self.generate(prompts, output)
+        return time.perf_counter() - started
+
+    @torch.inference_mode()
+    def generate(self, prompts: Prompts, output: int) -> Prompts:
+        """The tokens that follow prompts of equal length."""
+        ids = torch.tensor(prompts, device=self.device)
+        whole = self.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=output,
@@ -90,7 +99,8 @@ class Transformers:
             do_sample=False,
             pad_token_id=0,
         )
-        return time.perf_counter() - started
+        tokens: Prompts = whole[:, ids.shape[1] :].tolist()
+        return tokens
 
 
 def median(results: list[Result]) -> Result:
@@ -107,6 +117,7 @@ def random_prompts(count: int, length: int, seed: int) -> Prompts:
 @click.option("--model", default="turnout-tiny", show_default=True)
 @click.option("--kv", multiple=True, default=("paged", "contiguous"), show_default=True)
 @click.option("--dtype", default="float32", show_default=True)
+@click.option("--device", default="auto", show_default=True)
 @click.option("--concurrency", multiple=True, type=int, default=(1, 32), show_default=True)
 @click.option("--prompt", "prompt_length", default=128, show_default=True, help="Tokens.")
 @click.option("--output", default=64, show_default=True, help="Tokens.")
@@ -117,6 +128,7 @@ def main(
     model: str,
     kv: tuple[str, ...],
     dtype: str,
+    device: str,
     concurrency: tuple[int, ...],
     prompt_length: int,
     output: int,
@@ -125,10 +137,12 @@ def main(
     json_file: Path | None,
 ) -> None:
     """Compare engines on MODEL; one warm-up run each is not counted."""
-    engines: list[Any] = [Turnout(model, name, dtype) for name in kv]
+    engines: list[Any] = [Turnout(model, name, dtype, device) for name in kv]
     if peer:
-        engines.append(Transformers(model, dtype))
-    click.echo(f"{model}, {dtype}, prompts of {prompt_length}, {output} tokens out, median of {repeats}")
+        engines.append(Transformers(model, dtype, device))
+    click.echo(
+        f"{model}, {dtype}, {device}, prompts of {prompt_length}, {output} tokens out, median of {repeats}"
+    )
     click.echo(f"{'engine':<20}{'concurrent':>12}{'tokens/s':>12}{'TTFT ms':>12}{'TPOT ms':>12}")
     rows = []
     for count in concurrency:

@@ -29,6 +29,8 @@ class Shape:
 SHAPES = {
     "qwen2.5-0.5b": Shape(hidden=896, layers=24, heads=14, kv_heads=2, intermediate=4864, vocab=151_936),
     "m2": Shape(hidden=384, layers=8, heads=6, kv_heads=2, intermediate=1024, vocab=8192),
+    "1b": Shape(hidden=2048, layers=16, heads=32, kv_heads=8, intermediate=8192, vocab=128_256),
+    "8b": Shape(hidden=4096, layers=32, heads=32, kv_heads=8, intermediate=14_336, vocab=128_256, tied=False),
 }
 
 ROPES: Mapping[str, Mapping[str, Any]] = {

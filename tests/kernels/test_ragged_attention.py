@@ -2,167 +2,53 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
+from ragged_case import DECODING, MIXED, Case
 
-from turnout.core.plan import Chunk, Plan
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.kernels import ragged_attention as module
-from turnout.plugins.kv_backends.paged_kernels import PagedKernels
-
-TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 3e-2, torch.float16: 2e-3}
-"""bfloat16: of 2^-8 for each rounding, since Triton's interpreter cuts off where a GPU rounds."""
-
-
-@dataclass
-class Tables:
-    """What the device half asks of a host half: blocks in no order, and none of them zero."""
-
-    block_size: int
-    capacity: int
-    tables: dict[int, list[int]]
-    parking: int = 0
-
-
-@dataclass(eq=False)
-class Numbered:
-    id: int
-
-
-@dataclass
-class Case:
-    """Sequences with some context in the pool, and what the next step computes of each."""
-
-    heads: int
-    kv_heads: int
-    dim: int
-    block_size: int
-    spans: list[tuple[int, int]]
-    """(tokens in the pool, tokens to compute)."""
-    dtype: torch.dtype = torch.float32
-    stored: KVDtype = "auto"
-
-    def run(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """What the kernel makes of it, and the reference, both float64 [tokens, heads, dim]."""
-        spec: Any = ModelSpecLike(1, self.heads, self.kv_heads, self.dim)
-        cache = self._tables()
-        backend = PagedKernels(spec, cache, device, self.dtype, self.stored)  # type: ignore[arg-type]
-        for tensor in backend.storage.tensors:
-            if tensor.dtype.is_floating_point:
-                tensor.fill_(float("nan"))  # whoever reads what was not written shall be found
-        drawn = [self._draw(span, device) for span in self.spans]
-        chunks = []
-        for id, (past, new) in enumerate(self.spans):
-            slots = torch.tensor([block * self.block_size for block in cache.tables[id]], device=device)
-            slots = (slots[:, None] + torch.arange(self.block_size, device=device)).view(-1)[:past]
-            backend.storage.write(0, slots, drawn[id][1][:past], drawn[id][2][:past])
-            chunks.append(Chunk(Numbered(id), past, [0] * new, 1))  # type: ignore[arg-type]
-        backend.bind(Plan(chunks, []))
-        q, k, v = (
-            torch.cat([tensors[which][-new:] for tensors, (_, new) in zip(drawn, self.spans, strict=True)])
-            for which in range(3)
-        )
-        return backend(0, q, k, v).double(), self._reference(backend, cache, q)
-
-    def _draw(self, span: tuple[int, int], device: torch.device) -> list[Tensor]:
-        """Queries, keys and values of a sequence, the same in whatever batch it is."""
-        draw = torch.Generator().manual_seed(1000 * span[0] + span[1])
-        shapes = [(sum(span), heads, self.dim) for heads in (self.heads, self.kv_heads, self.kv_heads)]
-        return [torch.randn(shape, generator=draw).to(device, self.dtype) for shape in shapes]
-
-    def _tables(self) -> Tables:
-        rng = random.Random(1)
-        counts = [-(-(past + new) // self.block_size) for past, new in self.spans]
-        blocks = list(range(1, sum(counts) + 3))
-        rng.shuffle(blocks)
-        tables = {id: [blocks.pop() for _ in range(count)] for id, count in enumerate(counts)}
-        return Tables(self.block_size, (sum(counts) + 3) * self.block_size, tables)
-
-    def _reference(self, backend: PagedKernels, cache: Tables, queries: Tensor) -> Tensor:
-        """Over what the storage has made of the context, so that its rounding is not the kernel's error."""
-        out, first = [], 0
-        for id, (past, new) in enumerate(self.spans):
-            where = torch.tensor(cache.tables[id], device=queries.device)
-            k, v = (t[: past + new].double() for t in backend.storage.read(0, where))
-            q = queries[first : first + new].double()
-            share = self.heads // self.kv_heads
-            k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
-            scores = torch.einsum("qhd,khd->hqk", q, k) * self.dim**-0.5
-            hidden = (
-                torch.arange(past + new, device=q.device)
-                > (past + torch.arange(new, device=q.device))[:, None]
-            )
-            weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
-            out.append(torch.einsum("hqk,khd->qhd", weights, v))
-            first += new
-        return torch.cat(out)
-
-
-@dataclass
-class ModelSpecLike:
-    """As much of a `ModelSpec` as attention asks for."""
-
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-
-
-def assert_equal(case: Case, device: torch.device) -> None:
-    found, expected = case.run(device)
-    torch.testing.assert_close(found, expected, atol=TOLERANCE[case.dtype], rtol=TOLERANCE[case.dtype])
-
-
-DECODING = [(1, 1), (15, 1), (16, 1), (17, 1), (0, 1), (70, 1), (33, 1)]
-"""Empty contexts, full last blocks, and blocks with one token."""
-MIXED = [(5, 1), (0, 40), (37, 3), (64, 70), (16, 1), (3, 16)]
-"""Decoding, prompts, verification and chunks behind a cached prefix, side by side."""
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(2, 2, 64), (4, 2, 96), (7, 1, 64), (8, 1, 96)])
 def test_decoding(heads: int, kv_heads: int, dim: int, device: torch.device) -> None:
-    assert_equal(Case(heads, kv_heads, dim, 16, DECODING), device)
+    Case(heads, kv_heads, dim, 16, DECODING).check(device)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(2, 2), (4, 2), (7, 1), (8, 1)])
 def test_a_ragged_batch(heads: int, kv_heads: int, device: torch.device) -> None:
-    assert_equal(Case(heads, kv_heads, 64, 16, MIXED), device)
+    Case(heads, kv_heads, 64, 16, MIXED).check(device)
 
 
 @pytest.mark.parametrize("dim", [32, 128, 256])
 def test_head_dimensions(dim: int, device: torch.device) -> None:
-    assert_equal(Case(2, 1, dim, 16, [(20, 1), (9, 30), (0, 5)]), device)
+    Case(2, 1, dim, 16, [(20, 1), (9, 30), (0, 5)]).check(device)
 
 
 @pytest.mark.parametrize("block_size", [1, 8, 24, 32])
 def test_block_sizes(block_size: int, device: torch.device) -> None:
-    assert_equal(Case(4, 2, 64, block_size, [(20, 1), (64, 1), (9, 40), (31, 1)]), device)
+    Case(4, 2, 64, block_size, [(20, 1), (64, 1), (9, 40), (31, 1)]).check(device)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_what_models_compute_in(dtype: torch.dtype, device: torch.device) -> None:
-    assert_equal(Case(4, 2, 64, 16, MIXED, dtype), device)
+    Case(4, 2, 64, 16, MIXED, dtype).check(device)
 
 
 @pytest.mark.parametrize("stored", ["bfloat16", "int8", "fp8"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_stored_in_fewer_bits(stored: KVDtype, dtype: torch.dtype, device: torch.device) -> None:
-    assert_equal(Case(4, 2, 64, 16, MIXED, dtype, stored), device)
+    Case(4, 2, 64, 16, MIXED, dtype, stored).check(device)
 
 
 @pytest.mark.parametrize("past", [511, 512, 1100])
 def test_a_long_context_is_read_in_parts(past: int, device: torch.device) -> None:
-    assert_equal(Case(4, 2, 64, 16, [(past, 1), (3, 1), (520, 4)]), device)
+    Case(4, 2, 64, 16, [(past, 1), (3, 1), (520, 4)]).check(device)
 
 
 def test_more_parts_than_there_may_be(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_PARTS", 3)
-    assert_equal(Case(2, 1, 64, 16, [(2100, 1), (700, 1)]), device)
+    Case(2, 1, 64, 16, [(2100, 1), (700, 1)]).check(device)
 
 
 @pytest.mark.parametrize("past", [40, 520])
