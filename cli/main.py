@@ -13,6 +13,7 @@ __all__ = ["cli", "main", "serve"]
 COMMANDS = {
     "serve": LazyCommand("turnout.cli.serve:command", "Serve a model over the OpenAI API."),
     "chat": LazyCommand("turnout.cli.chat:command", "Talk to a server in the terminal."),
+    "bench": LazyCommand("turnout.cli.bench:command", "Measure a server or an engine."),
     "plugins": LazyCommand("turnout.cli.plugins:command", "List the policies on offer, or describe one."),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["aligned"]
+__all__ = ["aligned", "tabular"]
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
@@ -14,3 +14,9 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
         (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
         for row in rows
     ]
+
+
+def tabular(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The same for figures: all columns but the first end under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return aligned([[cell.rjust(widths[i]) if i else cell for i, cell in enumerate(row)] for row in rows])

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turnout.core.request import RequestSpec
+from turnout.lab.lengths import Lognormal
 from turnout.lab.scripted import VOCABULARY, Arrival, scripted_output, scripted_request
 
-__all__ = ["Lengths", "Scans", "Sessions", "Templates", "random_tokens", "sharegpt"]
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Lognormal, in tokens."""
-
-    mean: float
-    spread: float = 1.0
-    """Standard deviation of the logarithm."""
-    least: int = 4
-    most: int = 2**31
-
-    def draw(self, rng: random.Random) -> int:
-        drawn = rng.lognormvariate(math.log(self.mean) - self.spread**2 / 2, self.spread)
-        return min(self.most, max(self.least, round(drawn)))
+__all__ = ["Scans", "Sessions", "Templates", "random_tokens", "sharegpt"]
 
 
 def random_tokens(rng: random.Random, length: int) -> list[int]:
@@ -33,13 +18,13 @@ def random_tokens(rng: random.Random, length: int) -> list[int]:
 
 
 def sharegpt(requests: int, *, longest: int, seed: int) -> list[tuple[int, int]]:
-    """Lengths of prompt and output with the means of ShareGPT in Kwon et al. 2023, Figure 11.
+    """Lognormal of prompt and output with the means of ShareGPT in Kwon et al. 2023, Figure 11.
 
     The paper gives the means (161.31 and 337.99 tokens) and shows a long tail; the lognormal shape and its
     spread are ours. Either is cut at half of `longest`.
     """
     rng = random.Random(seed)
-    prompts, outputs = Lengths(161.31, most=longest // 2), Lengths(337.99, most=longest // 2)
+    prompts, outputs = Lognormal(161.31, most=longest // 2), Lognormal(337.99, most=longest // 2)
     return [(prompts.draw(rng), outputs.draw(rng)) for _ in range(requests)]
 
 
@@ -51,8 +36,8 @@ class Scans:
     rate: float
     """A second."""
     seed: int
-    prompt: Lengths = Lengths(1200, 0.3, most=3500)
-    answer: Lengths = Lengths(40, 0.5)
+    prompt: Lognormal = Lognormal(1200, 0.3, most=3500)
+    answer: Lognormal = Lognormal(40, 0.5)
 
     def arrivals(self) -> Iterator[Arrival]:
         rng, at = random.Random(f"scans {self.seed}"), 0.0
@@ -71,11 +56,11 @@ class Templates:
     """A second."""
     seed: int
     templates: int = 20
-    template: Lengths = Lengths(60, 0.5)
+    template: Lognormal = Lognormal(60, 0.5)
     skew: float = 0.0
     """How much some texts are asked about more than others: Zipf's exponent; 0: all alike."""
-    question: Lengths = Lengths(30, 0.7)
-    answer: Lengths = Lengths(10, 0.5)
+    question: Lognormal = Lognormal(30, 0.7)
+    answer: Lognormal = Lognormal(10, 0.5)
 
     def arrivals(self) -> Iterator[Arrival]:
         rng, at = random.Random(f"templates {self.seed}"), 0.0
@@ -102,9 +87,9 @@ class Sessions:
     turns: int
     seed: int
     systems: int = 4
-    system: Lengths = Lengths(300, 0.3)
-    question: Lengths = Lengths(60, most=400)
-    answer: Lengths = Lengths(150, 0.8, most=600)
+    system: Lognormal = Lognormal(300, 0.3)
+    question: Lognormal = Lognormal(60, most=400)
+    answer: Lognormal = Lognormal(150, 0.8, most=600)
     reading: float = 15.0
     """Seconds between an answer and the next question, on average."""
     rate: float = 0.5

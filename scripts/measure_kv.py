@@ -18,9 +18,10 @@ from turnout.core.interfaces import KVCache, PoolSize
 from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.core.scheduler import Capacity
+from turnout.lab.lengths import Lognormal
 from turnout.lab.marked import write_marked
 from turnout.lab.scripted import Arrival, Play, scripted_request
-from turnout.lab.workloads import Lengths, Scans, Sessions, Templates, random_tokens, sharegpt
+from turnout.lab.workloads import Scans, Sessions, Templates, random_tokens, sharegpt
 
 REGISTRY = Registry.load()
 
@@ -212,7 +213,7 @@ def talk_and_scans() -> tuple[list[Arrival], Sessions | None]:
 
 
 def documents() -> tuple[list[Arrival], Sessions | None]:
-    texts = Templates(1500, 5.0, seed=7, templates=200, template=Lengths(800, 0.5, most=3000), skew=1.0)
+    texts = Templates(1500, 5.0, seed=7, templates=200, template=Lognormal(800, 0.5, most=3000), skew=1.0)
     return list(texts.arrivals()), None
 
 
@@ -221,7 +222,7 @@ def instructions() -> tuple[list[Arrival], Sessions | None]:
 
 
 def books() -> tuple[list[Arrival], Sessions | None]:
-    texts = Templates(600, 1.0, seed=9, templates=60, template=Lengths(8000, most=30_000))
+    texts = Templates(600, 1.0, seed=9, templates=60, template=Lognormal(8000, most=30_000))
     return list(texts.arrivals()), None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from turnout.cli.main import cli
+from turnout.cli.main import COMMANDS, cli
 
 INLINE = '''
 from turnout.core.hookspecs import hookimpl
@@ -116,7 +116,8 @@ def test_what_has_no_page(inline: Path, target: str, message: str) -> None:
 def test_unknown_commands_and_the_version() -> None:
     done = run("serv")
     assert done.exit_code == 2
-    assert "there is no command 'serv'; known: serve, chat, plugins; did you mean 'serve'?" in done.stderr
+    known = ", ".join(COMMANDS)
+    assert f"there is no command 'serv'; known: {known}; did you mean 'serve'?" in done.stderr
     assert run("--version").stdout == f"turnout {version('turnout')}\n"
 
 

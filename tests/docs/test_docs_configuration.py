@@ -97,12 +97,17 @@ def test_every_flag_that_is_named_exists(document: Document) -> None:
 
 
 def flags() -> set[str]:
-    """Of all commands."""
-    found = {"--help"}
-    for lazy in COMMANDS.values():
-        for parameter in lazy.load().params:
-            if isinstance(parameter, click.Option):
-                found |= {*parameter.opts, *parameter.secondary_opts}
+    """Of all commands, and those below them."""
+    return {"--help"}.union(*(flags_of(lazy.load()) for lazy in COMMANDS.values()))
+
+
+def flags_of(command: click.Command) -> set[str]:
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    found = {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        below = [command.get_command(context, name) for name in command.list_commands(context)]
+        return found.union(*(flags_of(each) for each in below if each is not None))
     return found
 
 

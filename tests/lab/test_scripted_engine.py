@@ -10,8 +10,9 @@ from turnout.core.plan import Chunk, Plan
 from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.core.scheduler import Capacity
+from turnout.lab.lengths import Lognormal
 from turnout.lab.scripted import Arrival, Pace, Play, scripted_output, scripted_request
-from turnout.lab.workloads import Lengths, Scans, Sessions, Templates, sharegpt
+from turnout.lab.workloads import Scans, Sessions, Templates, sharegpt
 
 REGISTRY = Registry.load()
 
@@ -100,7 +101,7 @@ def test_lengths_have_the_mean_they_were_given() -> None:
 
 def test_some_texts_are_asked_about_more_than_others() -> None:
     def popularity(skew: float) -> int:
-        texts = Templates(500, 1.0, seed=2, templates=50, template=Lengths(20, 0), skew=skew)
+        texts = Templates(500, 1.0, seed=2, templates=50, template=Lognormal(20, 0), skew=skew)
         starts = [tuple(arrival.spec.prompt[:20]) for arrival in texts.arrivals()]
         return max(starts.count(start) for start in set(starts))
 

@@ -1,0 +1,251 @@
+"""``turnout bench serve``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from turnout.cli.bench_output import output_options, progress_bar, run_facts, write_csv, write_json
+from turnout.cli.chat_client import ChatClient
+from turnout.cli.summary_table import summary_lines
+from turnout.core.errors import ConfigError, EngineError
+from turnout.lab.goodput import Goodput
+from turnout.lab.job import Workload
+from turnout.lab.load.generator import LoadRun, run_load
+from turnout.lab.load.target import Target
+from turnout.lab.prompts import DEFAULT_VOCABULARY, Prompts
+from turnout.lab.record import Record
+from turnout.lab.summary import PERCENTILES, Summary, summarize
+from turnout.lab.traces.tokens import CountTokens, estimated_tokens
+from turnout.lab.workload_source import load_workload
+
+__all__ = ["command"]
+
+WARM_UP_SEED = 2**62
+"""Added to the seed: warming up says nothing that the measured requests say."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options, by their names."""
+
+    url: str
+    model: str | None
+    workload: str
+    seed: int
+    endpoint: Literal["completions", "chat"]
+    prompts: Literal["tokens", "text"] | None
+    tokenizer: str | None
+    vocabulary: int
+    ignore_eos: bool
+    extra_body: str | None
+    api_key: str | None
+    timeout: float | None
+
+    def load(self) -> Workload:
+        count = _counter(self.tokenizer) if self.tokenizer else estimated_tokens
+        return load_workload(self.workload, self.seed, count)
+
+    def target(self) -> Target:
+        """Asks the server what it serves, where no model is named."""
+        target = Target.at(
+            self.url,
+            model=self.model or "",
+            endpoint=self.endpoint,
+            prompts=self.prompts or ("text" if self.endpoint == "chat" else "tokens"),
+            ignore_eos=self.ignore_eos,
+            body=_json_object(self.extra_body),
+            api_key=self.api_key or "",
+        )
+        return target if self.model else replace(target, model=_served(target))
+
+
+@click.command(name="serve")
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Of the server.")
+@click.option("--model", help="What to ask it for; the first that it serves, if not given.")
+@click.option(
+    "--workload",
+    default="poisson:rate=1,requests=100",
+    show_default=True,
+    help="A trace's path or a generator; see `turnout bench workloads`.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of arrivals, lengths and texts.")
+@click.option(
+    "--endpoint", type=click.Choice(["completions", "chat"]), default="completions", show_default=True
+)
+@click.option(
+    "--prompts",
+    type=click.Choice(["tokens", "text"]),
+    help="Token ids, or a common word for each: then the server counts. Default: tokens, text for chat.",
+)
+@click.option("--tokenizer", metavar="MODEL", help="Counts the tokens of a trace that has texts.")
+@click.option(
+    "--vocabulary",
+    default=DEFAULT_VOCABULARY,
+    show_default=True,
+    type=click.IntRange(min=100),
+    help="Token ids that prompts are drawn from; special ones are avoided.",
+)
+@click.option(
+    "--ignore-eos/--no-ignore-eos",
+    default=True,
+    help="Have outputs be as long as the workload says.  [default: --ignore-eos]",
+)
+@click.option("--extra-body", metavar="JSON", help="Fields of every request, over those sent otherwise.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", show_envvar=True, help="Bearer token of the server.")
+@click.option("--goodput", metavar="METRIC:MS,…", help="What is good, such as ttft:200,tpot:50.")
+@click.option(
+    "--percentiles",
+    default=",".join(f"{rank:g}" for rank in PERCENTILES),
+    show_default=True,
+    help="Of each latency.",
+)
+@click.option(
+    "--warm-up", default=1, show_default=True, type=click.IntRange(min=0), help="Requests before measuring."
+)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Of a request, in seconds.")
+@click.option("--details", is_flag=True, help="Have figures of each request in --json, too.")
+@output_options("a line for each request")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    goodput: str | None,
+    percentiles: str,
+    warm_up: int,
+    details: bool,
+    json_file: Path | None,
+    csv_file: Path | None,
+    **options: Any,
+) -> None:
+    """Load a server, ours or any with OpenAI's API, and measure what its clients see.
+
+    Exit code 1 when no request was answered.
+    """
+    limits = Goodput.parse(goodput) if goodput else None
+    ranks = _ranks(percentiles)
+    asked = Asked(**options)
+    workload = asked.load()
+    target = asked.target()
+    _warm_up(asked, workload, target, warm_up)
+    with progress_bar(len(workload.jobs)) as done:
+        prompts = Prompts(workload.jobs, asked.seed, asked.vocabulary)
+        load = run_load(workload, target, prompts, timeout=asked.timeout, progress=done)
+    summary = summarize(load.records, load.duration, limits, ranks)
+    click.echo("\n".join(summary_lines(summary)))
+    for warning in load.warnings:
+        click.echo(f"Warning: {warning}", err=True)
+    write_json(json_file, _figures(asked, workload, target) | _measured(load, summary, details))
+    write_csv(csv_file, [_row(record) for record in load.records])
+    if not summary.completed:
+        ctx.exit(1)
+
+
+# ------------------------------------------------------------------ before
+
+
+def _warm_up(asked: Asked, workload: Workload, target: Target, requests: int) -> None:
+    """Also finds what is wrong before it is wrong a thousand times. Raises EngineError where something is."""
+    jobs = [replace(job, at=0.0, session="") for job in workload.jobs[:requests]]
+    prompts = Prompts(jobs, asked.seed + WARM_UP_SEED, asked.vocabulary)
+    load = run_load(Workload("warm-up", jobs, concurrency=1), target, prompts, timeout=asked.timeout)
+    for record in load.records:
+        if record.error:
+            raise EngineError(f"{target.url} did not answer the request to warm up with: {record.error}")
+
+
+def _served(target: Target) -> str:
+    models = ChatClient(target.url, target.api_key).models()
+    if not models:
+        raise ConfigError(f"{target.url} says that it serves no model; name one with --model")
+    return models[0]
+
+
+def _counter(model: str) -> CountTokens:
+    from turnout.models.resolve import resolve_model
+    from turnout.text.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(resolve_model(model))
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _json_object(text: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--extra-body is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError('--extra-body should be an object, such as {"temperature": 0.8}')
+    return value
+
+
+def _ranks(text: str) -> list[float]:
+    try:
+        ranks = [float(rank) for rank in text.split(",")]
+    except ValueError:
+        ranks = [-1.0]
+    if not all(0 <= rank <= 100 for rank in ranks):
+        raise ConfigError(f"--percentiles {text!r}: expected numbers from 0 to 100, with commas between")
+    return ranks
+
+
+# ------------------------------------------------------------------ after
+
+
+def _figures(asked: Asked, workload: Workload, target: Target) -> dict[str, object]:
+    """What was measured, with vLLM's names where it has them."""
+    return {
+        **run_facts(),
+        "backend": "openai-chat" if target.endpoint == "chat" else "openai",
+        "base_url": target.url,
+        "model_id": target.model,
+        "workload": workload.name,
+        "seed": asked.seed,
+        "num_prompts": len(workload.jobs),
+        "max_concurrency": workload.concurrency,
+    }
+
+
+def _measured(load: LoadRun, summary: Summary, details: bool) -> dict[str, object]:
+    return {
+        **summary.as_json(),
+        "lag_p99_ms": 1000 * load.lag,
+        "warnings": load.warnings,
+        **(_details(load.records) if details else {}),
+    }
+
+
+def _details(records: Sequence[Record]) -> dict[str, object]:
+    """As ``vllm bench serve --save-detailed`` has them; seconds."""
+    return {
+        "input_lens": [record.prompt_tokens for record in records],
+        "output_lens": [record.output_tokens for record in records],
+        "start_times": [record.sent for record in records],
+        "ttfts": [record.ttft if record.token_times else 0.0 for record in records],
+        "itls": [record.itl for record in records],
+        "errors": [record.error for record in records],
+    }
+
+
+def _row(record: Record) -> dict[str, object]:
+    came = bool(record.token_times)
+    return {
+        "request": record.index,
+        "client": record.job.client,
+        "session": record.job.session,
+        "priority": record.job.priority,
+        "due_s": round(record.due, 6),
+        "sent_s": round(record.sent, 6),
+        "ttft_ms": round(1000 * record.ttft, 3) if came else "",
+        "tpot_ms": round(1000 * record.tpot, 3) if came else "",
+        "e2el_ms": round(1000 * record.e2el, 3),
+        "input_tokens": record.prompt_tokens,
+        "output_tokens": record.output_tokens,
+        "output_digest": record.digest,
+        "error": record.error,
+    }

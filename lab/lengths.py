@@ -1,0 +1,152 @@
+"""How long prompts and outputs are: distributions of numbers of tokens, and how each is written as an option.
+
+::
+
+    lengths   TOKENS | NAME ":" argument { ":" argument }
+    argument  value  |  field "=" value          in the order of the fields, or by their names
+
+So ``128``, ``uniform:50:200``, ``lognormal:161``, ``lognormal:161:spread=0.5:most=2000``,
+``bimodal:100:3000:0.1``. No commas, which separate options, and no parentheses, which shells would read.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from turnout.core.errors import nearest
+
+__all__ = ["Bimodal", "Fixed", "Lengths", "LengthsOption", "Lognormal", "Uniform", "parse_lengths"]
+
+
+class Lengths(ABC):
+    """A distribution of numbers of tokens, each at least 1."""
+
+    @abstractmethod
+    def draw(self, rng: random.Random) -> int: ...
+
+    def __str__(self) -> str:
+        """As it would be given."""
+        given = [f"{f.name}={value}" for f in fields(self) if (value := getattr(self, f.name)) != f.default]  # type: ignore[arg-type]
+        return ":".join([type(self).__name__.lower(), *given])
+
+
+@dataclass(frozen=True)
+class Fixed(Lengths):
+    """Always the same."""
+
+    tokens: int
+
+    def __post_init__(self) -> None:
+        _check(self.tokens >= 1, "tokens must be at least 1")
+
+    def draw(self, rng: random.Random) -> int:
+        return self.tokens
+
+    def __str__(self) -> str:
+        return str(self.tokens)
+
+
+@dataclass(frozen=True)
+class Uniform(Lengths):
+    """Every length from `low` to `high` is as likely."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        _check(1 <= self.low <= self.high, "1 <= low <= high must hold")
+
+    def draw(self, rng: random.Random) -> int:
+        return rng.randint(self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Lognormal(Lengths):
+    """Many short and few long ones, like conversations; `mean` is that before `least` and `most` cut."""
+
+    mean: float
+    spread: float = 1.0
+    """Standard deviation of the logarithm."""
+    least: int = 4
+    most: int = 2**31
+
+    def __post_init__(self) -> None:
+        _check(self.mean > 0 and self.spread >= 0, "mean must be positive, spread not negative")
+        _check(1 <= self.least <= self.most, "1 <= least <= most must hold")
+
+    def draw(self, rng: random.Random) -> int:
+        drawn = rng.lognormvariate(math.log(self.mean) - self.spread**2 / 2, self.spread)
+        return min(self.most, max(self.least, round(drawn)))
+
+
+@dataclass(frozen=True)
+class Bimodal(Lengths):
+    """Two kinds, such as questions and documents; each lognormal about its mean."""
+
+    short: float
+    long: float
+    share: float = 0.1
+    """Of the long ones, 0 to 1."""
+    spread: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check(0 < self.short <= self.long, "0 < short <= long must hold")
+        _check(0 <= self.share <= 1 and self.spread >= 0, "share must be 0 to 1, spread not negative")
+
+    def draw(self, rng: random.Random) -> int:
+        mean = self.long if rng.random() < self.share else self.short
+        return Lognormal(mean, self.spread, least=1).draw(rng)
+
+
+KINDS: dict[str, type[Lengths]] = {
+    kind.__name__.lower(): kind for kind in (Fixed, Uniform, Lognormal, Bimodal)
+}
+FORMS = "a number of tokens, " + ", ".join(
+    ":".join([name, *(f.name.upper() for f in fields(kind))])  # type: ignore[arg-type]
+    for name, kind in KINDS.items()
+    if name != "fixed"
+)
+
+
+def parse_lengths(text: object) -> Lengths:
+    """From an option's text or a config file's number. Raises ValueError that names the forms."""
+    if isinstance(text, Lengths):
+        return text
+    name, *arguments = str(text).strip().split(":")
+    if not arguments and name.isdecimal():
+        return Fixed(int(name))
+    kind = KINDS.get(name)
+    if kind is None:
+        raise ValueError(f"{text!r} is no length; expected {FORMS}{nearest(name, KINDS)}")
+    try:
+        return kind(**_arguments(kind, arguments))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text!r} is no length: {error}; expected {FORMS}") from None
+
+
+LengthsOption = Annotated[Lengths, BeforeValidator(parse_lengths)]
+"""A field of a pydantic model that is given as above."""
+
+
+def _arguments(kind: type[Lengths], given: list[str]) -> dict[str, float]:
+    known = {f.name: f.type for f in fields(kind)}  # type: ignore[arg-type]
+    arguments: dict[str, float] = {}
+    for place, argument in enumerate(given):
+        name, named, value = argument.rpartition("=")
+        if not named:
+            _check(place < len(known), f"at most {len(known)} values")
+            name = list(known)[place]
+        _check(name in known, f"there is no {name!r}{nearest(name, known)}")
+        arguments[name] = int(value) if known[name] == "int" else float(value)
+    return arguments
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

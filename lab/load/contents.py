@@ -1,0 +1,80 @@
+"""What a workload's requests say to a server, in tokens, in text or as chats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from turnout.lab.job import Job
+from turnout.lab.load.target import Content, Target
+from turnout.lab.prompts import Prompts
+
+__all__ = ["Contents", "contents_for"]
+
+_COMMON = """
+the of and to in is was for that on as with by he at from his it an were are which this also be had or
+has first their one its new after but who not they have her she two been other when time during there
+into all may more school up years most over only some world would later where between about no such many
+then used three out these being made under part year known him state city can since before several well
+through until work both second early any life day while name them number along called so said against
+area place left house found large end family team
+"""
+WORDS = _COMMON.split()
+"""Which nearly every vocabulary has as one token, with the space before."""
+
+
+class Contents(Protocol):
+    def of(self, index: int) -> Content:
+        """Of the job of this number; turns of a session are asked for in order."""
+
+    def answered(self, index: int, text: str) -> None: ...
+
+
+def contents_for(target: Target, jobs: Sequence[Job], prompts: Prompts) -> Contents:
+    if target.prompts == "tokens":
+        return _Tokens(prompts)
+    return _Text(jobs, prompts, chat=target.endpoint == "chat")
+
+
+class _Tokens:
+    """Servers tell answers as text: what tokens they were is not known, so sessions go on with stand-ins."""
+
+    def __init__(self, prompts: Prompts) -> None:
+        self._prompts = prompts
+
+    def of(self, index: int) -> Content:
+        return self._prompts.of(index)
+
+    def answered(self, index: int, text: str) -> None: ...
+
+
+class _Text:
+    """A word for each token, and true answers."""
+
+    def __init__(self, jobs: Sequence[Job], prompts: Prompts, *, chat: bool) -> None:
+        self._jobs = jobs
+        self._prompts = prompts
+        self._chat = chat
+        self._last_turns = {job.session: index for index, job in enumerate(jobs) if job.session}
+        self._said: dict[str, list[dict[str, str]]] = {}
+        self._tokens: dict[str, int] = {}
+        """So many have been said in a session, as the workload counts."""
+
+    def of(self, index: int) -> Content:
+        job, ids = self._jobs[index], self._prompts.of(index)
+        said = self._said.get(job.session, [])
+        ids = ids[min(self._tokens.get(job.session, 0), len(ids) - 1) :]
+        messages = [*said, {"role": "user", "content": " ".join(WORDS[token % len(WORDS)] for token in ids)}]
+        if job.session:
+            self._said[job.session] = messages
+            self._tokens[job.session] = job.prompt + job.output
+        return messages if self._chat else " ".join(message["content"] for message in messages)
+
+    def answered(self, index: int, text: str) -> None:
+        session = self._jobs[index].session
+        if not session:
+            return
+        if index == self._last_turns[session]:
+            self._said.pop(session, None)
+        elif session in self._said:
+            self._said[session] = [*self._said[session], {"role": "assistant", "content": text}]

@@ -1,0 +1,158 @@
+"""The load generator: sends a workload to a server at its times, and records what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from turnout.lab.job import Workload
+from turnout.lab.load.checks import Checks, lag_p99
+from turnout.lab.load.contents import Contents, contents_for
+from turnout.lab.load.schedule import Schedule
+from turnout.lab.load.sender import Sender
+from turnout.lab.load.target import Target
+from turnout.lab.prompts import Prompts
+from turnout.lab.record import Record
+
+__all__ = ["LoadRun", "run_load"]
+
+AHEAD = 128
+"""So many requests are written before they are due."""
+QUIET = 0.003
+"""Seconds until the next one is due, above which there is time to write another."""
+
+
+@dataclass(frozen=True)
+class LoadRun:
+    """What came of it."""
+
+    records: list[Record]
+    """By the numbers of their jobs."""
+    duration: float
+    """Seconds from the beginning to the last answer."""
+    lag: float
+    """Seconds by which the generator itself was late in sending, p99."""
+    warnings: list[str]
+
+
+def run_load(
+    workload: Workload,
+    target: Target,
+    prompts: Prompts,
+    *,
+    timeout: float | None = None,
+    progress: Callable[[Record], None] = lambda record: None,
+) -> LoadRun:
+    """Blocks until every request has ended. `timeout`: of a request, in seconds."""
+    return asyncio.run(_Run(workload, target, prompts, progress).play(timeout))
+
+
+class _Run:
+    def __init__(
+        self, workload: Workload, target: Target, prompts: Prompts, progress: Callable[[Record], None]
+    ) -> None:
+        self._workload = workload
+        self._schedule = Schedule.of(workload)
+        self._target = target
+        self._contents: Contents = contents_for(target, workload.jobs, prompts)
+        self._progress = progress
+        self._checks = Checks(target)
+        self._records: list[Record] = []
+        self._begin = 0.0
+
+    async def play(self, timeout: float | None) -> LoadRun:
+        async with Sender(self._target, self._now, timeout) as self._sender:
+            with _steady():
+                bodies = _Ahead(self._schedule.heads, self._body)
+                self._begin = time.perf_counter()
+                await (self._open(bodies) if self._workload.concurrency is None else self._closed(bodies))
+        self._records.sort(key=lambda record: record.index)
+        duration = max((record.finished for record in self._records), default=0.0)
+        return LoadRun(self._records, duration, lag_p99(self._records), self._checks.warnings(self._records))
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._begin
+
+    def _body(self, index: int) -> bytes:
+        return self._target.request(self._workload.jobs[index], self._contents.of(index))
+
+    # -------------------------------------------------------------- when they are sent
+
+    async def _open(self, bodies: _Ahead) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for index in self._schedule.heads:
+                due = self._workload.jobs[index].at
+                body = bodies.pop()
+                while due - self._now() > QUIET and bodies.write_one():
+                    await asyncio.sleep(0)
+                await self._until(due)
+                tasks.create_task(self._session(index, due, body))
+
+    async def _closed(self, bodies: _Ahead) -> None:
+        heads = iter(self._schedule.heads)
+
+        async def worker() -> None:
+            for index in heads:
+                await self._session(index, self._now(), bodies.pop())
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._workload.concurrency or 0):
+                tasks.create_task(worker())
+
+    async def _session(self, index: int, due: float, body: bytes) -> None:
+        """A job, and those that follow it."""
+        while True:
+            record, answer = await self._sender.send(self._workload.jobs[index], index, due, body)
+            self._records.append(record)
+            self._checks.add(record, answer)
+            self._contents.answered(index, answer.text)
+            self._progress(record)
+            follower = self._schedule.followers.get(index)
+            if follower is None:
+                return
+            index, due = follower, record.finished + (self._workload.jobs[follower].think or 0.0)
+            body = self._body(index)
+            await self._until(due)
+
+    async def _until(self, due: float) -> None:
+        if (left := due - self._now()) > 0:
+            await asyncio.sleep(left)
+
+
+class _Ahead:
+    """Bodies of requests to come, some of them written already."""
+
+    def __init__(self, indices: Sequence[int], write: Callable[[int], bytes]) -> None:
+        self._todo = deque(indices)
+        self._write = write
+        self._written: deque[bytes] = deque()
+        while self.write_one():
+            pass
+
+    def write_one(self) -> bool:
+        """False when enough are written."""
+        if len(self._written) >= AHEAD or not self._todo:
+            return False
+        self._written.append(self._write(self._todo.popleft()))
+        return True
+
+    def pop(self) -> bytes:
+        if not self._written:
+            self.write_one()
+        return self._written.popleft()
+
+
+@contextmanager
+def _steady() -> Iterator[None]:
+    """Without pauses in which Python looks through what has long been there for garbage."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,130 @@
+"""One request to a server, and the record of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import aiohttp
+import msgspec
+
+from turnout.lab.job import Job
+from turnout.lab.load.messages import Event, EventReader, Usage
+from turnout.lab.load.target import Target
+from turnout.lab.record import Record
+
+__all__ = ["Answer", "Sender"]
+
+
+@dataclass
+class Answer:
+    """As it comes."""
+
+    times: list[float] = field(default_factory=list)
+    """Of messages that brought tokens."""
+    pieces: list[str] = field(default_factory=list)
+    ended: float | None = None
+    """When a message without text said why it ends: there may have been a token without text, too."""
+    usage: Usage | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def take(self, event: Event, now: float) -> None:
+        """Raises ValueError for an error that the server reports."""
+        if event.error is not None:
+            raise ValueError(f"the server broke off: {_message(event.error)}")
+        if event.brings_tokens:
+            self.times.append(now)
+            self.pieces.append(event.text)
+        elif event.ends:
+            self.ended = now
+        if event.usage is not None:
+            self.usage = event.usage
+
+    def token_times(self) -> list[float]:
+        """Of each token that the server counted, spread evenly over messages where one brought several."""
+        tokens = self.usage.completion_tokens if self.usage else len(self.times)
+        times = self.times
+        if self.ended is not None and tokens > len(times):
+            times = [*times, self.ended]
+        if tokens == len(times) or not times:
+            return times
+        between = (len(times) - 1) / max(1, tokens - 1)
+        return [times[round(token * between)] for token in range(tokens)]
+
+
+class Sender:
+    """Sends to one server, on connections that it keeps. Use as an asynchronous context manager.
+
+    `clock` is that of records: seconds after the run's beginning.
+    """
+
+    def __init__(self, target: Target, clock: Callable[[], float], timeout: float | None = None) -> None:
+        self._target = target
+        self._url = target.url + target.path
+        self._clock = clock
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+
+    async def __aenter__(self) -> Sender:
+        self._http = aiohttp.ClientSession(
+            headers=self._target.headers,
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=self._timeout,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    async def send(self, job: Job, index: int, due: float, body: bytes) -> tuple[Record, Answer]:
+        """Whatever goes wrong is in the record."""
+        record, answer = Record(job, index, due, sent=self._clock()), Answer()
+        try:
+            await self._exchange(body, answer)
+        except TimeoutError:
+            limit = self._timeout.total
+            record.error = f"no answer within {limit:g} s" if limit else "the connection timed out"
+        except (aiohttp.ClientError, ValueError, OSError) as error:
+            record.error = str(error) or type(error).__name__
+        record.finished = self._clock()
+        _fill(record, answer)
+        return record, answer
+
+    async def _exchange(self, body: bytes, answer: Answer) -> None:
+        reader, clock = EventReader(), self._clock
+        async with self._http.post(self._url, data=body) as response:
+            if response.status != 200:
+                raise ValueError(f"{response.status}: {_reason(await response.read())}")
+            async for data in response.content.iter_any():
+                now = clock()
+                for event in reader.feed(data):
+                    answer.take(event, now)
+        if not reader.done:
+            raise ValueError("the answer broke off")
+
+
+def _fill(record: Record, answer: Answer) -> None:
+    record.token_times = answer.token_times()
+    record.output_tokens = len(record.token_times)
+    if answer.usage is not None:
+        record.prompt_tokens = answer.usage.prompt_tokens
+    record.digest = blake2b(answer.text.encode(), digest_size=8).hexdigest()
+    if not record.error and not record.token_times:
+        record.error = "the answer has no tokens"
+
+
+def _reason(body: bytes) -> str:
+    """OpenAI's error object, or what there is instead."""
+    try:
+        return _message(msgspec.json.decode(body))
+    except msgspec.DecodeError:
+        return body.decode(errors="replace").strip()[:200]
+
+
+def _message(content: object) -> str:
+    while isinstance(content, dict):
+        content = content.get("error") or content.get("message") or content.get("detail")
+    return str(content)

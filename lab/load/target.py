@@ -1,0 +1,78 @@
+"""Where requests go, and what each says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from turnout.core.errors import ConfigError
+from turnout.lab.job import Job
+
+__all__ = ["Content", "Target"]
+
+Content = str | list[int] | list[dict[str, str]]
+"""A prompt as text or tokens, or the messages of a chat."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An OpenAI-compatible server, ours or a peer's."""
+
+    url: str
+    """Up to, without, ``/v1``."""
+    model: str = ""
+    endpoint: Literal["completions", "chat"] = "completions"
+    prompts: Literal["tokens", "text"] = "tokens"
+    ignore_eos: bool = True
+    """Ask for outputs of just the workload's length. OpenAI's own servers refuse the parameter."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Over what is sent otherwise."""
+    api_key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.endpoint == "chat" and self.prompts == "tokens":
+            raise ConfigError("chat takes no token ids; give prompts=text, too")
+
+    @classmethod
+    def at(cls, address: str, **more: Any) -> Target:
+        """`address`: with or without ``http://`` and ``/v1``. Raises ConfigError for what is none."""
+        url = (address if "://" in address else f"http://{address}").rstrip("/").removesuffix("/v1")
+        try:
+            parts = urlsplit(url)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ConfigError(f"{address!r} is no address of a server; expected http://HOST:PORT")
+        return cls(url, **more)
+
+    @property
+    def path(self) -> str:
+        return "/v1/chat/completions" if self.endpoint == "chat" else "/v1/completions"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        return {**headers, "Authorization": f"Bearer {self.api_key}"} if self.api_key else headers
+
+    def request(self, job: Job, content: Content) -> bytes:
+        """The request's body."""
+        fields: dict[str, Any] = {
+            "model": self.model,
+            "messages" if self.endpoint == "chat" else "prompt": content,
+            "max_tokens": job.output,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if self.ignore_eos:
+            fields["ignore_eos"] = True
+        if job.client:
+            fields["user"] = job.client
+        if job.priority:
+            fields["priority"] = job.priority
+        return msgspec.json.encode({**fields, **self.body})

@@ -1,0 +1,81 @@
+"""From the command to the first token: how long a server takes to be of use."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+import httpx
+
+from turnout.core.errors import EngineError
+
+__all__ = ["Startup", "measure_startup"]
+
+SERVE = "from turnout.cli.main import serve; serve()"
+GREETING = re.compile(r" at (https?://\S+)$")
+
+
+@dataclass(frozen=True)
+class Startup:
+    """In seconds from starting the process."""
+
+    ready: float
+    """Until it says that it serves."""
+    first_token: float
+    """Until the first request's first token came, as soon as it is ready."""
+
+
+def measure_startup(arguments: Sequence[str], timeout: float) -> Startup:
+    """Start ``turnout serve`` with `arguments` in a new process, ask for one token, and stop it.
+
+    What the operating system keeps of files in memory it still has: only the first of several is colder.
+    Raises EngineError, with what the server said, where it does not start within `timeout` seconds.
+    """
+    with tempfile.TemporaryFile("w+") as errors:
+        # In its own session: a Ctrl-C is ours, and we stop it.
+        command = [sys.executable, "-c", SERVE, *arguments, "--port", "0"]
+        started = time.perf_counter()
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        ) as server:
+            watchdog = threading.Timer(timeout, server.kill)
+            watchdog.start()
+            try:
+                url = _url(server, errors)
+                ready = time.perf_counter() - started
+                _first_token(url, timeout)
+                return Startup(ready, time.perf_counter() - started)
+            finally:
+                watchdog.cancel()
+                server.terminate()
+
+
+def _url(server: subprocess.Popen[str], errors: IO[str]) -> str:
+    """Waits until the server says where it is."""
+    assert server.stdout is not None
+    for line in server.stdout:
+        if found := GREETING.search(line.rstrip()):
+            return found[1]
+    code = server.wait()
+    errors.seek(0)
+    said = errors.read().strip()[-2000:].removeprefix("Error: ") or "it said nothing"
+    raise EngineError(f"turnout serve ended with exit code {code} before it served: {said}")
+
+
+def _first_token(url: str, timeout: float) -> None:
+    body = {"prompt": [5, 6, 7, 8], "max_tokens": 1, "ignore_eos": True, "stream": True}
+    try:
+        with httpx.stream(
+            "POST", f"{url}/v1/completions", json=body, timeout=timeout, trust_env=False
+        ) as answer:
+            answer.raise_for_status()
+            next(answer.iter_bytes())
+    except (httpx.HTTPError, StopIteration) as error:
+        raise EngineError(f"turnout serve at {url} gave no first token: {error}") from None

@@ -1,0 +1,51 @@
+"""What all readers share: a place in a file to blame, and numbers that may not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnout.core.errors import ConfigError
+
+__all__ = ["Entry"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line's fields, by name."""
+
+    fields: Mapping[str, Any]
+    path: Path
+    line: int
+    form: str
+    """Of the file, as people call it."""
+
+    def number(self, name: str) -> float:
+        try:
+            return float(self.fields[name])
+        except (KeyError, TypeError, ValueError):
+            raise self.fault(f"{name!r} should be a number, not {self.fields.get(name)!r}") from None
+
+    def tokens(self, name: str) -> int:
+        """A count; 0 is one."""
+        count = self.number(name)
+        if count < 0 or count != int(count):
+            raise self.fault(f"{name!r} should be a count, not {self.fields[name]!r}")
+        return int(count)
+
+    def text(self, name: str) -> str:
+        """ "" where there is none."""
+        value = self.fields.get(name)
+        return "" if value is None else str(value).strip()
+
+    def names(self, name: str) -> tuple[int, ...]:
+        """Of blocks."""
+        value = self.fields.get(name) or []
+        if not isinstance(value, list) or not all(type(each) is int for each in value):
+            raise self.fault(f"{name!r} should be a list of integers, not {value!r:.60}")
+        return tuple(value)
+
+    def fault(self, message: str) -> ConfigError:
+        return ConfigError(f"{self.path}, line {self.line}: {message} (read as {self.form})")

@@ -1,0 +1,42 @@
+"""Traces in JSON lines: Mooncake's and Qwen-Bailian's. Turnout's own are in `own`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from turnout.lab.job import Job
+from turnout.lab.traces.entry import Entry
+
+__all__ = ["MOONCAKE_BLOCK", "QWEN_BLOCK", "read_bailian", "read_mooncake"]
+
+MOONCAKE_BLOCK = 512
+QWEN_BLOCK = 16
+
+
+def read_mooncake(entries: Iterable[Entry]) -> Iterator[Job]:
+    """Mooncake (Qin et al. 2024): milliseconds, blocks of 512 tokens by the hash of all up to their end."""
+    for entry in entries:
+        job = _job(entry, entry.number("timestamp") / 1000, MOONCAKE_BLOCK)
+        if job.prompt and job.output:
+            yield job
+
+
+def read_bailian(entries: Iterable[Entry]) -> Iterator[Job]:
+    """Qwen-Bailian (Wang et al. 2025): seconds, blocks of 16 tokens, chats that name the turn before."""
+    roots: dict[str, str] = {}
+    for entry in entries:
+        chat, parent = entry.text("chat_id"), entry.text("parent_chat_id")
+        # A parent may lie before the trace's beginning: then its name stands for the session.
+        roots[chat] = chat if parent == "-1" else roots.get(parent, parent)
+        job = _job(entry, entry.number("timestamp"), QWEN_BLOCK, session=roots[chat])
+        if job.prompt and job.output:
+            yield job
+
+
+def _job(entry: Entry, at: float, block: int, **more: Any) -> Job:
+    blocks = entry.names("hash_ids")
+    prompt = entry.tokens("input_length")
+    if len(blocks) > -(-prompt // block):
+        raise entry.fault(f"{len(blocks)} blocks of {block} tokens are more than 'input_length': {prompt}")
+    return Job(at, prompt, entry.tokens("output_length"), blocks, block if blocks else 0, **more)

@@ -1,0 +1,105 @@
+"""From a file to jobs, whatever its form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from turnout.core.errors import ConfigError
+from turnout.lab.job import Job
+from turnout.lab.traces.csv_forms import CSV_FORMS, read_csv
+from turnout.lab.traces.entry import Entry
+from turnout.lab.traces.jsonl_forms import read_bailian, read_mooncake
+from turnout.lab.traces.own import MARK, VERSION, read_own
+from turnout.lab.traces.sharegpt import read_sharegpt
+from turnout.lab.traces.tokens import CountTokens
+
+__all__ = ["TraceFile", "read_trace"]
+
+FORMS = (
+    f"ShareGPT JSON, Mooncake, Qwen-Bailian or Turnout JSONL, or {', '.join(form.name for form in CSV_FORMS)}"
+)
+
+
+class TraceFile(NamedTuple):
+    jobs: list[Job]
+    """By arrival; the first at 0, but in Turnout's own form, which is read as it is."""
+    concurrency: int | None = None
+    """Of a closed loop, which only Turnout's own form knows."""
+
+
+def read_trace(path: Path, tokens: CountTokens) -> TraceFile:
+    """Raises ConfigError that says where the file is not what was expected."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            trace = _read(path, file, tokens)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no text; expected {FORMS}") from None
+    if not trace.jobs:
+        raise ConfigError(f"{path} has no requests")
+    return trace
+
+
+def _read(path: Path, file: TextIO, tokens: CountTokens) -> TraceFile:
+    head = file.readline()
+    file.seek(0)
+    if head.lstrip().startswith("["):
+        return TraceFile(list(read_sharegpt(path, _parsed(path, 1, file.read()), tokens)))
+    if head.lstrip().startswith("{"):
+        return _read_json_lines(path, file)
+    if "," in head:
+        return _from_zero(read_csv(path, file))
+    raise ConfigError(f"{path}, line 1: {head.strip()[:60]!r} begins no known trace; expected {FORMS}")
+
+
+def _read_json_lines(path: Path, lines: Iterable[str]) -> TraceFile:
+    stripped = enumerate(map(str.strip, lines), 1)
+    objects = ((number, _parsed(path, number, line)) for number, line in stripped if line)
+    first_number, first = next(objects)
+    if not isinstance(first, dict):
+        raise ConfigError(f"{path}, line {first_number}: an object is expected")
+    if MARK in first:
+        if first[MARK] != VERSION:
+            raise ConfigError(f"{path}, line {first_number}: version {first[MARK]!r} is not {VERSION}")
+        jobs = read_own(_entries(path, objects, "Turnout JSONL"))
+        return TraceFile(_by_arrival(jobs), first.get("concurrency"))
+    entries = chain([(first_number, first)], objects)
+    if {"chat_id", "parent_chat_id", "timestamp", "input_length"} <= first.keys():
+        return _from_zero(read_bailian(_entries(path, entries, "Qwen-Bailian JSONL")))
+    if {"timestamp", "input_length", "output_length"} <= first.keys():
+        return _from_zero(read_mooncake(_entries(path, entries, "Mooncake JSONL")))
+    raise ConfigError(
+        f"{path}, line {first_number}: the fields {', '.join(first)} are of no known trace; expected {FORMS}"
+    )
+
+
+def _entries(path: Path, objects: Iterable[tuple[int, Any]], form: str) -> Iterator[Entry]:
+    for number, fields in objects:
+        entry = Entry(fields if isinstance(fields, dict) else {}, path, number, form)
+        if not isinstance(fields, dict):
+            raise entry.fault("an object is expected")
+        yield entry
+
+
+def _parsed(path: Path, line: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path}, line {line + error.lineno - 1}: this is no JSON: {error.msg}") from None
+
+
+def _by_arrival(jobs: Iterable[Job]) -> list[Job]:
+    return sorted(jobs, key=attrgetter("at"))
+
+
+def _from_zero(jobs: Iterable[Job]) -> TraceFile:
+    ordered = _by_arrival(jobs)
+    begin = ordered[0].at if ordered else 0.0
+    return TraceFile([replace(job, at=job.at - begin) for job in ordered])

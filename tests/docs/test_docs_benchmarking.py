@@ -1,0 +1,115 @@
+"""docs/benchmarking.md has every flag, option, figure and form of trace as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+from documents import DOCS, code, rows
+
+from turnout.cli.bench import COMMANDS
+from turnout.core.config import EngineConfig
+from turnout.core.plugin_options import Option
+from turnout.lab.generators import GENERATORS, Generator
+from turnout.lab.job import Job
+from turnout.lab.lengths import FORMS, KINDS
+from turnout.lab.summary import LATENCIES, summarize
+from turnout.lab.traces.csv_forms import CSV_FORMS
+from turnout.lab.workload_source import load_workload, source_options
+
+(BENCHMARKING,) = (document for document in DOCS if document.path.name == "benchmarking.md")
+SECTIONS = {"serve": "A server", "throughput": "Throughput", "latency": "Latency", "startup": "Startup"}
+
+
+def first_column(text: str) -> list[str]:
+    return [name for row in rows(text) for name in code(row[0])]
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_flag_is_there_with_its_default(name: str) -> None:
+    section = BENCHMARKING.section(SECTIONS[name]).partition("\n### ")[0]
+    table = {flag: row for row in rows(section) for flag in code(row[0])}
+    engine = {f"--{field.replace('_', '-')}" for field in EngineConfig.model_fields if name != "serve"}
+    flags: dict[str, click.Option] = {}
+    for option in COMMANDS[name].load().params:
+        if isinstance(option, click.Option) and not engine & set(option.opts):
+            flags |= dict.fromkeys([*option.opts, *option.secondary_opts], option)
+    assert set(table) == set(flags)
+    for flag, row in table.items():
+        stated, default = code(row[1]), flags[flag].default
+        if len(stated) == 1 and "--" not in stated[0] and "$" not in stated[0] and default is not None:
+            assert str(default).removesuffix(".0") == stated[0], flag
+
+
+def test_every_command_is_in_the_first_table() -> None:
+    assert re.findall(r"^\| \[`turnout bench (\w+)`\]", BENCHMARKING.text, re.MULTILINE) == list(COMMANDS)
+
+
+def test_every_figure_is_there() -> None:
+    named = set(first_column(BENCHMARKING.section("What is measured")))
+    figures = {name for name in summarize([], 0.0).as_json() if not name.endswith("_ms")}
+    assert named == figures | set(LATENCIES) | {"lag_p99_ms", "warnings"}
+
+
+# ------------------------------------------------------------------ workloads
+
+
+def common_options() -> list[Option]:
+    shared = set(Generator.model_fields)
+    return [option for option in source_options("burst") if option.name in shared]
+
+
+def table(section: str) -> dict[str, list[str]]:
+    """All rows of a section, by what stands first in them."""
+    return {code(row[0])[0]: row for row in rows(BENCHMARKING.section(section)) if code(row[0])}
+
+
+def test_every_generator_is_there_with_its_options() -> None:
+    shared = {option.name for option in common_options()}
+    for name in GENERATORS:
+        own = {option.name for option in source_options(name)} - shared
+        assert set(code(table("Generators")[name][2])) == own
+
+
+@pytest.mark.parametrize(
+    ("section", "options"), [("Generators", common_options()), ("Traces", source_options("trace"))]
+)
+def test_every_option_is_there_with_its_default(section: str, options: list[Option]) -> None:
+    for option in options:
+        default = option.default.strip('"').removesuffix(".0").replace("mean=", "")
+        stated = code(table(section)[option.name][1])
+        assert stated == ([default] if default not in ("", "null") else []), option.name
+
+
+def test_every_form_of_lengths_is_there() -> None:
+    listed = first_column(BENCHMARKING.section("Generators"))
+    for name in KINDS.keys() - {"fixed"}:
+        assert [form for form in FORMS.split(", ") if form.startswith(name)] == [
+            form for form in listed if form.startswith(f"{name}:")
+        ]
+
+
+def test_every_form_of_csv_is_there() -> None:
+    table = {row[0]: row[1] for row in rows(BENCHMARKING.section("Traces"))}
+    for form in CSV_FORMS:
+        assert set(form.columns) == {column for cell in code(table[form.name]) for column in cell.split(",")}
+
+
+def test_the_example_of_our_own_form_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "example"
+    (example,) = BENCHMARKING.blocks("json")
+    file.write_text(example)
+    jobs = load_workload(str(file), 0).jobs
+    assert len(jobs) == len(example.splitlines()) - 1
+    fields = {name for line in example.splitlines()[1:] for name in json.loads(line)}
+    assert fields == set(Job.__dataclass_fields__)
+
+
+def test_the_workloads_that_are_shown_are_workloads() -> None:
+    shown = re.findall(r"--workload (\"[^\"]+\"|\S+)", "\n".join(BENCHMARKING.blocks("")))
+    generated = [spec.strip('"') for spec in shown if "trace" not in spec]
+    assert len(generated) == 3
+    assert all(load_workload(spec, 0).jobs for spec in generated)
