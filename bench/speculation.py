@@ -4,8 +4,10 @@ Prompts are pieces of the modules held out from the training of turnout-tiny. Ev
 prompts, one after the other, in alternating order, since a machine's speed drifts: a speed-up is the median
 over the rounds of plain seconds / speculative seconds for the same prompts.
 
---widen N makes the model N times as expensive and no different (scripts/widen_model.py), to stand for what a
-model is that is large beside its draft.
+On a machine that others use too, run it with --threads 1 --cpu-time: the wall clock measures them, too.
+
+--widen and --deepen make the model more expensive and no different (scripts/widen_model.py), to stand for one
+that is large beside its draft.
 """
 
 from __future__ import annotations
@@ -23,16 +25,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
 
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
 from turnout.core.request import RequestSpec, SamplingParams
+from turnout.lab.marked import write_marked
 from turnout.models.resolve import resolve_model
 from turnout.models.tiny.corpus import load_corpus
 from turnout.runner.assembly import build_engine
 from turnout.text.tokenizer import load_tokenizer
 
 Prompts = list[list[int]]
+Answers = dict[str, list[int]]
+"""Tokens by the number of the prompt."""
 
 
 @dataclass
@@ -43,18 +49,20 @@ class Arm:
     config: EngineConfig
     clock: Clock
     seconds: list[float] = field(default_factory=list)
+    answers: Answers = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.engine = build_engine(self.config, clock=self.clock).engine
-        self.served = 0
 
     def run(self, prompts: Prompts, params: SamplingParams) -> float:
         started = self.clock()
         for prompt in prompts:
-            self.served += 1
-            self.engine.add(RequestSpec(id=str(self.served), prompt=prompt, params=params, seed=self.served))
+            number = len(self.answers)
+            self.answers[str(number)] = []
+            self.engine.add(RequestSpec(id=str(number), prompt=prompt, params=params, seed=number))
         while self.engine.busy:
-            self.engine.step()
+            for delta in self.engine.step():
+                self.answers[delta.request_id] += delta.tokens
         return self.clock() - started
 
     def counted(self) -> dict[str, float]:
@@ -74,11 +82,29 @@ class Result:
     """Of guesses; None: nothing was guessed."""
     tokens_per_step: float
     """And sequence."""
+    prompts: int
+    same: int
+    """Prompts whose answers are those of plain decoding."""
+
+    def cells(self) -> tuple[str, ...]:
+        return (
+            self.decoding,
+            str(self.concurrency),
+            f"{self.tokens_per_second:.0f}",
+            f"{self.speedup:.2f} ×",
+            "–" if self.acceptance is None else f"{self.acceptance:.0%}",
+            f"{self.tokens_per_step:.2f}",
+            f"{self.same} of {self.prompts}",
+        )
+
+
+HEADINGS = ("decoding", "at once", "tokens/s", "speed-up", "accepted", "tokens a step", "same answers")
 
 
 @click.command(help=__doc__)
 @click.option("--model", default="turnout-tiny", show_default=True)
 @click.option("--widen", default=1, show_default=True, help="Times as wide the MLPs of the model.")
+@click.option("--deepen", default=1, show_default=True, help="Times as many its layers.")
 @click.option(
     "--spec",
     multiple=True,
@@ -95,10 +121,14 @@ class Result:
 @click.option(
     "--cpu-time", is_flag=True, help="Count this process's time alone; for one thread on a busy machine."
 )
+@click.option("--threads", type=int, help="Of the computation.  [default: torch's]")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
+@click.option("--write", type=click.Path(path_type=Path, exists=True), help="Put the table into this file.")
+@click.option("--mark", default="alone", show_default=True, help="Name of the table's place in it.")
 def main(
     model: str,
     widen: int,
+    deepen: int,
     spec: tuple[str, ...],
     concurrency: tuple[int, ...],
     rounds: int,
@@ -107,27 +137,37 @@ def main(
     temperature: float,
     dtype: str,
     cpu_time: bool,
+    threads: int | None,
     json_file: Path | None,
+    write: Path | None,
+    mark: str,
 ) -> None:
+    if threads is not None:
+        torch.set_num_threads(threads)
     clock = time.process_time if cpu_time else time.perf_counter
     params = SamplingParams(temperature=temperature, max_tokens=output, ignore_eos=True)
     results: list[Result] = []
-    with widened(model, widen) as folder:
+    name = model + (f", MLPs × {widen}" if widen > 1 else "") + (f", layers × {deepen}" if deepen > 1 else "")
+    with enlarged(model, widen, deepen) as folder:
         make = code_prompts(resolve_model(model), prompt_length)
-        click.echo(f"{model} x {widen}, temperature {temperature}, {prompt_length} tokens in, {output} out")
-        click.echo(
-            f"{'decoding':<44}{'at once':>8}{'tokens/s':>10}{'speed-up':>10}{'accepted':>10}{'a step':>8}"
-        )
         for count in concurrency:
             options: dict[str, Any] = {"model": folder, "dtype": dtype, "kv_memory": "512MiB"}
             arms = [Arm("plain", EngineConfig(**options), clock)]
             arms += [Arm(s, EngineConfig(decoding=f"speculative:{s}", **options), clock) for s in spec]
             measure(arms, lambda: [make() for _ in range(count)], params, rounds)  # noqa: B023
-            for arm in arms:
-                results.append(summed(arm, arms[0], f"{model} x {widen}", count, count * output))
-                click.echo(line(results[-1]))
+            results += [summed(arm, arms[0], name, count, count * output) for arm in arms]
+    head = f"{name}; temperature {temperature:g}, {prompt_length} tokens in, {output} out, {rounds} rounds"
+    text = f"{head}:\n\n{table(results)}"
+    click.echo(text)
     if json_file:
         json_file.write_text(json.dumps([vars(result) for result in results], indent=2) + "\n")
+    if write:
+        write_marked(write, mark, text)
+
+
+def table(results: list[Result]) -> str:
+    rows = [HEADINGS, ("---",) * len(HEADINGS), *(result.cells() for result in results)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def measure(arms: list[Arm], make: Callable[[], Prompts], params: SamplingParams, rounds: int) -> None:
@@ -154,14 +194,8 @@ def summed(arm: Arm, plain: Arm, model: str, count: int, tokens: int) -> Result:
         statistics.median(ratios),
         accepted / guessed if guessed else None,
         counted["output"] / (counted["output"] - accepted),
-    )
-
-
-def line(result: Result) -> str:
-    accepted = "-" if result.acceptance is None else f"{result.acceptance:.0%}"
-    return (
-        f"{result.decoding:<44}{result.concurrency:>8}{result.tokens_per_second:>10.1f}"
-        f"{result.speedup:>10.2f}{accepted:>10}{result.tokens_per_step:>8.2f}"
+        len(plain.answers),
+        sum(arm.answers[number] == answer for number, answer in plain.answers.items()),
     )
 
 
@@ -180,8 +214,8 @@ def code_prompts(folder: Path, length: int) -> Callable[[], list[int]]:
 
 
 @contextmanager
-def widened(model: str, times: int) -> Iterator[str]:
-    if times == 1:
+def enlarged(model: str, mlp: int, layers: int) -> Iterator[str]:
+    if mlp == layers == 1:
         yield model
         return
     script = Path(__file__).parent.parent / "scripts" / "widen_model.py"
@@ -190,7 +224,7 @@ def widened(model: str, times: int) -> Iterator[str]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with tempfile.TemporaryDirectory() as folder:
-        module.widen(resolve_model(model), Path(folder), mlp=times)
+        module.widen(resolve_model(model), Path(folder), mlp=mlp, layers=layers)
         yield folder
 
 

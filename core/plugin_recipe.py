@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -37,11 +38,11 @@ class Recipe:
         if isinstance(factory, type) and not issubclass(factory, base):
             raise PluginError(f"{entry.title} is {factory.__qualname__!r}, which is no {base.__name__}")
         options = options_of(entry)
-        try:
+        with _naming(entry):
             values = _merged(spec.options, given)
-            return cls(entry, factory, options.validate(_with_plugins(options, values, create)))
-        except ConfigError as error:
-            raise ConfigError(f"{entry.axis} {entry.name!r}: {error}") from None
+        values = _with_plugins(options, values, create)  # whose faults are their own
+        with _naming(entry):
+            return cls(entry, factory, options.validate(values))
 
     def build(self) -> object:
         """Call the factory. Whatever it raises comes out as an error that names the plugin."""
@@ -58,6 +59,14 @@ class Recipe:
             given = type(built).__name__
             raise PluginError(f"{self.entry.title} gave a {given!r}, which is no {base.__name__}")
         return built
+
+
+@contextmanager
+def _naming(entry: PluginEntry) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{entry.axis} {entry.name!r}: {error}") from None
 
 
 def options_of(entry: PluginEntry) -> Options:

@@ -11,14 +11,18 @@ __all__ = ["Acceptance"]
 
 PRIOR = 0.7
 """Before anything is known: hopeful, so that it is tried."""
-WEIGHT = 4.0
-"""Guesses that a start counts for."""
-KEEPS = 0.8
-"""Of a sequence's evidence at each verification: about the last five count."""
+WEIGHT = 2.0
+"""Guesses that the common rate counts for, in a sequence's own."""
+WEIGHT_ALL = 10.0
+"""Guesses that the prior counts for, in the common rate."""
+KEEPS = 0.9
+"""Of a sequence's evidence at each verification: about the last ten count."""
 KEEPS_ALL = 0.98
 """Of the common evidence."""
-FADES = 0.999
-"""Of the common evidence in a step that guesses nothing: in the end it is tried again."""
+FADES = 0.9
+"""Of a sequence's evidence each time that nothing is guessed for it: in the end it is tried again."""
+FADES_ALL = 0.995
+"""Of the common evidence, where nothing is guessed at all."""
 
 
 @dataclass(slots=True)
@@ -30,8 +34,8 @@ class _Evidence:
         self.accepted = keeps * self.accepted + accepted
         self.tried = keeps * self.tried + tried
 
-    def rate(self, start: float) -> float:
-        return (self.accepted + WEIGHT * start) / (self.tried + WEIGHT)
+    def rate(self, start: float, weight: float) -> float:
+        return (self.accepted + weight * start) / (self.tried + weight)
 
 
 class Acceptance:
@@ -42,8 +46,8 @@ class Acceptance:
         self._own: dict[TokenSequence, _Evidence] = {}
 
     def of(self, sequence: TokenSequence) -> float:
-        own, common = self._own.get(sequence), self._all.rate(PRIOR)
-        return common if own is None else own.rate(common)
+        own, common = self._own.get(sequence), self._all.rate(PRIOR, WEIGHT_ALL)
+        return common if own is None else own.rate(common, WEIGHT)
 
     def learn(self, sequence: TokenSequence, guessed: int, accepted: int) -> None:
         """`accepted` of its guesses were right; of the others only the first was tried."""
@@ -51,9 +55,13 @@ class Acceptance:
         self._all.add(accepted, tried, KEEPS_ALL)
         self._own.setdefault(sequence, _Evidence()).add(accepted, tried, KEEPS)
 
-    def idle(self) -> None:
-        """A step in which nothing was guessed."""
-        self._all.add(0, 0, FADES)
+    def idle(self, sequences: Iterable[TokenSequence], *, everyone: bool) -> None:
+        """Nothing is guessed for these; `everyone`: nor for others."""
+        for sequence in sequences:
+            if own := self._own.get(sequence):
+                own.add(0, 0, FADES)
+        if everyone:
+            self._all.add(0, 0, FADES_ALL)
 
     def forget(self, sequences: Iterable[TokenSequence]) -> None:
         for sequence in sequences:

@@ -6,7 +6,7 @@ They cost as many forwards of the draft as the deepest of them, and a step that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 __all__ = ["Depths", "Outlook", "outlooks"]
 
-WORTH = (0.95 * 0.75 ** np.arange(12)).tolist()
+WORTH = 0.95 * 0.75 ** np.arange(12)
 """A guess is made where it is reached and accepted at least that often: one choice of depths for each."""
 
 Depths = npt.NDArray[np.int64]
@@ -22,7 +22,7 @@ Rates = npt.NDArray[np.float64]
 
 
 class Outlook(NamedTuple):
-    depths: Depths
+    depths: list[int]
     """Guesses for each sequence."""
     tokens: float
     """Expected from the step, over all of them."""
@@ -33,18 +33,22 @@ class Outlook(NamedTuple):
         return self.tokens / self.seconds
 
 
-def outlooks(rates: Rates, most: Depths, step: Callable[[int], float], forward: float) -> Iterator[Outlook]:
+def outlooks(rates: Rates, most: Depths, step: Callable[[int], float], forward: float) -> list[Outlook]:
     """First without guesses, then with more and more.
 
     rates: with which guesses for each sequence are accepted; most: guesses for each; step: its seconds by
     its number of guesses; forward: a forward of the draft, in seconds.
     """
     rates = rates.clip(0.01, 0.99)
-    last = np.zeros_like(most)
-    yield Outlook(last, len(rates), step(0))
-    for worth in WORTH:
-        depths = np.minimum(most, np.log(worth) / np.log(rates)).astype(np.int64)
-        if (depths > last).any():
-            tokens = float(((1 - rates ** (depths + 1)) / (1 - rates)).sum())
-            yield Outlook(depths, tokens, step(int(depths.sum())) + forward * int(depths.max()))
-            last = depths
+    reach = np.log(WORTH)[:, None] / np.log(rates)
+    choices = np.minimum(most, reach).astype(np.int64)  # [choices, sequences], growing
+    expected = ((1 - rates ** (choices + 1)) / (1 - rates)).sum(axis=1).tolist()
+    found = [Outlook([0] * len(rates), len(rates), step(0))]
+    last = 0
+    sums, deepest = choices.sum(axis=1).tolist(), choices.max(axis=1).tolist()
+    for number, (guesses, depth) in enumerate(zip(sums, deepest, strict=True)):
+        if guesses > last:
+            seconds = step(guesses) + forward * depth
+            found.append(Outlook(choices[number].tolist(), expected[number], seconds))
+            last = guesses
+    return found

@@ -106,8 +106,14 @@ class Speculative(Decoding):
     # -------------------------------------------------------------- verifying
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        from turnout.plugins.decoding.candidates import continue_each
+        from turnout.plugins.decoding.choose import choose
         from turnout.plugins.decoding.verification import verify
 
+        if not any(sequence.draft for request in requests for sequence in request.live):
+            self._pace.served(sum(len(request.live) for request in requests))
+            yield from continue_each(requests, logits, choose)
+            return
         drafts = [draft for request in requests for draft in self._drafts_of(request)]
         for draft, continuation in zip(drafts, verify(drafts, logits), strict=True):
             self._learn(draft, len(continuation.tokens) - 1)
@@ -128,7 +134,9 @@ class Speculative(Decoding):
 
     def _learn(self, draft: Draft, accepted: int) -> None:
         guessed = len(draft.guesses)
-        self._pace.learn(draft.sequence, guessed, accepted)
+        self._pace.served(1 + guessed)
+        if guessed:
+            self._pace.learn(draft.sequence, guessed, accepted)
         self._drafts += guessed > 0
         self._guessed += guessed
         self._accepted += accepted

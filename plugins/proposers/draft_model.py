@@ -53,7 +53,11 @@ class DraftModel(Proposer):
         self._cost = _cost(companion.spec, resources.spec)
         self._memory = DraftMemory(companion.kv, companion.spec.max_positions)
         self._drafter = Drafter(
-            companion.runner, self._memory, resources.model.vocab_size, resources.max_batched_tokens
+            companion.runner,
+            self._memory,
+            companion.spec.vocab_size,
+            resources.model.vocab_size,
+            resources.max_batched_tokens,
         )
 
     @property

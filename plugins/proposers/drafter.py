@@ -58,11 +58,14 @@ class _Run:
 class Drafter:
     """Guesses for all sequences together, in as many forwards as the longest draft has tokens."""
 
-    def __init__(self, runner: Runner, memory: DraftMemory, vocab_size: int, budget: int) -> None:
-        """vocab_size: of the served model. budget: tokens to run at most before the first guess."""
+    def __init__(
+        self, runner: Runner, memory: DraftMemory, vocab_size: int, served_vocab_size: int, budget: int
+    ) -> None:
+        """vocab_size: columns of the draft's logits; budget: tokens to run at most before the first guess."""
         self._runner = runner
         self._memory = memory
         self._vocab_size = vocab_size
+        self._served_vocab_size = served_vocab_size
         self._budget = budget
 
     def propose(self, wishes: Sequence[Wish]) -> Iterator[Proposal]:
@@ -110,10 +113,16 @@ class Drafter:
             return None
         end = len(sequence.tokens)
         upto = self._memory.known(sequence) + count
+        if not self._speaks(sequence.tokens[upto - count : upto]):
+            return None
         start = self._memory.reserve(sequence, upto if upto < end else end + depth - 1, using)
         if start is None:
             return None
         return Chunk(sequence, start, sequence.tokens[start:upto], int(upto == end))
+
+    def _speaks(self, tokens: Sequence[int]) -> bool:
+        """The draft has an embedding for each: what pads the served model's vocabulary may be more."""
+        return self._vocab_size >= self._served_vocab_size or max(tokens) < self._vocab_size
 
     def _depth(self, wish: Wish) -> int:
         return self._memory.depth(wish.sequence, wish.tokens)
@@ -140,10 +149,10 @@ class Drafter:
 
     def _fitted(self, logits: Tensor) -> Tensor:
         """To the served model's columns: models of one vocabulary may be padded differently."""
-        missing = self._vocab_size - logits.shape[-1]
-        return (
-            F.pad(logits, (0, missing), value=float("-inf")) if missing > 0 else logits[:, : self._vocab_size]
-        )
+        missing = self._served_vocab_size - self._vocab_size
+        if missing > 0:
+            return F.pad(logits, (0, missing), value=float("-inf"))
+        return logits[:, : self._served_vocab_size]
 
 
 def _picked(values: Tensor, numbers: Sequence[int]) -> Tensor:

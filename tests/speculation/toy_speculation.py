@@ -75,7 +75,7 @@ class ToyDraft(Proposer):
         self.kv = PagedCache(PoolSize(4 * blocks), 4, Lru())
         self.runner = TensorRunner(self.kv, model)
         self.memory = DraftMemory(self.kv, max_positions=200)
-        self.drafter = Drafter(self.runner, self.memory, VOCABULARY, budget)
+        self.drafter = Drafter(self.runner, self.memory, VOCABULARY, VOCABULARY, budget)
 
     def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
         return self.drafter.propose(wishes)
