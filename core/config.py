@@ -105,6 +105,11 @@ class EngineConfig(_Config):
         "auto",
         description="What to compute in; auto: the model's own where the device is fast at it, else float32.",
     )
+    cpu_kernels: Literal["auto", "native", "torch"] = Field(
+        "auto",
+        description="What computes on a CPU: native, kernels that the first start compiles, or torch's own; "
+        "auto: native where there is a compiler.",
+    )
     device: str = Field("auto", description="cpu, cuda or cuda:N; auto: a GPU if there is one.")
     max_model_len: int | None = Field(
         None,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from turnout.core.request import Completion, Continuation, Request, SamplingParams
     from turnout.core.request import Sequence as TokenSequence
     from turnout.core.resources import Resources
+    from turnout.kernels import Kernels
 
 __all__ = [
     "Attend",
@@ -192,6 +193,8 @@ class KVBackend(ABC):
 
     unit: int = 1
     """Token positions that it gives out at a time: the size of its blocks, if it has blocks."""
+    kernels: Kernels | None = None
+    """Compiled kernels to compute with on a CPU, set before `attention` is called; None: there are none."""
     evicts: bool = False
     """It keeps memory that nobody holds, and asks an `EvictionPolicy` what to give up first."""
 

@@ -46,9 +46,10 @@ class DecoderStack(nn.Module):
     def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         hidden: Tensor = self.embed_tokens(tokens)
         rotation = self.rotary(positions, hidden.dtype)
+        delta: Tensor | None = None
         for layer in self.layers:
-            hidden = layer(hidden, rotation, attend)
-        normed: Tensor = self.norm(hidden)
+            hidden, delta = layer(hidden, delta, rotation, attend)
+        _, normed = self.norm.add(hidden, delta)
         return normed
 
 
@@ -62,7 +63,10 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(spec.hidden_size, spec.norm_eps)
         self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.norm_eps)
 
-    def forward(self, hidden: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        hidden = hidden + self.self_attn(self.input_layernorm(hidden), rotation, attend)
-        out: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
-        return out
+    def forward(
+        self, hidden: Tensor, delta: Tensor | None, rotation: Rotation, attend: Attend
+    ) -> tuple[Tensor, Tensor]:
+        """The residual stream and what is still to be added to it, which the next norm does on its way."""
+        hidden, normed = self.input_layernorm.add(hidden, delta)
+        hidden, normed = self.post_attention_layernorm.add(hidden, self.self_attn(normed, rotation, attend))
+        return hidden, self.mlp(normed)

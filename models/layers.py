@@ -12,9 +12,6 @@ from turnout.models.rope import Rotation
 
 __all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "RMSNorm"]
 
-FEW = 8
-"""Rows up to which a CPU multiplies a widening matrix faster from its other side."""
-
 
 class Linear(nn.Linear):
     """A linear layer whose weights are left for the checkpoint to fill.
@@ -24,24 +21,6 @@ class Linear(nn.Linear):
 
     def reset_parameters(self) -> None:
         pass
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x: [rows, in_features]; returns [rows, out_features]."""
-        if 1 < len(x) <= FEW and self._widens and x.dtype == torch.float32 and x.is_cpu:
-            return self._from_the_other_side(x)
-        return functional.linear(x, self.weight, self.bias)
-
-    @property
-    def _widens(self) -> bool:
-        return self.out_features > self.in_features
-
-    def _from_the_other_side(self, x: Tensor) -> Tensor:
-        """The transposed product: sgemm spends twice as long where the few rows are its other operand.
-
-        A small batch, or the guesses for one sequence, then take little longer than one token.
-        """
-        product = torch.mm(self.weight, x.t()).t().contiguous()
-        return product if self.bias is None else product.add_(self.bias)
 
 
 class Embedding(nn.Embedding):
@@ -63,6 +42,11 @@ class RMSNorm(nn.Module):
         wide = x.float()
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
         return self.weight * wide.to(x.dtype)
+
+    def add(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x + delta, which may be x itself from then on, and its norm; None: nothing is to be added."""
+        total = x if delta is None else x + delta
+        return total, self(total)
 
 
 class GatedMLP(nn.Module):

@@ -19,9 +19,11 @@ from tqdm import tqdm
 from turnout.core.errors import ModelError, blaming
 from turnout.core.interfaces import ModelFamily, Quantizer
 from turnout.core.model import ModelSpec
+from turnout.kernels import Kernels
 from turnout.models.checkpoint import weight_files
+from turnout.models.native import adopt, pack_complete, pack_rest
 
-__all__ = ["load_model"]
+__all__ = ["count_parameters", "load_model"]
 
 
 def load_model(
@@ -32,15 +34,19 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
     quantizer: Quantizer | None = None,
+    kernels: Kernels | None = None,
     progress: bool = True,
 ) -> nn.Module:
     """Build the family's module and fill it from the checkpoint in `folder`.
 
-    Linear layers that `quantizer` wants are converted as soon as their weights are complete. Raises
-    ModelError, naming tensor and file, unless the checkpoint holds exactly the model's tensors.
+    Linear layers that `quantizer` wants are converted as soon as their weights are complete; with `kernels`
+    the shared layers compute by them, and other linear layers are packed for them, as soon as that can be.
+    Raises ModelError, naming tensor and file, unless the checkpoint holds exactly the model's tensors.
     """
     with torch.device("meta"):
         module = family.build(spec)
+    if kernels is not None:
+        adopt(module, kernels)
     slots = _slots(module)
     entries = _entries(folder, family, slots)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
@@ -49,8 +55,18 @@ def load_model(
         _fill(module, slot, _read(entry, slot, device, dtype))
         if quantizer is not None:
             _convert_complete(module, slot, quantizer)
+        if kernels is not None:
+            pack_complete(module, slot.layers, kernels)
+    if kernels is not None:
+        pack_rest(module, kernels)
     _place_buffers(module, device)
     return module.eval()
+
+
+def count_parameters(family: ModelFamily, spec: ModelSpec) -> int:
+    """Of the model as its family builds it, whatever it is packed or quantized into."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in family.build(spec).parameters())
 
 
 # ------------------------------------------------------------------ where tensors go

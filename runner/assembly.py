@@ -20,7 +20,8 @@ from turnout.core.model import ModelSpec
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.core.scheduler import Capacity, Scheduler
-from turnout.models.loading import load_model
+from turnout.kernels import choose_kernels
+from turnout.models.loading import count_parameters, load_model
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.device import choose_device, choose_dtype
 from turnout.runner.generation_config import sampling_defaults
@@ -68,6 +69,8 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
     checkpoint = open_checkpoint(registry, config.model, config.revision)
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, checkpoint.spec.dtype, device)
+    kernels, kernels_note = choose_kernels(config.cpu_kernels, device, dtype)
+    policies.kv.kernels = kernels
     budget = _budget(config, checkpoint.spec, policies, device, dtype)
     limits = _limits(config, checkpoint, budget)
     # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
@@ -79,6 +82,7 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         device=device,
         dtype=dtype,
         quantizer=policies.quantizer,
+        kernels=kernels,
     )
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served)
@@ -107,7 +111,8 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         kv=str(PluginSpec.parse(config.kv)),
         kv_bytes_per_token=budget.bytes_per_token,
         summary=[
-            _describe_model(config, checkpoint.spec, model, device, dtype),
+            _describe_model(config, checkpoint, device, dtype),
+            *([kernels_note] if kernels_note else []),
             _describe_policies(config),
             budget.describe(kv.cache, weight_bytes(model)),
             *resources.summary,
@@ -174,9 +179,10 @@ def _budget(
 
 
 def _describe_model(
-    config: EngineConfig, spec: ModelSpec, model: torch.nn.Module, device: torch.device, dtype: torch.dtype
+    config: EngineConfig, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
 ) -> str:
-    millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    spec = checkpoint.spec
+    millions = count_parameters(checkpoint.family, spec) / 1e6
     place = (
         f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
     )

@@ -11,6 +11,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces import KVCache
 from turnout.core.model import ModelSpec
+from turnout.models.packed import OneDnnLinear
 from turnout.runner.device import free_memory
 
 __all__ = ["Budget", "format_bytes", "weight_bytes"]
@@ -123,7 +124,8 @@ class Budget:
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of parameters and buffers, shared ones counted once."""
     tensors = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
-    return sum(tensors.values())
+    opaque = sum(layer.nbytes for layer in model.modules() if isinstance(layer, OneDnnLinear))
+    return sum(tensors.values()) + opaque
 
 
 def format_bytes(count: int) -> str:

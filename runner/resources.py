@@ -49,7 +49,13 @@ class EngineResources:
         checkpoint = open_checkpoint(self.registry, name)
         device, spec = self.budget.device, checkpoint.spec
         model = load_model(
-            checkpoint.folder, checkpoint.family, spec, device=device, dtype=self.dtype, progress=False
+            checkpoint.folder,
+            checkpoint.family,
+            spec,
+            device=device,
+            dtype=self.dtype,
+            kernels=self.kv.kernels,
+            progress=False,
         )
         halves = KVHalves(self.kv, self.budget.config.kv, spec, device, self.dtype)
         with halves.blamed():

@@ -23,7 +23,7 @@ import click
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "kernels")]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu")]
 
 Rows = list[dict[str, Any]]
 

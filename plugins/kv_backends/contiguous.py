@@ -37,4 +37,4 @@ class Contiguous(KVBackend):
         from turnout.plugins.kv_backends.contiguous_attention import ContiguousAttention
 
         assert isinstance(cache, ContiguousCache)
-        return ContiguousAttention(spec, cache, device, dtype, self.dtype)
+        return ContiguousAttention(spec, cache, device, dtype, self.dtype, self.kernels)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from turnout.core.model import ModelSpec
 from turnout.core.plan import Chunk
+from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.pool import Pool, PooledAttention, Slots
@@ -28,9 +29,10 @@ class ContiguousAttention(PooledAttention):
         device: torch.device,
         dtype: torch.dtype,
         stored: KVDtype = "auto",
+        kernels: Kernels | None = None,
     ) -> None:
         shape = PoolShape.of(spec, cache.capacity)
-        super().__init__(Pool(shape, stored, cache.parking), device, dtype)
+        super().__init__(Pool(shape, stored, cache.parking), device, dtype, kernels)
         self._cache = cache
 
     def slots(self, chunk: Chunk) -> Slots:
@@ -44,6 +46,9 @@ class ContiguousAttention(PooledAttention):
         (chunk,) = chunks
         start = self._start(chunk)
         return slice(start, start + chunk.end), chunk.end
+
+    def places(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
+        return np.array([[self._start(chunk)] for chunk in chunks]), self._cache.capacity
 
     def _start(self, chunk: Chunk) -> int:
         return self._cache.slabs[chunk.sequence.id].start

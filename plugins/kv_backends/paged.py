@@ -62,7 +62,8 @@ class Paged(KVBackend):
             return PagedKernels(spec, cache, device, dtype, self.dtype)
         from turnout.plugins.kv_backends.paged_attention import PagedAttention
 
-        return PagedAttention(spec, cache, device, dtype, self.dtype)
+        kernels = None if self._attention == "torch" else self.kernels
+        return PagedAttention(spec, cache, device, dtype, self.dtype, kernels)
 
     def _by_kernels(self, device: str) -> bool:
         installed = importlib.util.find_spec("triton") is not None

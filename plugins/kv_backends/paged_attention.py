@@ -10,6 +10,7 @@ from torch import Tensor
 
 from turnout.core.model import ModelSpec
 from turnout.core.plan import Chunk
+from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.kv_backends.pool import Pool, PooledAttention, Slots
@@ -28,9 +29,10 @@ class PagedAttention(PooledAttention):
         device: torch.device,
         dtype: torch.dtype,
         stored: KVDtype = "auto",
+        kernels: Kernels | None = None,
     ) -> None:
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
-        super().__init__(Pool(shape, stored, cache.parking), device, dtype)
+        super().__init__(Pool(shape, stored, cache.parking), device, dtype, kernels)
         self._cache = cache
         self._size = cache.block_size
 
@@ -54,6 +56,13 @@ class PagedAttention(PooledAttention):
             row[:count] = self._cache.tables[chunk.sequence.id][:count]
             row[count:] = row[0]  # any block that holds finite numbers; the mask hides it
         return self._on_device(tables.reshape(-1)), most * self._size
+
+    def places(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
+        counts = [self._blocks(chunk) for chunk in chunks]
+        slots = np.zeros((len(chunks), max(counts)), dtype=np.int64)
+        for row, chunk, count in zip(slots, chunks, counts, strict=True):
+            row[:count] = self._cache.tables[chunk.sequence.id][:count]
+        return slots * self._size, self._size
 
     def _in_a_row(self, chunk: Chunk) -> slice | None:
         """The slots of its context where its blocks follow one another: to be read without a copy."""

@@ -1,7 +1,8 @@
 """Device half that both built-in backends share: attention over groups of chunks.
 
-Plain PyTorch, the same on CPU and GPU. A step's chunks are sorted into groups that can be computed as one
-batch; a backend says where their memory lies and brings their context.
+Plain PyTorch, the same on CPU and GPU: a step's chunks are sorted into groups that can be computed as one
+batch; a backend says where their memory lies and brings their context. Where there are compiled kernels,
+those read the memory in place instead.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from turnout.core.plan import Chunk, Move, Plan
+from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.movers import mover_for
+from turnout.plugins.kv_backends.native_attention import NativeAttention
 from turnout.plugins.kv_backends.storage import PoolShape
 from turnout.plugins.kv_backends.storages import make_storage
 
@@ -58,8 +61,11 @@ class Pool:
 class PooledAttention(ABC):
     """Attention over a pool that all layers have alike; implements AttentionBackend."""
 
-    def __init__(self, pool: Pool, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, pool: Pool, device: torch.device, dtype: torch.dtype, kernels: Kernels | None = None
+    ) -> None:
         self.storage = make_storage(pool.stored, pool.shape, device, dtype)
+        self._native = NativeAttention.over(self.storage, kernels)
         self._mover = mover_for(self.storage.tensors, pool.parking)
         self._device = device
         self._dtype = dtype
@@ -80,25 +86,40 @@ class PooledAttention(ABC):
     def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
         """Where the storage reads for a group of `chunks`, and how many positions of each that brings."""
 
+    @abstractmethod
+    def places(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
+        """Where the blocks of each chunk's context begin, [chunks, most], and how large blocks are.
+
+        Past the end of a context anything may stand.
+        """
+
     # -------------------------------------------------------------- a step
 
     def move(self, moves: Sequence[Move]) -> None:
         self._mover.carry_out(moves)
 
     def bind(self, plan: Plan) -> None:
+        self._written = self._on_device(np.concatenate([self.slots(chunk) for chunk in plan.chunks]))
+        if self._native is not None:
+            self._native.bind(plan.chunks, self._written, *self.places(plan.chunks))
+        else:
+            self._groups = self._grouped(plan)
+
+    def _grouped(self, plan: Plan) -> list[Group]:
         members: dict[Hashable, list[tuple[int, Chunk]]] = {}
         first = 0
         for chunk in plan.chunks:
             members.setdefault((len(chunk.tokens), self.size_class(chunk)), []).append((first, chunk))
             first += len(chunk.tokens)
-        self._written = self._on_device(np.concatenate([self.slots(chunk) for chunk in plan.chunks]))
-        self._groups = [self._group(group, first) for group in members.values()]
+        return [self._group(group, first) for group in members.values()]
 
     def shape(self, plan: Plan) -> Hashable | None:
         """Every step has its own shapes: none is captured."""
         return None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self._native is not None:
+            return self._native(layer, q, k, v)
         self.storage.write(layer, self._written, k, v)
         if len(self._groups) == 1:
             return _attend(self._groups[0], q, *self._context(layer, self._groups[0]))

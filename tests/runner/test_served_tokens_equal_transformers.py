@@ -113,8 +113,9 @@ def serve(engine: Engine, prompts: Sequence[list[int]]) -> list[list[int]]:
 
 @pytest.mark.parametrize("budget", [16, 4096])
 @pytest.mark.parametrize("kv", ["contiguous", "paged", "paged:block_size=4,prefix_caching=false"])
-def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kv: str, budget: int) -> None:
-    engine = build(checkpoint, kv=kv, kv_memory="64MiB", max_num_batched_tokens=budget)
+@pytest.mark.parametrize("kernels", ["torch", "auto"])
+def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kernels: str, kv: str, budget: int) -> None:
+    engine = build(checkpoint, kv=kv, kv_memory="64MiB", max_num_batched_tokens=budget, cpu_kernels=kernels)
     assert len({*checkpoint.expected[0]}) > 3, "a model that repeats itself proves nothing"
     assert serve(engine, checkpoint.prompts[:1]) == list(checkpoint.expected[:1])
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)

@@ -1,0 +1,118 @@
+"""Compiling the kernels: once for each machine, compiler and version of the sources, kept in the user's
+cache.
+
+The sources need a C++17 compiler with OpenMP and the standard library; they include nothing of Python or
+torch, so that compiling takes seconds. The library's OpenMP is the one that torch has loaded by then, under
+the same name, so that both share one pool of threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["BuildError", "built_library"]
+
+SOURCES = Path(__file__).parent / "native"
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fopenmp",
+    "-fPIC",
+)
+TIMEOUT = 60
+"""Seconds for a compiler's call."""
+
+
+class BuildError(Exception):
+    """Why there is no library, in one line."""
+
+
+def built_library() -> Path:
+    """The compiled library, made now if there is none yet. Raises BuildError."""
+    compiler = _compiler()
+    folder = _cache_folder() / _key(compiler)
+    library = folder / "kernels.so"
+    if not library.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _compile(compiler, library)
+        except OSError as error:
+            raise BuildError(f"the kernels cannot be kept in {folder}: {error.strerror}") from error
+    return library
+
+
+def _compiler() -> str:
+    asked = os.environ.get("CXX")
+    for name in [asked] if asked else ["c++", "g++", "clang++"]:
+        if found := shutil.which(name):
+            return found
+    raise BuildError(f"there is no C++ compiler ({asked or 'c++, g++, clang++'})")
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "turnout" / "kernels"
+
+
+def _key(compiler: str) -> str:
+    """Whatever the library depends on: a home folder may be shared by different machines."""
+    digest = hashlib.sha256(repr((FLAGS, platform.machine(), _cpu_features())).encode())
+    digest.update(_call([compiler, "--version"]).encode())
+    for file in sorted(SOURCES.iterdir()):
+        digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def _cpu_features() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def _compile(compiler: str, library: Path) -> None:
+    """Each source by itself, at the same time; the library appears whole or not at all."""
+    with _workplace(library.parent) as folder, ThreadPoolExecutor() as pool:
+
+        def compiled(source: Path) -> str:
+            target = str(folder / f"{source.stem}.o")
+            _call([compiler, *FLAGS, "-c", str(source), "-o", target])
+            return target
+
+        objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
+        linked = folder / library.name
+        _call([compiler, "-shared", "-fopenmp", *objects, "-o", str(linked)])
+        linked.replace(library)
+
+
+@contextmanager
+def _workplace(beside: Path) -> Iterator[Path]:
+    """On the cache's own file system, so that what is done can be moved into place."""
+    with tempfile.TemporaryDirectory(dir=beside) as folder:
+        yield Path(folder)
+
+
+def _call(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]} cannot be used: {error}") from error
+    if done.returncode:
+        complaint = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+        raise BuildError(f"{command[0]} failed: {complaint}")
+    return done.stdout

@@ -1,0 +1,219 @@
+"""The compiled kernels as functions of tensors. What each computes is said beside its source."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+__all__ = ["BlockTables", "Kernels", "Packed"]
+
+POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+
+SIGNATURES = {
+    "turnout_panel": [],
+    "turnout_is_bfloat16": [POINTER, LONG],
+    "turnout_pack": [POINTER] * 2 + [LONG] * 4 + [INT],
+    "turnout_linear": [POINTER] * 4 + [LONG] * 4 + [INT] * 3,
+    "turnout_gather": [POINTER] * 3 + [LONG] * 3 + [INT],
+    "turnout_norm": [POINTER] * 4 + [LONG] * 2 + [FLOAT] + [INT] * 2,
+    "turnout_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
+    "turnout_rotate": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
+    "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 2,
+    "turnout_attend": [POINTER] * 8 + [LONG] * 7 + [FLOAT] + [INT] * 3,
+}
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The weights of linear layers that read the same input, in the order in which they are read."""
+
+    numbers: Tensor
+    """float32, or bfloat16 where that loses nothing; flat."""
+    inputs: int
+    outputs: int
+    panels: int
+
+
+@dataclass(frozen=True)
+class BlockTables:
+    """Where a step's chunks are: int64 on the CPU."""
+
+    block_size: int
+    rows: Tensor
+    """First row of each chunk in the flat batch: [chunks]."""
+    lengths: Tensor
+    starts: Tensor
+    """Position of each chunk's first token."""
+    slots: Tensor
+    """Where the blocks of each chunk's context begin: [chunks, most]; past its end, anything."""
+
+
+class Kernels:
+    """All functions want tensors on the CPU, contiguous unless they say otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError for what is no such library."""
+        library = ctypes.CDLL(str(path))
+        for name, arguments in SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, None
+        library.turnout_panel.restype = LONG
+        library.turnout_is_bfloat16.restype = INT
+        self._library = library
+        self._panel: int = library.turnout_panel()
+
+    # -------------------------------------------------------------- linear layers
+
+    def pack(self, weights: Sequence[Tensor]) -> Packed:
+        """weights: float32 [outputs, inputs] each; their outputs will lie side by side."""
+        lossless = all(
+            self._library.turnout_is_bfloat16(weight.data_ptr(), weight.numel()) for weight in weights
+        )
+        inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
+        panels = -(-outputs // self._panel)
+        dtype = torch.bfloat16 if lossless else torch.float32
+        numbers = torch.zeros(panels * self._panel * inputs, dtype=dtype)
+        first = 0
+        for weight in weights:
+            self._library.turnout_pack(
+                weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first, panels, lossless
+            )
+            first += len(weight)
+        return Packed(numbers, inputs, outputs, panels)
+
+    def linear(self, x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
+        """x: float32 [rows, inputs]; returns [rows, outputs]."""
+        if x.stride(1) != 1:
+            x = x.contiguous()
+        out = x.new_empty(x.shape[0], packed.outputs)
+        self._library.turnout_linear(
+            packed.numbers.data_ptr(),
+            x.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            out.data_ptr(),
+            x.shape[0],
+            packed.inputs,
+            packed.outputs,
+            x.stride(0),
+            packed.numbers.dtype == torch.bfloat16,
+            False,
+            _threads(x.shape[0] * packed.inputs * packed.outputs),
+        )
+        return out
+
+    def rows(self, packed: Packed, tokens: Tensor) -> Tensor:
+        """float32 [tokens, inputs]: those rows of the weight. tokens: int64 [tokens], all below `outputs`."""
+        out = torch.empty(tokens.shape[0], packed.inputs)
+        half = packed.numbers.dtype == torch.bfloat16
+        self._library.turnout_gather(
+            packed.numbers.data_ptr(),
+            tokens.data_ptr(),
+            out.data_ptr(),
+            tokens.shape[0],
+            packed.inputs,
+            packed.panels,
+            half,
+        )
+        return out
+
+    # -------------------------------------------------------------- between them
+
+    def norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+        """The root mean square norm of x, to which `delta` is added first, in place. x: [rows, size]."""
+        out = torch.empty_like(x)
+        delta = None if delta is None else delta.to(x.dtype).contiguous()
+        self._library.turnout_norm(
+            x.data_ptr(),
+            None if delta is None else delta.data_ptr(),
+            weight.data_ptr(),
+            out.data_ptr(),
+            *x.shape,
+            eps,
+            _half(x),
+            torch.get_num_threads(),
+        )
+        return out
+
+    def gate(self, both: Tensor) -> Tensor:
+        """silu of the first half of each row, times the second. both: [rows, 2 * size]."""
+        both = both.contiguous()
+        rows, size = both.shape[0], both.shape[1] // 2
+        out = both.new_empty(rows, size)
+        self._library.turnout_gate(
+            both.data_ptr(), out.data_ptr(), rows, size, _half(both), torch.get_num_threads()
+        )
+        return out
+
+    def rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> None:
+        """In place. x: [tokens, heads, head_dim], of any stride between tokens; cosine, sine: [tokens, 1,
+        head_dim]."""
+        self._library.turnout_rotate(
+            x.data_ptr(),
+            cosine.data_ptr(),
+            sine.data_ptr(),
+            *x.shape,
+            x.stride(0),
+            _half(x),
+            torch.get_num_threads(),
+        )
+
+    # -------------------------------------------------------------- attention
+
+    def write(self, rows: Tensor, pool: Tensor, slots: Tensor) -> None:
+        """Rows into their slots. rows: [tokens, heads, head_dim], of any stride between tokens; pool: a
+        layer's [slots, heads, head_dim], float32 or bfloat16; slots: int64 [tokens]."""
+        tokens, heads, dim = rows.shape
+        self._library.turnout_write(
+            rows.data_ptr(),
+            pool.data_ptr(),
+            slots.data_ptr(),
+            tokens,
+            heads * dim,
+            rows.stride(0),
+            _half(rows),
+            _half(pool),
+        )
+
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, tables: BlockTables) -> Tensor:
+        """q: [tokens, heads, head_dim], of any stride between tokens; keys, values: a layer's [slots,
+        kv_heads, head_dim], float32 or bfloat16. Returns what q is, contiguous."""
+        tokens, heads, dim = q.shape
+        out = q.new_empty(tokens, heads, dim)
+        self._library.turnout_attend(
+            q.data_ptr(),
+            keys.data_ptr(),
+            values.data_ptr(),
+            out.data_ptr(),
+            tables.rows.data_ptr(),
+            tables.lengths.data_ptr(),
+            tables.starts.data_ptr(),
+            tables.slots.data_ptr(),
+            *tables.slots.shape,
+            heads,
+            keys.shape[1],
+            dim,
+            q.stride(0),
+            tables.block_size,
+            dim**-0.5,
+            _half(q),
+            _half(keys),
+            torch.get_num_threads(),
+        )
+        return out
+
+
+def _half(x: Tensor) -> bool:
+    return x.dtype == torch.bfloat16
+
+
+WORTHWHILE = 1 << 16
+"""Products, from which on a second thread is quicker than none."""
+
+
+def _threads(products: int) -> int:
+    return torch.get_num_threads() if products > WORTHWHILE else 1

@@ -1,0 +1,217 @@
+// x @ weight.T (+ bias), with weights packed once into the order in which they are read.
+//
+//   packed  [K / DEPTH][N / PANEL][depth][PANEL]     a panel: PANEL output columns side by side
+//
+// One block of a panel stays in the first-level cache while all rows of x pass it (Goto and van de Geijn,
+// "Anatomy of High-Performance Matrix Multiplication", 2008). Weights that are bfloat16 numbers are kept as
+// such, half the memory to read, and widened on the way: products and sums are float32.
+
+#include <algorithm>
+
+#include "tile.h"
+
+namespace {
+
+constexpr int64_t DEPTH = 256;
+constexpr int64_t BAND = 16 * ROWS;  // of x that stay in the second-level cache
+
+// Where the columns of a panel go.
+struct Target {
+    float* data;
+    int64_t stride;
+    int64_t columns;    // that there are, from the panel's first on
+    const float* bias;  // to add, or null
+    bool add;           // to what is there
+
+    Target next() const { return {data + PANEL, stride, columns - PANEL, bias ? bias + PANEL : bias, add}; }
+};
+
+inline void put(const Target& out, int64_t row, const Floats (&sums)[VECTORS]) {
+    float* line = out.data + row * out.stride;
+    if (out.columns >= PANEL) {
+        for (int v = 0; v < VECTORS; v++) {
+            Floats value = sums[v];
+            if (out.bias) value += load(out.bias + v * WIDTH);
+            if (out.add) value += load(line + v * WIDTH);
+            store(line + v * WIDTH, value);
+        }
+        return;
+    }
+    for (int64_t c = 0; c < out.columns; c++)
+        line[c] = sums[c / WIDTH][c % WIDTH] + (out.bias ? out.bias[c] : 0.0f) + (out.add ? line[c] : 0.0f);
+}
+
+// Panels that lie `apart`, from the one that `out` begins with.
+struct Panels {
+    int64_t count, apart;
+};
+
+template <int R, int G, typename T>
+inline void tile_rows(Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
+    Floats sums[G][R][VECTORS];
+    tile<R, G>(x, block, panels.apart, depth, sums);
+    for (int g = 0; g < G; g++, out = out.next())
+        for (int r = 0; r < R; r++) put(out, r, sums[g][r]);
+}
+
+template <int R, typename T>
+void all_panels(Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
+    for (; panels.count >= TOGETHER<R>; panels.count -= TOGETHER<R>, block += TOGETHER<R> * panels.apart)
+        for (int g = (tile_rows<R, TOGETHER<R>>(x, block, panels, depth, out), 0); g < TOGETHER<R>; g++)
+            out = out.next();
+    for (; panels.count > 0; panels.count--, block += panels.apart, out = out.next())
+        tile_rows<R, 1>(x, block, panels, depth, out);
+}
+
+template <int R, typename T>
+void some_rows(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
+    if constexpr (R > 0) {
+        if (rows == R)
+            all_panels<R>(x, block, panels, depth, out);
+        else
+            some_rows<R - 1>(rows, x, block, panels, depth, out);
+    }
+}
+
+template <typename T>
+void all_rows(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
+    for (int64_t now; rows > 0; rows -= now) {
+        now = next_rows(rows);
+        some_rows<ROWS>(now, x, block, panels, depth, out);
+        x.data += now * x.stride;
+        out.data += now * out.stride;
+    }
+}
+
+inline const float* widened(const float* block, int64_t, float*) { return block; }
+
+inline const float* widened(const BFloat16* block, int64_t count, float* wide) {
+    for (int64_t i = 0; i < count; i += WIDTH) store(wide + i, load(block + i));
+    return wide;
+}
+
+// Few rows go through the panels side by side. Of many, all pass one panel before the next comes, for which it
+// is widened once.
+template <typename T>
+void pass(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
+    if (rows <= 2 * ROWS) {
+        if (rows <= ROWS) return all_rows(rows, x, block, panels, depth, out);
+        for (; panels.count > 0; panels.count--, block += panels.apart, out = out.next())
+            all_rows(rows, x, block, {1, panels.apart}, depth, out);
+        return;
+    }
+    alignas(64) float wide[DEPTH * PANEL];
+    for (; panels.count > 0; panels.count--, block += panels.apart, out = out.next())
+        all_rows(rows, x, widened(block, depth * PANEL, wide), {1, panels.apart}, depth, out);
+}
+
+struct Shape {
+    int64_t rows, inputs, outputs;
+};
+
+template <typename T>
+void multiply(const T* packed, Matrix x, const float* bias, float* out, Shape shape, bool add, int threads) {
+    const int64_t panels = (shape.outputs + PANEL - 1) / PANEL;
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t part = 0; part < threads; part++) {
+        const int64_t first = panels * part / threads, last = panels * (part + 1) / threads;
+        for (int64_t band = 0; band < shape.rows; band += BAND)
+            for (int64_t k = 0; k < shape.inputs; k += DEPTH) {
+                const int64_t depth = std::min(DEPTH, shape.inputs - k);
+                const int64_t rows = std::min(BAND, shape.rows - band);
+                const Target target = {
+                    out + band * shape.outputs + first * PANEL,
+                    shape.outputs,
+                    shape.outputs - first * PANEL,
+                    k == 0 && bias ? bias + first * PANEL : nullptr,
+                    add || k > 0,
+                };
+                const T* block = packed + k * panels * PANEL + first * depth * PANEL;
+                pass(rows, {x.data + band * x.stride + k, x.stride}, block, {last - first, depth * PANEL},
+                     depth, target);
+            }
+    }
+}
+
+struct Table {
+    int64_t inputs, panels;
+
+    // Where in `packed` a row of the weight has its numbers from input `k` on, PANEL apart from one another.
+    int64_t place(int64_t output, int64_t k, int64_t depth) const {
+        return k * panels * PANEL + output / PANEL * depth * PANEL + output % PANEL;
+    }
+};
+
+template <typename T>
+void pack_row(const float* row, T* packed, Table table, int64_t output) {
+    for (int64_t k = 0; k < table.inputs; k += DEPTH) {
+        const int64_t depth = std::min(DEPTH, table.inputs - k);
+        T* to = packed + table.place(output, k, depth);
+        for (int64_t i = 0; i < depth; i++) narrow(row[k + i], to + i * PANEL);
+    }
+}
+
+template <typename T>
+void pack(const float* weight, T* packed, Table table, int64_t outputs, int64_t first) {
+    const int64_t begin = first / PANEL, end = (first + outputs + PANEL - 1) / PANEL;
+#pragma omp parallel for schedule(static)
+    for (int64_t panel = begin; panel < end; panel++)
+        for (int64_t output = std::max(first, panel * PANEL);
+             output < std::min(first + outputs, (panel + 1) * PANEL); output++)
+            pack_row(weight + (output - first) * table.inputs, packed, table, output);
+}
+
+template <typename T>
+void gather(const T* packed, const int64_t* tokens, float* out, int64_t count, Table table) {
+    for (int64_t row = 0; row < count; row++)
+        for (int64_t k = 0; k < table.inputs; k += DEPTH) {
+            const int64_t depth = std::min(DEPTH, table.inputs - k);
+            const T* from = packed + table.place(tokens[row], k, depth);
+            float* to = out + row * table.inputs + k;
+            for (int64_t i = 0; i < depth; i++) to[i] = widen(from[i * PANEL]);
+        }
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t turnout_panel() { return PANEL; }
+
+// Would every one of `count` numbers survive bfloat16?
+int turnout_is_bfloat16(const uint32_t* numbers, int64_t count) {
+    uint32_t lost = 0;
+#pragma omp parallel for simd reduction(| : lost) schedule(static)
+    for (int64_t i = 0; i < count; i++) lost |= numbers[i] & 0xffffu;
+    return lost == 0;
+}
+
+// weight: float32 [outputs][inputs], to be output columns `first` and on of the `panels` of `packed`, whose
+// columns beyond the last are to be zeros already.
+void turnout_pack(const float* weight, void* packed, int64_t inputs, int64_t outputs, int64_t first,
+                  int64_t panels, int half) {
+    if (half)
+        pack(weight, (BFloat16*)packed, {inputs, panels}, outputs, first);
+    else
+        pack(weight, (float*)packed, {inputs, panels}, outputs, first);
+}
+
+// out: float32 [rows][outputs]; x: float32 [rows][inputs], rows `stride` apart; `add`: to what `out` holds.
+void turnout_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows,
+                    int64_t inputs, int64_t outputs, int64_t stride, int half, int add, int threads) {
+    const Shape shape = {rows, inputs, outputs};
+    if (half)
+        multiply((const BFloat16*)packed, {x, stride}, bias, out, shape, add, threads);
+    else
+        multiply((const float*)packed, {x, stride}, bias, out, shape, add, threads);
+}
+
+// out: float32 [count][inputs], the rows `tokens` of the weight that was packed.
+void turnout_gather(const void* packed, const int64_t* tokens, float* out, int64_t count, int64_t inputs,
+                    int64_t panels, int half) {
+    if (half)
+        gather((const BFloat16*)packed, tokens, out, count, {inputs, panels});
+    else
+        gather((const float*)packed, tokens, out, count, {inputs, panels});
+}
+}

@@ -1,0 +1,56 @@
+// A tile of a matrix product, held in registers.
+#pragma once
+
+#include "vector.h"
+
+constexpr int VECTORS = 2;
+constexpr int64_t PANEL = VECTORS * WIDTH;
+constexpr int64_t ROWS = WIDTH == 16 ? 14 : 6;  // of x at once: as many sums as fit the registers
+constexpr int64_t AHEAD = 2048;                 // bytes between what is read and what is fetched for later
+
+struct Matrix {
+    const float* data;
+    int64_t stride;
+};
+
+// Panels to go through at once, so that few rows too have sums enough to hide the latency of adding.
+template <int R>
+constexpr int TOGETHER = R == 1 ? 4 : R == 2 ? 2 : 1;
+
+// out[R][PANEL] of x[R][depth] and each of G panels [depth][PANEL], which lie `apart` numbers from one another.
+// Products are added up in the order of depth whatever R and G are: a row's results do not depend on the others.
+template <int R, int G, typename T>
+inline void tile(Matrix x, const T* panels, int64_t apart, int64_t depth, Floats (&out)[G][R][VECTORS]) {
+    constexpr int64_t LEAD = AHEAD / (PANEL * sizeof(T));
+    Floats sums[G][R][VECTORS] = {};
+    for (int64_t k = 0; k < depth; k++) {
+        // Behind a panel's end come those that are being read already, and then what will be read next.
+        const int64_t soon = (k + LEAD) * PANEL + (k + LEAD < depth ? 0 : (G - 1) * apart);
+#pragma GCC unroll 4
+        for (int g = 0; g < G; g++) {
+            const T* columns_at = panels + g * apart + k * PANEL;
+            if constexpr (R <= 4) __builtin_prefetch(panels + g * apart + soon);
+            Floats columns[VECTORS];
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) columns[v] = load(columns_at + v * WIDTH);
+#pragma GCC unroll 16
+            for (int r = 0; r < R; r++) {
+                const Floats value = splat(x.data[r * x.stride + k]);
+#pragma GCC unroll 4
+                for (int v = 0; v < VECTORS; v++) sums[g][r][v] += value * columns[v];
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < G; g++)
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) out[g][r][v] = sums[g][r][v];
+}
+
+// How many rows to take next of those that are left, so that all tiles are nearly alike.
+inline int64_t next_rows(int64_t left) {
+    const int64_t tiles = (left + ROWS - 1) / ROWS;
+    return (left + tiles - 1) / tiles;
+}

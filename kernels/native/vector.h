@@ -1,0 +1,97 @@
+// Vectors of the machine's width, and bfloat16, by the compiler's own vector types: no intrinsics.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+constexpr int WIDTH = 16;
+#elif defined(__AVX__)
+constexpr int WIDTH = 8;
+#else
+constexpr int WIDTH = 4;
+#endif
+
+typedef float Floats __attribute__((vector_size(WIDTH * 4)));
+typedef uint32_t Words __attribute__((vector_size(WIDTH * 4)));
+typedef int32_t Ints __attribute__((vector_size(WIDTH * 4)));
+typedef uint16_t Halves __attribute__((vector_size(WIDTH * 2)));
+
+struct BFloat16 {
+    uint16_t bits;
+};
+
+// Memory is read and written by memcpy, which compiles to one unaligned move.
+
+inline Floats load(const float* from) {
+    Floats x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+inline Floats load(const BFloat16* from) {
+    Halves bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return (Floats)(__builtin_convertvector(bits, Words) << 16);
+}
+
+inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
+
+// Rounds to nearest even; NaN stays NaN.
+inline void store(BFloat16* to, Floats x) {
+    const Words bits = (Words)x;
+    const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const Words nan = (bits >> 16) | 0x40u;
+    const Halves kept = __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded, Halves);
+    std::memcpy(to, &kept, sizeof kept);
+}
+
+inline float widen(float x) { return x; }
+
+inline float widen(BFloat16 x) {
+    const uint32_t bits = (uint32_t)x.bits << 16;
+    float wide;
+    std::memcpy(&wide, &bits, sizeof wide);
+    return wide;
+}
+
+inline void narrow(float x, float* to) { *to = x; }
+
+inline void narrow(float x, BFloat16* to) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    to->bits = (uint16_t)(nan ? (bits >> 16) | 0x40u : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+inline Floats splat(float x) { return x - Floats{}; }
+
+inline float sum(Floats x) {
+    float total = 0;
+    for (int lane = 0; lane < WIDTH; lane++) total += x[lane];
+    return total;
+}
+
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
+
+// exp for x up to 88, to 2 units in the last place; 0 below -87. Cephes' polynomial.
+inline Floats exponential(Floats x) {
+    const Floats lowest = splat(-87.3f);
+    const Floats clamped = larger(x, lowest);
+    const Floats scaled = clamped * 1.44269504f;
+    const Floats magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to a whole number
+    const Floats whole = (scaled + magic) - magic;
+    const Floats r = (clamped - whole * 0.693359375f) - whole * -2.12194440e-4f;
+    Floats p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    const Ints power = (__builtin_convertvector(whole, Ints) + 127) << 23;
+    const Floats result = p * (Floats)power;
+    return x < lowest ? Floats{} : result;
+}

@@ -1,0 +1,151 @@
+"""The shared layers, computed by compiled kernels: what takes the place of a model's own when there are some.
+
+A transform of the module that a family built, before its weights are there, as quantization is one while they
+come: `adopt` exchanges layers, whose parameters keep their names, `pack_complete` packs the linear layers
+that a parameter completed, joining those that read the same input, and `pack_rest` those that were left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from turnout.core.interfaces import Attend
+from turnout.kernels import Kernels
+from turnout.models.layers import Attention, GatedMLP, RMSNorm
+from turnout.models.packed import PackedEmbedding, PackedLinear, pack, packs
+from turnout.models.rope import Rotation
+
+__all__ = ["adopt", "pack_complete", "pack_rest"]
+
+
+def adopt(module: nn.Module, kernels: Kernels) -> None:
+    """Exchange the shared layers of `module`, wherever they are; others stay."""
+    for name, layer in list(module.named_modules()):
+        if type(layer) is RMSNorm:
+            module.set_submodule(name, NativeRMSNorm(layer, kernels))
+        elif type(layer) is GatedMLP:
+            module.set_submodule(name, NativeMLP(layer, kernels))
+        elif type(layer) is Attention:
+            module.set_submodule(name, NativeAttention(layer, kernels))
+
+
+def pack_complete(module: nn.Module, names: Sequence[str], kernels: Kernels) -> None:
+    """Pack what is complete now that the parameter of the layers `names` is there; it may be tied."""
+    for name in names:
+        parent = module.get_submodule(name.rpartition(".")[0])
+        if isinstance(parent, Joining) and name.rpartition(".")[2] in parent.parts:
+            parent.join_complete()
+        else:
+            _pack_alone(module, name, kernels)
+    if len(names) > 1:
+        _share_table(module, names, kernels)
+
+
+def pack_rest(module: nn.Module, kernels: Kernels) -> None:
+    """Those that were to be joined with others, which a quantizer took."""
+    for name, _ in list(module.named_modules()):
+        _pack_alone(module, name, kernels)
+
+
+def _share_table(module: nn.Module, names: Sequence[str], kernels: Kernels) -> None:
+    """Let an embedding read what its tied head was packed into."""
+    packed = (module.get_submodule(name) for name in names)
+    table = next((layer.packed for layer in packed if isinstance(layer, PackedLinear)), None)
+    for name in names:
+        if table is not None and isinstance(module.get_submodule(name), nn.Embedding):
+            module.set_submodule(name, PackedEmbedding(table, kernels))
+
+
+def _pack_alone(module: nn.Module, name: str, kernels: Kernels) -> None:
+    layer = module.get_submodule(name)
+    if isinstance(layer, nn.Linear) and packs(layer):
+        module.set_submodule(name, pack([layer], kernels))
+
+
+class NativeRMSNorm(nn.Module):
+    """As `RMSNorm`; adds in place."""
+
+    def __init__(self, like: RMSNorm, kernels: Kernels) -> None:
+        super().__init__()
+        self.weight, self.eps = like.weight, like.eps
+        self.kernels = kernels
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.add(x, None)[1]
+
+    def add(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        return x, self.kernels.norm(x, delta, self.weight, self.eps)
+
+
+class Joining(nn.Module):
+    """A layer some of whose linear layers read the same input, and become one when all are there."""
+
+    parts: ClassVar[tuple[str, ...]]
+
+    def __init__(self, kernels: Kernels) -> None:
+        super().__init__()
+        self.kernels = kernels
+        self.joint: nn.Module | None = None
+
+    def join_complete(self) -> None:
+        linears = [getattr(self, part) for part in self.parts]
+        if all(packs(linear) for linear in linears):
+            self.joint = pack(linears, self.kernels)
+            for part in self.parts:
+                delattr(self, part)
+
+
+class NativeMLP(Joining):
+    """As `GatedMLP`."""
+
+    parts = ("gate_proj", "up_proj")
+
+    def __init__(self, like: GatedMLP, kernels: Kernels) -> None:
+        super().__init__(kernels)
+        self.gate_proj, self.up_proj, self.down_proj = like.gate_proj, like.up_proj, like.down_proj
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.joint is None:
+            gated = F.silu(self.gate_proj(x)) * self.up_proj(x)
+        else:
+            gated = self.kernels.gate(self.joint(x))
+        out: Tensor = self.down_proj(gated)
+        return out
+
+
+class NativeAttention(Joining):
+    """As `Attention`."""
+
+    parts = ("q_proj", "k_proj", "v_proj")
+
+    def __init__(self, like: Attention, kernels: Kernels) -> None:
+        super().__init__(kernels)
+        self.layer, self.head_dim = like.layer, like.head_dim
+        self.q_proj, self.k_proj, self.v_proj = like.q_proj, like.k_proj, like.v_proj
+        self.o_proj = like.o_proj
+        self._widths = [linear.out_features for linear in (like.q_proj, like.k_proj, like.v_proj)]
+
+    def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
+        if self.joint is None:
+            q, k, v = (self._heads(part(x)) for part in (self.q_proj, self.k_proj, self.v_proj))
+            for heads in (q, k):
+                self.kernels.rotate(heads, *rotation)
+        else:
+            q, k, v = self._joint_heads(self.joint(x), rotation)
+        mixed = attend(self.layer, q, k, v)
+        out: Tensor = self.o_proj(mixed.flatten(1))
+        return out
+
+    def _joint_heads(self, qkv: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+        heads = self._heads(qkv)
+        q, k, v = torch.split(heads, [width // self.head_dim for width in self._widths], dim=1)
+        self.kernels.rotate(heads[:, : q.shape[1] + k.shape[1]], *rotation)
+        return q, k, v
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], x.shape[1] // self.head_dim, self.head_dim)

@@ -1,0 +1,102 @@
+"""Linear layers whose weights were put into the order in which they are read, and not kept otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from turnout.kernels import Kernels
+from turnout.kernels.library import Packed
+
+__all__ = ["OneDnnLinear", "PackedEmbedding", "PackedLinear", "pack", "packs"]
+
+
+def packs(layer: nn.Module) -> bool:
+    """Is it a plain linear layer, whose weights are there? One that a quantizer made is not."""
+    if not isinstance(layer, nn.Linear) or type(layer).forward is not nn.Linear.forward:
+        return False
+    return not any(value.is_meta for value in layer.parameters())
+
+
+def pack(linears: Sequence[nn.Linear], kernels: Kernels) -> nn.Module:
+    """One layer in place of several that read the same input; their outputs lie side by side.
+
+    float32 computes with the kernels' own product, bfloat16 with oneDNN's where the CPU has units for it.
+    """
+    bias = _joint_bias(linears)
+    if linears[0].weight.dtype == torch.float32:
+        return PackedLinear([linear.weight for linear in linears], bias, kernels)
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return OneDnnLinear(torch.cat([linear.weight for linear in linears]), bias)
+    return linears[0] if len(linears) == 1 else _joint(linears, bias)
+
+
+def _joint_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
+    """Zeros where only some of them add one."""
+    if all(linear.bias is None for linear in linears):
+        return None
+    return torch.cat(
+        [
+            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
+            for linear in linears
+        ]
+    )
+
+
+def _joint(linears: Sequence[nn.Linear], bias: Tensor | None) -> nn.Linear:
+    outputs = sum(linear.out_features for linear in linears)
+    with torch.device("meta"):
+        joint = nn.Linear(linears[0].in_features, outputs, bias is not None)
+    joint.weight = nn.Parameter(torch.cat([linear.weight for linear in linears]), requires_grad=False)
+    if bias is not None:
+        joint.bias = nn.Parameter(bias, requires_grad=False)
+    return joint
+
+
+class PackedLinear(nn.Module):
+    """Float32 in and out. Weights that bfloat16 holds exactly are kept so, in half the memory."""
+
+    numbers: Tensor
+    bias: Tensor | None
+
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor | None, kernels: Kernels) -> None:
+        super().__init__()
+        self.packed = kernels.pack(weights)
+        self.kernels = kernels
+        self.register_buffer("numbers", self.packed.numbers)
+        self.register_buffer("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [rows, inputs]; returns [rows, outputs]."""
+        return self.kernels.linear(x, self.packed, self.bias)
+
+
+class PackedEmbedding(nn.Module):
+    """An embedding that shares its table with a packed head."""
+
+    def __init__(self, packed: Packed, kernels: Kernels) -> None:
+        super().__init__()
+        self.packed = packed
+        self.kernels = kernels
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.kernels.rows(self.packed, tokens)
+
+
+class OneDnnLinear(nn.Module):
+    """oneDNN's order of the weights and its product."""
+
+    bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        # No buffer: nothing else can read a tensor in oneDNN's own layout, such as to say where it lies.
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+        self.nbytes: int = weight.nbytes
+        self.register_buffer("bias", bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return out

@@ -1,0 +1,48 @@
+"""Attention by compiled kernels, which read the pool in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from turnout.core.plan import Chunk
+from turnout.kernels import Kernels
+from turnout.kernels.library import BlockTables
+from turnout.plugins.kv_backends.storage import PlainStorage, Storage
+
+__all__ = ["NativeAttention"]
+
+
+class NativeAttention:
+    """Attention of a CPU's step over a pool of plain numbers, without groups, masks or copies."""
+
+    def __init__(self, kernels: Kernels, storage: PlainStorage) -> None:
+        self._kernels = kernels
+        self._layers = list(zip(*(tensor.unbind() for tensor in storage.tensors), strict=True))
+        self._written = torch.empty(0, dtype=torch.int64)
+
+    @classmethod
+    def over(cls, storage: Storage, kernels: Kernels | None) -> NativeAttention | None:
+        """None where it cannot be had: without kernels, or of numbers in 8 bits."""
+        return cls(kernels, storage) if kernels and isinstance(storage, PlainStorage) else None
+
+    def bind(
+        self, chunks: Sequence[Chunk], written: Tensor, blocks: npt.NDArray[np.int64], size: int
+    ) -> None:
+        """written: where the step's keys and values go, [tokens]; blocks: the slots where the blocks of each
+        chunk's context begin, [chunks, most]; size: of a block."""
+        lengths = np.array([len(chunk.tokens) for chunk in chunks])
+        starts = np.array([chunk.start for chunk in chunks])
+        rows = lengths.cumsum() - lengths
+        of_chunks = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
+        self._written, self._tables = written, BlockTables(size, *of_chunks)
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self._layers[layer]
+        self._kernels.write(k, keys, self._written)
+        self._kernels.write(v, values, self._written)
+        return self._kernels.attend(q, keys, values, self._tables)

@@ -1,0 +1,92 @@
+"""Kernels are compiled once, and an engine that cannot have them says why and does without."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from turnout.core.errors import ConfigError
+from turnout.kernels import build, choice, choose_kernels
+from turnout.kernels.build import BuildError, built_library
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Neither what was compiled before nor what this process has loaded is found."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    choice._kernels.cache_clear()
+    yield
+    choice._kernels.cache_clear()
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no compiler")
+def test_they_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = built_library()
+    assert [file.name for file in library.parent.iterdir()] == ["kernels.so"]
+    monkeypatch.setattr(build, "_compile", None)
+    assert built_library() == library
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    kernels, note = choose_kernels("auto", CPU, torch.float32)
+    assert kernels is None
+    assert note == (
+        "CPU kernels torch, slower than compiled ones: there is no C++ compiler (no-such-compiler)"
+    )
+    with pytest.raises(ConfigError, match="cpu_kernels=native: there is no C\\+\\+ compiler"):
+        choose_kernels("native", CPU, torch.float32)
+
+
+def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = script(tmp_path / "fails", '[ "$1" = --version ] || { echo "error: no headers" >&2; exit 1; }')
+    monkeypatch.setenv("CXX", str(failing))
+    with pytest.raises(BuildError, match="fails failed: error: no headers"):
+        built_library()
+    assert choose_kernels("auto", CPU, torch.float32).kernels is None
+
+
+def test_a_compiler_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", str(script(tmp_path / "hangs", "exec sleep 30")))
+    monkeypatch.setattr(build, "TIMEOUT", 0.1)
+    with pytest.raises(BuildError, match=r"hangs cannot be used: .*timed out"):
+        built_library()
+
+
+def test_a_library_that_cannot_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a compiler for another machine would make."""
+    monkeypatch.setenv("CXX", str(script(tmp_path / "wrong", 'for last; do :; done; echo no > "$last"')))
+    kernels, note = choose_kernels("auto", CPU, torch.float32)
+    assert kernels is None
+    assert "kernels.so" in note
+
+
+def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setenv("CXX", str(script(tmp_path / "any", "true")))
+    with pytest.raises(BuildError, match=r"cannot be kept in .*cache"):
+        built_library()
+
+
+def test_what_is_not_asked_for_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "built_library", None)
+    assert choose_kernels("torch", CPU, torch.float32) == (None, "CPU kernels torch, as asked for")
+    assert choose_kernels("auto", CUDA, torch.float32) == (None, "")
+    assert "not in torch.float16" in choose_kernels("auto", CPU, torch.float16).note
+
+
+def test_native_kernels_are_for_cpus() -> None:
+    with pytest.raises(ConfigError, match="cpu_kernels=native are for device cpu, not cuda"):
+        choose_kernels("native", CUDA, torch.float32)

@@ -1,0 +1,153 @@
+"""Each compiled kernel computes what PyTorch's own operators do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from turnout.kernels import Kernels, choose_kernels
+from turnout.kernels.library import BlockTables
+
+DTYPES = [torch.float32, torch.bfloat16]
+TOLERANCE = {
+    torch.float32: {"rtol": 2e-5, "atol": 2e-5},
+    torch.bfloat16: {"rtol": 1.6e-2, "atol": 1e-2},
+}
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Kernels:
+    made, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
+    if made is None:
+        pytest.skip(note)
+    return made
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+# ------------------------------------------------------------------ linear layers
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 13, 31, 97, 200])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 160), (300, 33), (513, 7), (256, 16), (7, 1)])
+@pytest.mark.parametrize("exact", [True, False])
+def test_linear(kernels: Kernels, rows: int, inputs: int, outputs: int, exact: bool) -> None:
+    """`exact`: weights that bfloat16 holds, and which are then kept so."""
+    weight, x = normal(outputs, inputs), normal(rows, inputs, seed=1)
+    weight = weight.bfloat16().float() if exact else weight
+    bias = normal(outputs, seed=2)
+    packed = kernels.pack([weight])
+    assert (packed.numbers.dtype == torch.bfloat16) == exact
+    for given in (None, bias):
+        torch.testing.assert_close(
+            kernels.linear(x, packed, given), F.linear(x, weight, given), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_several_linear_layers_of_one_input(kernels: Kernels) -> None:
+    weights, x = [normal(n, 40, seed=n) for n in (20, 3, 50)], normal(9, 40)
+    expected = torch.cat([F.linear(x, weight) for weight in weights], dim=1)
+    torch.testing.assert_close(kernels.linear(x, kernels.pack(weights), None), expected)
+
+
+def test_linear_of_rows_that_lie_apart(kernels: Kernels) -> None:
+    weight, x = normal(20, 24), normal(9, 3, 24)
+    packed = kernels.pack([weight])
+    torch.testing.assert_close(kernels.linear(x[:, 1], packed, None), F.linear(x[:, 1], weight))
+
+
+def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels) -> None:
+    """To the last bit: how many rows share a tile does not change in which order products are added up."""
+    x, packed = normal(200, 300), kernels.pack([normal(40, 300)])
+    together = kernels.linear(x, packed, None)
+    alone = torch.cat([kernels.linear(row[None], packed, None) for row in x])
+    assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_rows_of_packed_weights(kernels: Kernels, exact: bool) -> None:
+    weight = normal(50, 300)
+    weight = weight.bfloat16().float() if exact else weight
+    tokens = torch.tensor([49, 0, 17, 17])
+    assert torch.equal(kernels.rows(kernels.pack([weight]), tokens), weight[tokens])
+
+
+# ------------------------------------------------------------------ between them
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [64, 50, 896])
+@pytest.mark.parametrize("rows", [1, 3, 90])
+def test_norm(kernels: Kernels, dtype: torch.dtype, size: int, rows: int) -> None:
+    x, delta, weight = (normal(n, size, dtype=dtype, seed=s) for n, s in ((rows, 0), (rows, 1), (1, 2)))
+    for added in (None, delta):
+        expected = x if added is None else x + added
+        hidden = x.clone()
+        normed = kernels.norm(hidden, added, weight[0], 1e-6)
+        assert torch.equal(hidden, expected)
+        torch.testing.assert_close(
+            normed,
+            F.rms_norm(expected.float(), (size,), weight[0].float(), 1e-6).to(dtype),
+            **TOLERANCE[dtype],
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [96, 50])
+def test_gate(kernels: Kernels, dtype: torch.dtype, size: int) -> None:
+    both = normal(5, 2 * size, dtype=dtype) * 20
+    both[0, :3] = torch.tensor([300.0, -300.0, 0.0])
+    expected = F.silu(both[:, :size]) * both[:, size:]
+    torch.testing.assert_close(kernels.gate(both), expected, **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dim", [64, 16, 20, 2])
+def test_rotate(kernels: Kernels, dtype: torch.dtype, dim: int) -> None:
+    angles = normal(7, 1, dim // 2)
+    cosine, sine = (torch.cat((x, x), dim=-1).to(dtype) for x in (angles.cos(), angles.sin()))
+    whole = normal(7, 5, dim, dtype=dtype)
+    x = whole[:, :3]
+    first, second = x.chunk(2, dim=-1)
+    expected = x * cosine + torch.cat((-second, first), dim=-1) * sine
+    others = whole[:, 3:].clone()
+    kernels.rotate(x, cosine, sine)
+    torch.testing.assert_close(x, expected, **TOLERANCE[dtype])
+    assert torch.equal(whole[:, 3:], others)
+
+
+# ------------------------------------------------------------------ attention
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("stored", DTYPES)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (14, 2), (9, 1)])
+@pytest.mark.parametrize("dim", [64, 16, 20, 128])
+def test_attention_over_block_tables(
+    kernels: Kernels, dtype: torch.dtype, stored: torch.dtype, heads: int, kv_heads: int, dim: int
+) -> None:
+    """Chunks of one token and of many, behind contexts of many lengths, in blocks that lie anywhere."""
+    size, chunks = 4, [(0, 1), (0, 5), (6, 1), (63, 1), (64, 2), (130, 70), (3, 17)]
+    most = max(-(-(start + length) // size) for start, length in chunks)
+    order = torch.randperm(len(chunks) * most, generator=torch.Generator().manual_seed(3))
+    slots = (order * size).view(len(chunks), most)
+    keys, values = (normal(len(order) * size, kv_heads, dim, dtype=stored, seed=s) for s in (1, 2))
+    lengths = torch.tensor([length for _, length in chunks])
+    rows = lengths.cumsum(0) - lengths
+    starts = torch.tensor([start for start, _ in chunks])
+    q = normal(int(lengths.sum()), heads + 1, dim, dtype=dtype)[:, :heads]
+    out = kernels.attend(q, keys, values, BlockTables(size, rows, lengths, starts, slots))
+    for row, (start, length), table in zip(rows.tolist(), chunks, slots, strict=True):
+        where = (table[:, None] + torch.arange(size)).reshape(-1)[: start + length]
+        k, v = (x[where].float().transpose(0, 1) for x in (keys, values))
+        mask = torch.ones(length, start + length, dtype=torch.bool).tril(start)
+        expected = F.scaled_dot_product_attention(
+            q[row : row + length].float().transpose(0, 1), k, v, attn_mask=mask, enable_gqa=True
+        )
+        torch.testing.assert_close(
+            out[row : row + length], expected.transpose(0, 1).to(dtype), **TOLERANCE[dtype]
+        )

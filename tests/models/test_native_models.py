@@ -1,0 +1,152 @@
+"""A model with compiled kernels computes the same, holds its weights once, and quantizers keep theirs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Served
+from torch import nn
+
+from turnout.core.interfaces import Quantizer
+from turnout.kernels import Kernels, choose_kernels
+from turnout.models.native import NativeAttention
+from turnout.models.packed import OneDnnLinear, PackedEmbedding, PackedLinear
+from turnout.models.shapes import Shape, config_of
+
+PROMPT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 33]
+VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("qwen2", "default", {"tie_word_embeddings": True}),
+    ("qwen2", "yarn", {}),
+    ("llama", "llama3", {"attention_bias": True, "mlp_bias": True}),
+    ("llama", "dynamic", {"num_key_value_heads": 1}),
+]
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Kernels:
+    made, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
+    if made is None:
+        pytest.skip(note)
+    return made
+
+
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("family", "rope", "more"), VARIANTS)
+def test_logits_are_the_same(family, rope, more, stored, kernels, tiny_config, checkpoint, load) -> None:
+    folder = checkpoint(tiny_config(family, rope, **more), dtype=stored)
+    plain, native = Served(load(folder)), Served(load(folder, kernels=kernels))
+    for chunk in (None, 1, 3):
+        torch.testing.assert_close(
+            native.logits(PROMPT, chunk), plain.logits(PROMPT, chunk), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_logits_in_bfloat16(kernels, tiny_config, checkpoint, load) -> None:
+    folder = checkpoint(tiny_config("qwen2"), dtype="bfloat16")
+    exact = Served(load(folder)).logits(PROMPT)
+    plain = Served(load(folder, dtype=torch.bfloat16)).logits(PROMPT).float()
+    native = Served(load(folder, dtype=torch.bfloat16, kernels=kernels)).logits(PROMPT).float()
+    assert (native - exact).abs().mean() < 1.2 * (plain - exact).abs().mean()
+
+
+def test_a_row_does_not_depend_on_the_chunk_it_is_in(kernels, tiny_config, checkpoint, load) -> None:
+    """To the last bit, but for attention, which looks at other rows' products only."""
+    module = load(checkpoint(tiny_config("qwen2")), kernels=kernels)
+    hidden = torch.randn(40, 64, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        together = module.model.layers[0].mlp(hidden)
+        alone = torch.cat([module.model.layers[0].mlp(row[None]) for row in hidden])
+    assert torch.equal(together, alone)
+
+
+def test_layers_of_one_input_are_one(kernels, tiny_config, checkpoint, load) -> None:
+    module = load(checkpoint(tiny_config("llama")), kernels=kernels)
+    packed = [name for name, layer in module.named_modules() if isinstance(layer, PackedLinear)]
+    parts = ("self_attn.o_proj", "self_attn.joint", "mlp.down_proj", "mlp.joint")
+    assert {*packed} == {"lm_head", *(f"model.layers.{n}.{part}" for n in (0, 1) for part in parts)}
+    assert not any(isinstance(layer, nn.Linear) for layer in module.modules())
+
+
+@pytest.mark.parametrize(("stored", "itemsize"), [("float32", 4), ("bfloat16", 2)])
+def test_weights_that_bfloat16_holds_take_half_the_memory(
+    stored, itemsize, kernels, tiny_config, checkpoint, load
+) -> None:
+    folder = checkpoint(tiny_config("qwen2", tie_word_embeddings=True), dtype=stored)
+    module = load(folder, kernels=kernels)
+    assert isinstance(module.model.embed_tokens, PackedEmbedding)
+    matrices = sum(value.numel() for value in load(folder).parameters() if value.dim() == 2)
+    held = sum(value.nbytes for name, value in module.named_buffers() if name.endswith("numbers"))
+    assert held == matrices * itemsize
+
+
+class Takes(Quantizer):
+    """Replaces the layers of some names by others that compute the same."""
+
+    def __init__(self, ending: str) -> None:
+        self.ending = ending
+
+    def wants(self, name: str, linear: nn.Linear) -> bool:
+        return name.endswith(self.ending)
+
+    def convert(self, linear: nn.Linear) -> nn.Module:
+        return nn.Sequential(nn.Identity(), linear)
+
+
+@pytest.mark.parametrize("ending", ["q_proj", "v_proj", "up_proj", "down_proj", "lm_head", "proj", ""])
+def test_quantizers_have_the_layers_they_want(ending, kernels, tiny_config, checkpoint, load) -> None:
+    folder = checkpoint(tiny_config("qwen2", tie_word_embeddings=True))
+    module = load(folder, quantizer=Takes(ending), kernels=kernels)
+    taken = [name for name, layer in module.named_modules() if isinstance(layer, nn.Sequential)]
+    plain = [name for name, layer in load(folder).named_modules() if isinstance(layer, nn.Linear)]
+    assert taken == [name for name in plain if name.endswith(ending)]
+    attention = module.model.layers[0].self_attn
+    assert isinstance(attention, NativeAttention)
+    assert (attention.joint is None) == (ending in ("q_proj", "v_proj", "proj", ""))
+    torch.testing.assert_close(
+        Served(module).logits(PROMPT), Served(load(folder)).logits(PROMPT), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_onednn_computes_the_same() -> None:
+    """In float32 here; it serves bfloat16 on CPUs that have units for it."""
+    weight, bias, x = torch.randn(48, 32), torch.randn(48), torch.randn(5, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(OneDnnLinear(weight, bias)(x), nn.functional.linear(x, weight, bias))
+
+
+MEASURE = """
+import sys, torch
+from pathlib import Path
+from turnout.kernels import choose_kernels
+from turnout.models.checkpoint import read_config
+from turnout.models.families import Qwen2
+from turnout.models.loading import load_model
+from turnout.runner.memory import weight_bytes
+
+def status(key):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key + ":"))
+
+folder, family, cpu = Path(sys.argv[1]), Qwen2(), torch.device("cpu")
+kernels = choose_kernels("native", cpu, torch.float32).kernels
+spec = family.spec(read_config(folder))
+Path("/proc/self/clear_refs").write_text("5")  # forget the peak of importing
+before = status("VmRSS")
+module = load_model(folder, family, spec, device=cpu, dtype=torch.float32, kernels=kernels)
+print(status("VmHWM") - before, weight_bytes(module))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
+def test_peak_memory_is_the_packed_weights_and_those_being_packed(kernels, checkpoint) -> None:
+    shape = Shape(hidden=1024, layers=5, heads=16, kv_heads=4, intermediate=2816, vocab=16_384, tied=True)
+    folder = checkpoint(config_of(shape, "qwen2"), dtype="bfloat16")
+    run = subprocess.run([sys.executable, "-c", MEASURE, folder], capture_output=True, text=True, check=True)
+    peak, weights = map(int, run.stdout.split())
+    assert weights < 160e6
+    assert peak <= weights + 4 * shape.vocab * shape.hidden + 60e6
