@@ -123,7 +123,8 @@ class Transformers:
         from transformers import AutoModelForCausalLM
 
         kind = "auto" if dtype == "auto" else getattr(torch, dtype)
-        self.model: Any = AutoModelForCausalLM.from_pretrained(resolve_model(model), dtype=kind).eval()
+        model_class: Any = AutoModelForCausalLM
+        self.model = model_class.from_pretrained(resolve_model(model), dtype=kind).eval()
 
     @torch.inference_mode()
     def run(self, jobs: list[Job]) -> float:

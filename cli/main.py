@@ -14,6 +14,8 @@ COMMANDS = {
     "serve": LazyCommand("turnout.cli.serve:command", "Serve a model over the OpenAI API."),
     "chat": LazyCommand("turnout.cli.chat:command", "Talk to a server in the terminal."),
     "bench": LazyCommand("turnout.cli.bench:command", "Measure a server or an engine."),
+    "quantize": LazyCommand("turnout.cli.quantize:command", "Write a checkpoint with quantized weights."),
+    "eval": LazyCommand("turnout.cli.eval:command", "Measure how good a model's predictions are."),
     "plugins": LazyCommand("turnout.cli.plugins:command", "List the policies on offer, or describe one."),
 }
 

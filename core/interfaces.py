@@ -10,6 +10,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from turnout.core.errors import ModelError
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from turnout.kernels import Kernels
 
 __all__ = [
+    "Adopter",
     "Attend",
     "AttentionBackend",
     "Decoding",
@@ -303,6 +306,30 @@ class Quantizer(ABC):
     @abstractmethod
     def convert(self, linear: nn.Linear) -> nn.Module:
         """The layer that takes its place; `linear` holds its weights, on the target device."""
+
+    def adopter(self, config: Mapping[str, Any]) -> Adopter:
+        """What reads a checkpoint whose ``quantization_config``, which is `config`, names this quantizer.
+
+        Raises ModelError, naming the key, for what it does not read.
+        """
+        raise ModelError(
+            f"config.json: quantization_config: quant_method = {config.get('quant_method')!r} is not a "
+            "format that can be read"
+        )
+
+
+class Adopter(ABC):
+    """Builds the layers of a checkpoint that was quantized beforehand."""
+
+    @abstractmethod
+    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+        """The layer of that dotted name, from all that the checkpoint has for it.
+
+        tensors: on the target device, by the last part of their names, such as ``weight_scale``; a bias in
+        the dtype that is computed in, the others as they are stored. like: the layer it stands for, without
+        values. Called only for layers with tensors that an `nn.Linear` does not have. Raises ModelError,
+        naming the tensor.
+        """
 
 
 # ------------------------------------------------------------------ execution

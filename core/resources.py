@@ -52,9 +52,10 @@ class Resources(Protocol):
         """The engine's: the only one to be read."""
         ...
 
-    def companion(self, name: str, *, memory: int | None = None) -> Companion:
+    def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
         """Load another model, by whatever name `--model` could have, on the same device in the same dtype.
 
+        It is quantized as `quantization` says, not as the served model is.
         Its KV pool has `memory` bytes; None: as many token positions as the served model's will have.
         Raises ModelError or ConfigError. What it takes is part of the sums printed at start-up.
         """

@@ -6,8 +6,8 @@ copied from its file to where it will stay, and the file is unmapped again befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,16 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from turnout.core.errors import ModelError, blaming
-from turnout.core.interfaces import ModelFamily, Quantizer
+from turnout.core.interfaces import Adopter, ModelFamily, Quantizer
 from turnout.core.model import ModelSpec
 from turnout.kernels import Kernels
 from turnout.models.checkpoint import weight_files
+from turnout.models.heap import FreedMemory
 from turnout.models.native import adopt, pack_complete, pack_rest
 
 __all__ = ["count_parameters", "load_model"]
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def load_model(
@@ -33,32 +36,40 @@ def load_model(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    quantizer: Quantizer | None = None,
+    quantizer: Quantizer | Adopter | None = None,
     kernels: Kernels | None = None,
     progress: bool = True,
 ) -> nn.Module:
     """Build the family's module and fill it from the checkpoint in `folder`.
 
-    Linear layers that `quantizer` wants are converted as soon as their weights are complete; with `kernels`
-    the shared layers compute by them, and other linear layers are packed for them, as soon as that can be.
-    Raises ModelError, naming tensor and file, unless the checkpoint holds exactly the model's tensors.
+    Linear layers that a quantizer wants are converted as soon as their weights are complete; those that are
+    stored quantized are built by an adopter. With `kernels` the shared layers compute by them, and other
+    linear layers are packed for them, as soon as that can be. Raises ModelError, naming tensor and file,
+    unless the checkpoint holds exactly the model's tensors.
     """
+    adopter = quantizer if isinstance(quantizer, Adopter) else None
     with torch.device("meta"):
         module = family.build(spec)
     if kernels is not None:
         adopt(module, kernels)
     slots = _slots(module)
-    entries = _entries(folder, family, slots)
+    stored = _stored(folder, family, slots, _linear(module) if adopter else {})
+    freed = FreedMemory()
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
-    for entry in tqdm(entries, desc="loading weights", unit="tensor", disable=None if progress else True):
-        slot = slots[entry.name]
-        _fill(module, slot, _read(entry, slot, device, dtype))
-        if quantizer is not None:
-            _convert_complete(module, slot, quantizer)
+    for unit in tqdm(stored.units, desc="loading weights", unit="tensor", disable=None if progress else True):
+        if isinstance(unit, _Packed):
+            assert adopter is not None
+            freed.add(_adopt(module, unit, adopter, device, dtype))
+            continue
+        slot = slots[unit.name]
+        _fill(module, slot, _read(unit, slot, device, dtype), stored.packed)
+        if isinstance(quantizer, Quantizer) and _convert_complete(module, slot, quantizer):
+            freed.add(slot.shape.numel() * dtype.itemsize)
         if kernels is not None:
             pack_complete(module, slot.layers, kernels)
     if kernels is not None:
         pack_rest(module, kernels)
+    freed.give_back()
     _place_buffers(module, device)
     return module.eval()
 
@@ -102,15 +113,35 @@ def _slots(module: nn.Module) -> dict[str, _Slot]:
     return slots
 
 
-def _fill(module: nn.Module, slot: _Slot, value: Tensor) -> None:
+def _fill(module: nn.Module, slot: _Slot, value: Tensor, packed: Mapping[str, _Packed]) -> None:
     parameter = nn.Parameter(value, requires_grad=False)
     for name in slot.names:
         layer, _, attribute = name.rpartition(".")
-        setattr(module.get_submodule(layer), attribute, parameter)
+        if layer not in packed:
+            setattr(module.get_submodule(layer), attribute, parameter)
 
 
-def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer) -> None:
-    """Replace the linear layers that `slot` completed, where the quantizer wants to."""
+def _linear(module: nn.Module) -> dict[str, nn.Linear]:
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+
+
+def _adopt(
+    module: nn.Module, packed: _Packed, adopter: Adopter, device: torch.device, dtype: torch.dtype
+) -> int:
+    """Put a layer in place that is stored quantized; returns the bytes that were read for it."""
+    tensors = {part: _read_as_it_is(entry, device) for part, entry in packed.parts.items()}
+    if "bias" in tensors:
+        tensors["bias"] = tensors["bias"].to(dtype)
+    like = module.get_submodule(packed.layer)
+    assert isinstance(like, nn.Linear)
+    with blaming(f"{type(adopter).__name__} on {packed.layer}"):
+        module.set_submodule(packed.layer, adopter.adopt(packed.layer, tensors, like))
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer) -> bool:
+    """Replace the linear layers that `slot` completed, where the quantizer wants to; were there any?"""
+    converted = False
     for name in slot.layers:
         layer = module.get_submodule(name)
         if not isinstance(layer, nn.Linear) or any(value.is_meta for value in layer.parameters()):
@@ -118,6 +149,8 @@ def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer) -> N
         with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
             if quantizer.wants(name, layer):
                 module.set_submodule(name, quantizer.convert(layer))
+                converted = True
+    return converted
 
 
 def _place_buffers(module: nn.Module, device: torch.device) -> None:
@@ -144,24 +177,62 @@ class _Entry:
     file: Path
 
 
-def _entries(folder: Path, family: ModelFamily, slots: dict[str, _Slot]) -> list[_Entry]:
-    """What to read, in the order it lies on disk; exactly one entry for each slot."""
-    entries: dict[str, _Entry] = {}
-    for file in weight_files(folder):
-        for entry in _listed(file, family):
-            slot = slots.get(entry.name)
-            if slot is None:
-                raise ModelError(f"{file} holds the tensor {entry.key!r}, which the model has no place for")
-            if entry.name in entries:
-                raise ModelError(f"{file} holds the tensor {entry.key!r} a second time")
-            if entry.name == slot.name:  # else the copy of a tied tensor
-                entries[entry.name] = entry
-    _check_complete(folder, entries, slots.values())
-    return list(entries.values())
+@dataclass
+class _Packed:
+    """A layer that is stored quantized: its entries by the last part of their names."""
+
+    layer: str
+    parts: dict[str, _Entry] = field(default_factory=dict)
 
 
-def _check_complete(folder: Path, entries: dict[str, _Entry], slots: Iterable[_Slot]) -> None:
-    missing = sorted({slot.name for slot in slots} - entries.keys())
+@dataclass(frozen=True)
+class _Stored:
+    """What to read, in the order it lies on disk."""
+
+    units: list[_Entry | _Packed]
+    packed: Mapping[str, _Packed]
+    """By layer."""
+
+
+def _stored(
+    folder: Path, family: ModelFamily, slots: dict[str, _Slot], packable: Mapping[str, nn.Linear]
+) -> _Stored:
+    """Exactly one entry for each slot, but all there are for layers of `packable` that are quantized."""
+    listed = [entry for file in weight_files(folder) for entry in _listed(file, family)]
+    packed = {
+        layer: _Packed(layer)
+        for entry in listed
+        if entry.name not in slots and (layer := entry.name.rpartition(".")[0]) in packable
+    }
+    units: dict[str, _Entry | _Packed] = {}
+    for entry in listed:
+        layer, _, part = entry.name.rpartition(".")
+        if layer in packed:
+            _add_once(packed[layer].parts, part, entry)
+            units[layer] = packed[layer]
+        elif _slot_of(entry, slots).name == entry.name:  # else the copy of a tied tensor
+            _add_once(units, entry.name, entry)
+    _check_complete(
+        folder, units.keys(), (slot for slot in slots.values() if set(slot.layers) - packed.keys())
+    )
+    return _Stored(list(units.values()), packed)
+
+
+def _slot_of(entry: _Entry, slots: Mapping[str, _Slot]) -> _Slot:
+    slot = slots.get(entry.name)
+    if slot is None:
+        raise ModelError(f"{entry.file} holds the tensor {entry.key!r}, which the model has no place for")
+    return slot
+
+
+def _add_once(entries: dict[str, Any], name: str, entry: _Entry) -> None:
+    if name in entries:
+        raise ModelError(f"{entry.file} holds the tensor {entry.key!r} a second time")
+    entries[name] = entry
+
+
+def _check_complete(folder: Path, found: Iterable[str], slots: Iterable[_Slot]) -> None:
+    missing = sorted({slot.name for slot in slots} - set(found))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(f"{folder} lacks the tensor {missing[0]!r}{more}, which config.json asks for")
@@ -190,11 +261,18 @@ def _read(entry: _Entry, slot: _Slot, device: torch.device, dtype: torch.dtype) 
                 f"config.json asks for {list(slot.shape)}"
             )
         mapped: Tensor = tensors.get_tensor(entry.key)
-        if not mapped.is_floating_point():
+        if mapped.dtype not in FLOATS:
             raise ModelError(
-                f"{entry.file}: {entry.key!r} is {mapped.dtype}, a floating point type is expected"
+                f"{entry.file}: {entry.key!r} is {mapped.dtype}, a floating point type is expected, or "
+                "scales beside it and a quantization_config in config.json"
             )
         return mapped.to(device=device, dtype=dtype, copy=True)
+
+
+def _read_as_it_is(entry: _Entry, device: torch.device) -> Tensor:
+    with _open(entry.file) as tensors:
+        mapped: Tensor = tensors.get_tensor(entry.key)
+        return mapped.to(device, copy=True)
 
 
 def _open(file: Path) -> Any:

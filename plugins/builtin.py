@@ -45,6 +45,14 @@ def register_evictions(register: Register) -> None:
 
 @hookimpl
 def register_quantizers(register: Register) -> None:
+    register("awq", "turnout.plugins.quantization.formats.methods:Awq")
+    register("compressed-tensors", "turnout.plugins.quantization.formats.methods:CompressedTensors")
+    register("fp8", "turnout.plugins.quantization.fp8:Fp8")
+    register("fp8wo", "turnout.plugins.quantization.fp8:Fp8WeightOnly")
+    register("gptq", "turnout.plugins.quantization.formats.methods:Gptq")
+    register("int4wo", "turnout.plugins.quantization.int4:Int4WeightOnly")
+    register("int8", "turnout.plugins.quantization.int8:Int8")
+    register("int8wo", "turnout.plugins.quantization.int8:Int8WeightOnly")
     register("none", "turnout.plugins.quantization.none:NoQuantization")
 
 

@@ -21,7 +21,7 @@ from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.kernels import choose_kernels
-from turnout.models.loading import count_parameters, load_model
+from turnout.models.loading import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.device import choose_device, choose_dtype
 from turnout.runner.generation_config import sampling_defaults
@@ -29,7 +29,9 @@ from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory import Budget, weight_bytes
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.policies import Policies, build_eviction, build_policies, choices
+from turnout.runner.quantization import describe_quantization
 from turnout.runner.resources import EngineResources
+from turnout.runner.weights import load_weights, quantization_of
 
 __all__ = ["AssembledEngine", "build_engine"]
 
@@ -74,18 +76,11 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
     budget = _budget(config, checkpoint.spec, policies, device, dtype)
     limits = _limits(config, checkpoint, budget)
     # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
-    policies.processors.start(ServedModel(checkpoint.folder, limits.vocab_size, limits.eos_token_ids))
-    model = load_model(
-        checkpoint.folder,
-        checkpoint.family,
-        checkpoint.spec,
-        device=device,
-        dtype=dtype,
-        quantizer=policies.quantizer,
-        kernels=kernels,
-    )
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served)
+    model = load_weights(
+        registry, checkpoint, config.quantization, device=device, dtype=dtype, kernels=kernels
+    )
     observers = registry.observers()
     resources = EngineResources(
         registry, policies.kv, served, checkpoint.spec, budget, dtype, clock, observers
@@ -98,7 +93,7 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         _scheduler(config, policies, kv, budget),
         ModelRunner(model, kv.attention, device),
         policies.decodings,
-        _limits(config, checkpoint, budget),
+        limits,
         clock,
         observers,
         policies.processors,
@@ -113,7 +108,10 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         summary=[
             _describe_model(config, checkpoint, device, dtype),
             *([kernels_note] if kernels_note else []),
-            _describe_policies(config),
+            _describe_policies(config, quantization_of(checkpoint, config.quantization)),
+            *describe_quantization(
+                model, checkpoint.family, checkpoint.spec, dtype=dtype, device=device, kernels=kernels
+            ),
             budget.describe(kv.cache, weight_bytes(model)),
             *resources.summary,
             kv.describe_preemption(budget.bytes_per_token),
@@ -181,17 +179,16 @@ def _budget(
 def _describe_model(
     config: EngineConfig, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
 ) -> str:
-    spec = checkpoint.spec
-    millions = count_parameters(checkpoint.family, spec) / 1e6
+    millions = count_parameters(checkpoint.family, checkpoint.spec) / 1e6
     place = (
         f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
     )
     kind = str(dtype).removeprefix("torch.")
-    what = f"{spec.architecture}, {millions:,.1f}M parameters"
+    what = f"{checkpoint.spec.architecture}, {millions:,.1f}M parameters"
     return f"model {config.model} ({what}) in {kind} on {device}, {place}"
 
 
-def _describe_policies(config: EngineConfig) -> str:
+def _describe_policies(config: EngineConfig, quantization: str) -> str:
     *wrapping, decoding = [str(choice) for choice in choices(config, "decoding")]
-    chosen = f"scheduler {config.scheduler}, kv {config.kv}, quantization {config.quantization}, "
+    chosen = f"scheduler {config.scheduler}, kv {config.kv}, quantization {quantization}, "
     return ", ".join([f"{chosen}decoding {decoding} by default", *wrapping])

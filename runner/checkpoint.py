@@ -24,6 +24,8 @@ class Checkpoint:
     family: ModelFamily
     spec: ModelSpec
     generation: Mapping[str, Any]
+    quantization: Mapping[str, Any] | None = None
+    """Its ``quantization_config``; None: weights are stored as they are."""
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -44,4 +46,7 @@ def open_checkpoint(registry: Registry, model: str, revision: str | None = None)
     family = registry.family(architectures[0])
     with blaming(f"the model family of {architectures[0]}"):
         spec = family.spec(raw)
-    return Checkpoint(folder, family, spec, read_generation_config(folder))
+    quantization = raw.get("quantization_config")
+    if quantization is not None and not isinstance(quantization, dict):
+        raise ModelError(f"{folder / 'config.json'}: quantization_config should be an object")
+    return Checkpoint(folder, family, spec, read_generation_config(folder), quantization)

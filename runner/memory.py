@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
@@ -123,9 +123,14 @@ class Budget:
 
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of parameters and buffers, shared ones counted once."""
-    tensors = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
+    tensors = (*model.parameters(), *model.buffers())
     opaque = sum(layer.nbytes for layer in model.modules() if isinstance(layer, OneDnnLinear))
-    return sum(tensors.values()) + opaque
+    return opaque + sum({_storage(tensor): tensor.nbytes for tensor in tensors}.values())
+
+
+def _storage(tensor: Tensor) -> int:
+    """Where its values are. What oneDNN packed says nothing of that, but shares with nobody either."""
+    return tensor.data_ptr() if tensor.layout == torch.strided else id(tensor)
 
 
 def format_bytes(count: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import Decoding, KVBackend, Quantizer
+from turnout.core.interfaces import Decoding, KVBackend
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
@@ -26,13 +26,15 @@ SPECULATIVE = "speculative"
 
 @dataclass(frozen=True)
 class Policies:
-    """One object for each axis, but all decoding strategies, the default one first, and all processors."""
+    """One object for each axis, but all decoding strategies, the default one first, and all processors.
+
+    Without the quantizer, which depends on how the checkpoint is stored.
+    """
 
     scheduler: SchedulingPolicy
     predictor: LengthPredictor
     kv: KVBackend
     eviction: EvictionPolicy
-    quantizer: Quantizer
     decodings: tuple[Decoding, ...]
     """In the order in which they are asked who serves a request."""
     defaults: Mapping[str, Any]
@@ -94,7 +96,6 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
         predictor=registry.create("length_predictor", config.length_predictor),
         kv=kv,
         eviction=build_eviction(registry, config, kv),
-        quantizer=registry.create("quantization", config.quantization),
         decodings=(*decodings, *_other_decodings(registry, config)),
         defaults=decodings[-1].defaults,
         processors=registry.processors(),

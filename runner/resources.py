@@ -14,12 +14,12 @@ from turnout.core.model import ModelSpec
 from turnout.core.observers import Observer, Observers
 from turnout.core.plugins import Registry
 from turnout.core.resources import Companion
-from turnout.models.loading import load_model
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory import Budget, format_bytes, weight_bytes
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.policies import build_eviction
+from turnout.runner.weights import UNQUANTIZED, load_weights, quantization_of
 
 __all__ = ["EngineResources"]
 
@@ -45,13 +45,13 @@ class EngineResources:
     def max_batched_tokens(self) -> int:
         return self.budget.max_batched_tokens
 
-    def companion(self, name: str, *, memory: int | None = None) -> Companion:
+    def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
         checkpoint = open_checkpoint(self.registry, name)
         device, spec = self.budget.device, checkpoint.spec
-        model = load_model(
-            checkpoint.folder,
-            checkpoint.family,
-            spec,
+        model = load_weights(
+            self.registry,
+            checkpoint,
+            quantization,
             device=device,
             dtype=self.dtype,
             kernels=self.kv.kernels,
@@ -65,9 +65,11 @@ class EngineResources:
         attention = halves.attention(cache)
         pool = cache.capacity * bytes_per_token
         self.taken += pool
+        kind = quantization_of(checkpoint, quantization)
+        quantized = "" if kind == UNQUANTIZED else f" quantization {kind},"
         self.summary.append(
-            f"beside it {name}: weights {format_bytes(weight_bytes(model))}, KV pool {format_bytes(pool)} "
-            f"= {cache.capacity:,} tokens"
+            f"beside it {name}:{quantized} weights {format_bytes(weight_bytes(model))}, "
+            f"KV pool {format_bytes(pool)} = {cache.capacity:,} tokens"
         )
         return Companion(checkpoint.folder, spec, ModelRunner(model, attention, device), cache)
 

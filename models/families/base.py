@@ -73,8 +73,6 @@ def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> M
 def _check_supported(reader: ConfigReader) -> None:
     if reader.text("hidden_act", "silu") not in ("silu", "swish"):
         raise reader.reject("hidden_act", "the gate of the MLP must be 'silu'")
-    if reader.has("quantization_config"):
-        raise reader.reject("quantization_config", "use the checkpoint with unquantized weights")
 
 
 def _kv_heads(reader: ConfigReader, heads: int) -> int:

@@ -32,9 +32,13 @@ class DraftModel(Proposer):
         memory: Annotated[
             ByteSize | None, Field(description="Size of its KV pool; null: as many tokens as the model's.")
         ] = None,
+        quantization: Annotated[
+            str, Field(description="Quantizer of its own, as NAME or NAME:option=value,….")
+        ] = "none",
     ) -> None:
         self._model = model
         self._bytes = memory
+        self._quantization = quantization
         self._cost = 0.0
 
     def start(self, resources: Resources) -> None:
@@ -49,7 +53,7 @@ class DraftModel(Proposer):
                 f"the draft model {self._model} does not have the served model's vocabulary: {difference}; "
                 "choose a draft with the same tokenizer"
             )
-        companion = resources.companion(self._model, memory=self._bytes)
+        companion = resources.companion(self._model, memory=self._bytes, quantization=self._quantization)
         self._cost = _cost(companion.spec, resources.spec)
         self._memory = DraftMemory(companion.kv, companion.spec.max_positions)
         self._drafter = Drafter(

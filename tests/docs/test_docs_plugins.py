@@ -33,6 +33,7 @@ SECTIONS = {
     eviction.EvictionPolicy: "Eviction policies",
     interfaces.AttentionBackend: "KV backends",
     interfaces.Quantizer: "Quantizers",
+    interfaces.Adopter: "Quantizers",
     interfaces.Decoding: "Decoding strategies",
     proposer.Proposer: "Proposers",
     logits_processor.LogitsProcessor: "Logits processors",

@@ -135,7 +135,6 @@ def test_scaling_extends_the_positions_a_model_can_serve(scaling: dict[str, Any]
     [
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"use_sliding_window": True}, "use_sliding_window"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
         ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "longrope"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
         ({"rope_scaling": {"type": "linear", "factor": "2"}}, "factor"),

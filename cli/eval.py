@@ -1,0 +1,96 @@
+"""``turnout eval``: how good a model's predictions are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from turnout.cli.table import aligned
+from turnout.core.errors import ConfigError
+from turnout.core.plugins import Registry
+
+if TYPE_CHECKING:
+    from turnout.lab.quality import Comparison
+
+__all__ = ["command"]
+
+UNQUANTIZED = "none"
+
+
+@click.group(name="eval")
+def command() -> None:
+    """Measure how good a model's predictions are."""
+
+
+@command.command()
+@click.argument("model")
+@click.option(
+    "--text",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What to predict, in UTF-8; best something that the model has not seen.",
+)
+@click.option(
+    "--quantization",
+    multiple=True,
+    metavar="NAME",
+    help="Quantizer to compare with the model as it is, as NAME or NAME:option=value,…; may be repeated.",
+)
+@click.option("--reference", metavar="MODEL", help="Compare with this model; default: MODEL as it is.")
+@click.option("--window", default=512, show_default=True, help="Tokens that are read together.")
+@click.option("--max-tokens", default=50_000, show_default=True, help="Tokens of the text to read at most.")
+@click.option("--dtype", default="auto", show_default=True, help="What to compute in, as of turnout serve.")
+@click.option("--device", default="auto", show_default=True, help="Where, as of turnout serve.")
+def perplexity(
+    model: str,
+    text: Path,
+    quantization: tuple[str, ...],
+    reference: str | None,
+    window: int,
+    max_tokens: int,
+    dtype: str,
+    device: str,
+) -> None:
+    """Print the perplexity of MODEL on a text, and what quantization does to it.
+
+    Beside the perplexity: how often both hold the same token likeliest, and the KL divergence between what
+    they predict, in nats a token. Both models are in memory at once.
+    """
+    registry = Registry.load()
+    for spec in quantization:
+        registry.check("quantization", spec)
+    from turnout.lab.quality import Comparison  # only now: a mistake above should not wait for it
+
+    comparison = Comparison.of(registry, model, reference, dtype, device)
+    tokens = comparison.read(_content(text), max_tokens)
+    rows = list(_rows(comparison, tokens, window, quantization))
+    click.echo("\n".join(aligned([("QUANTIZATION", "PERPLEXITY", "CHANGE", "AGREEMENT", "KL"), *rows])))
+
+
+def _content(text: Path) -> str:
+    try:
+        return text.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{text} is not UTF-8 text: {error}") from None
+
+
+def _rows(
+    comparison: Comparison, tokens: list[int], window: int, quantization: tuple[str, ...]
+) -> Iterator[tuple[str, ...]]:
+    base = comparison.base(tokens, window)
+    yield comparison.reference_name, f"{base.perplexity:.3f}", "", "", ""
+    others = quantization or ((UNQUANTIZED,) if comparison.differs else ())
+    for spec in others:
+        found = comparison.quality(spec, tokens, window)
+        change = 100 * (found.perplexity / base.perplexity - 1)
+        yield (
+            comparison.name(spec),
+            f"{found.perplexity:.3f}",
+            f"{change:+.2f}%",
+            f"{100 * (found.agreement or 0):.2f}%",
+            f"{found.divergence or 0:.5f}",
+        )

@@ -1,0 +1,46 @@
+"""``turnout quantize``: a checkpoint with quantized weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from turnout.core.plugins import Registry
+
+__all__ = ["command"]
+
+
+@click.command(name="quantize")
+@click.argument("model")
+@click.option(
+    "--quantization", required=True, metavar="NAME", help="Quantizer, as NAME or NAME:option=value,…."
+)
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder to write, a new one."
+)
+@click.option("--revision", help="Branch, tag or commit on the hub.")
+@click.option(
+    "--force", is_flag=True, help="Replace the checkpoint that DIR holds, once the new one is complete."
+)
+@click.option(
+    "--plugins-folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder whose turnout_plugins.py counts as a plugin.",
+)
+def command(
+    model: str, quantization: str, out: Path, revision: str | None, force: bool, plugins_folder: Path | None
+) -> None:
+    """Write MODEL with quantized weights, which then starts without quantizing.
+
+    MODEL is a folder, a hub name or a short name. DIR has the layout of compressed-tensors, which others read
+    too. What was interrupted goes on where it stopped.
+    """
+    registry = Registry.load(config_folder=plugins_folder)
+    registry.check("quantization", quantization)
+    from turnout.runner.quantize import (
+        quantize_checkpoint,
+    )  # only now: a mistake above should not wait for it
+
+    click.echo(quantize_checkpoint(registry, model, quantization, out, revision=revision, force=force))

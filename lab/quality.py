@@ -1,0 +1,92 @@
+"""Models to compare, loaded as they are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import nn
+
+from turnout.core.errors import ConfigError
+from turnout.core.plugins import Registry
+from turnout.lab.perplexity import Quality, measure_quality
+from turnout.runner.checkpoint import Checkpoint, open_checkpoint
+from turnout.runner.device import choose_device, choose_dtype
+from turnout.runner.weights import UNQUANTIZED, load_weights, quantization_of
+from turnout.text.tokenizer import load_tokenizer
+from turnout.text.vocabulary import vocabulary_difference
+
+__all__ = ["Comparison"]
+
+
+@dataclass
+class Comparison:
+    """A checkpoint, quantized in one way or another, beside a reference as it is."""
+
+    registry: Registry
+    checkpoint: Checkpoint
+    reference: Checkpoint
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, registry: Registry, model: str, reference: str | None, dtype: str, device: str) -> Comparison:
+        """Raises ModelError or ConfigError, as `turnout serve` would."""
+        checkpoint = open_checkpoint(registry, model)
+        other = open_checkpoint(registry, reference) if reference is not None else checkpoint
+        difference = vocabulary_difference(checkpoint.folder, other.folder)
+        if difference is not None:
+            raise ConfigError(f"{reference} does not have the vocabulary of {model}: {difference}")
+        place = choose_device(device)
+        return cls(registry, checkpoint, other, place, choose_dtype(dtype, checkpoint.spec.dtype, place))
+
+    @property
+    def differs(self) -> bool:
+        return self.reference is not self.checkpoint
+
+    @property
+    def reference_name(self) -> str:
+        return quantization_of(self.reference, UNQUANTIZED)
+
+    def name(self, quantization: str) -> str:
+        """What the checkpoint's weights are then."""
+        return quantization_of(self.checkpoint, quantization)
+
+    def read(self, text: str, most: int) -> list[int]:
+        """Its first tokens."""
+        return load_tokenizer(self.checkpoint.folder).encode(text)[:most]
+
+    def base(self, tokens: list[int], window: int) -> Quality:
+        """Of the reference."""
+        return measure_quality(
+            self._reference,
+            tokens,
+            window=self._window(window),
+            device=self.device,
+            label=self.reference_name,
+        )
+
+    def quality(self, quantization: str, tokens: list[int], window: int) -> Quality:
+        model = self._load(self.checkpoint, quantization)
+        return measure_quality(
+            model,
+            tokens,
+            window=self._window(window),
+            device=self.device,
+            reference=self._reference,
+            label=self.name(quantization),
+        )
+
+    @cached_property
+    def _reference(self) -> nn.Module:
+        return self._load(self.reference, UNQUANTIZED)
+
+    def _load(self, checkpoint: Checkpoint, quantization: str) -> nn.Module:
+        return load_weights(self.registry, checkpoint, quantization, device=self.device, dtype=self.dtype)
+
+    def _window(self, wanted: int) -> int:
+        most = min(self.checkpoint.spec.max_positions, self.reference.spec.max_positions)
+        if not 2 <= wanted <= most:
+            raise ConfigError(f"window={wanted} should be 2 to {most:,}, the positions that the model has")
+        return wanted

@@ -1,0 +1,1 @@
+"""Checkpoints that were quantized beforehand: how their tensors are laid out."""

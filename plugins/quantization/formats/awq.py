@@ -1,0 +1,54 @@
+"""AWQ's layout called gemm, as AutoAWQ writes it.
+
+::
+
+    qweight  int32 [in, out / 8]       codes, packed along outputs: 0 2 4 6 1 3 5 7
+    qzeros   int32 [groups, out / 8]   zero points, the same way
+    scales   float [groups, out]
+
+weight = (code - zero) · scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.interfaces import Adopter
+from turnout.plugins.quantization.formats.bits import unpack
+from turnout.plugins.quantization.formats.integer import IntegerWeights
+from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.formats.settings import Settings
+
+__all__ = ["AwqAdopter"]
+
+PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
+"""Where in a word the code of each of eight outputs is."""
+
+
+class AwqAdopter(Adopter):
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        settings = Settings(config)
+        settings.one_of("bits" if "bits" in config else "w_bit", (4,))
+        settings.one_of("version", ("gemm", "GEMM"), default="gemm")
+        self.group_size = settings.integer("group_size" if "group_size" in config else "q_group_size")
+
+    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+        parts = Parts(name, tensors, like)
+        group = self.group_size if self.group_size > 0 else parts.inputs
+        groups = -(-parts.inputs // group)
+        codes = _unpack(parts.take("qweight", [torch.int32], [parts.inputs, parts.outputs // 8]))
+        zero = _unpack(parts.take("qzeros", [torch.int32], [groups, parts.outputs // 8])).float()
+        scale = parts.scale("scales", [groups, parts.outputs]).t().contiguous()
+        bias = parts.bias()
+        parts.finish()
+        return IntegerWeights(codes, scale, zero).layer(name, 4, bias)
+
+
+def _unpack(words: Tensor) -> Tensor:
+    """int32 [rows, out / 8] to uint8 [out, rows]."""
+    codes = unpack(words, 4).view(len(words), -1, 8)
+    return codes[..., PLACES].flatten(1).t()

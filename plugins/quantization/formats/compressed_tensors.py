@@ -1,0 +1,175 @@
+"""The layout of compressed-tensors, as llm-compressor and ``turnout quantize`` write it.
+
+::
+
+    int-quantized    weight             int8 [out, in]
+                     weight_scale       float [out, 1]
+    pack-quantized   weight_packed      int32 [out, ⌈in · bits / 32⌉]   codes, 2^(bits-1) more than they are
+                     weight_scale       float [out, groups]
+                     weight_zero_point  int32 [⌈out · bits / 32⌉, groups], the same way; absent if symmetric
+                     weight_shape       int64 [2]
+    float-quantized  weight             float8_e4m3fn [out, in]
+                     weight_scale       float [out, 1], [1] or one for each block
+
+weight = (code - zero) · scale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.errors import ModelError
+from turnout.core.interfaces import Adopter
+from turnout.plugins.quantization.formats.bits import unpack
+from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block
+from turnout.plugins.quantization.formats.fp8_weights import channel_layer
+from turnout.plugins.quantization.formats.integer import IntegerWeights
+from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.formats.settings import Settings
+from turnout.plugins.quantization.layers.int8 import Int8Linear
+
+__all__ = ["CompressedTensorsAdopter"]
+
+
+class CompressedTensorsAdopter(Adopter):
+    """Each layer is quantized as the first group says that names it."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        settings = Settings(config)
+        settings.refuse("sparsity_config", "sparse weights")
+        groups = config.get("config_groups")
+        if not isinstance(groups, Mapping) or not groups:
+            raise settings.wrong("config_groups", "an object with a group or more is expected")
+        self._groups = [_Group.read(name, group) for name, group in groups.items()]
+
+    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+        group = next((group for group in self._groups if group.names(name)), None)
+        if group is None:
+            raise ModelError(
+                f"{name} is stored quantized, but no group of quantization_config: config_groups names it"
+            )
+        parts = Parts(name, tensors, like)
+        # Activations are quantized as they come, by token, or not at all: better than by a fixed scale.
+        parts.ignore("input_scale", "input_zero_point")
+        return group.layer(parts)
+
+
+@dataclass(frozen=True)
+class _Group:
+    targets: tuple[str, ...]
+    floats: bool
+    bits: int
+    strategy: str
+    group_size: int | None
+    symmetric: bool
+    block: tuple[int, int] | None
+    activations: bool
+    """Are activations quantized, too?"""
+
+    @classmethod
+    def read(cls, name: str, group: Any) -> _Group:
+        where = f"quantization_config: config_groups: {name}"
+        if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
+            raise ModelError(f"config.json: {where} names no scheme for weights")
+        outer, weights = Settings(group, where), Settings(group["weights"], f"{where}: weights")
+        kind = weights.one_of("type", ("int", "float"), default="int")
+        bits = weights.one_of("num_bits", (4, 8) if kind == "int" else (8,))
+        strategies = ("tensor", "channel", "group") if kind == "int" else ("tensor", "channel", "block")
+        strategy = weights.one_of("strategy", strategies, default="tensor")
+        activations = group.get("input_activations")
+        if activations is not None and kind == "int":
+            Settings(activations, f"{where}: input_activations").one_of("num_bits", (8,))
+            if bits != 8 or strategy == "group":
+                raise outer.wrong("input_activations", "only with weights of 8 bits without groups")
+        return cls(
+            targets=tuple(group.get("targets", ())),
+            floats=kind == "float",
+            bits=bits,
+            strategy=strategy,
+            group_size=weights.integer("group_size") if strategy == "group" else None,
+            symmetric=bool(group["weights"].get("symmetric", True)),
+            block=read_block(weights, "block_structure"),
+            activations=activations is not None,
+        )
+
+    def names(self, layer: str) -> bool:
+        return any(_matches(target, layer) for target in self.targets)
+
+    def layer(self, parts: Parts) -> nn.Module:
+        if self.floats:
+            if self.strategy == "block":
+                return block_layer(parts, self.block or (128, 128), "weight_scale")
+            return channel_layer(parts)
+        if parts.has("weight_packed"):
+            return self._packed(parts)
+        return self._plain(parts)
+
+    def _plain(self, parts: Parts) -> nn.Module:
+        """Codes as int8 numbers."""
+        codes = parts.take("weight", [torch.int8], [parts.outputs, parts.inputs])
+        scale = self._scale(parts)
+        zero = torch.zeros_like(scale)
+        if not self.symmetric:
+            zero = parts.take("weight_zero_point", [torch.int8], scale.shape).float()
+        bias = parts.bias()
+        parts.finish()
+        if self.activations and self.symmetric:
+            return Int8Linear(codes, scale[:, 0].contiguous(), bias)
+        if self.activations:
+            raise ModelError(
+                f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"
+            )
+        offset = 2 ** (self.bits - 1)
+        raised = (codes.to(torch.int16) + offset).to(torch.uint8)
+        return IntegerWeights(raised, scale, zero + offset).layer(parts.layer, self.bits, bias)
+
+    def _packed(self, parts: Parts) -> nn.Module:
+        """Codes in 32-bit words."""
+        words = 32 // self.bits
+        stored = parts.take("weight_packed", [torch.int32], [parts.outputs, -(-parts.inputs // words)])
+        codes = unpack(stored, self.bits)[:, : parts.inputs]
+        scale = self._scale(parts)
+        zero = torch.full_like(scale, 2 ** (self.bits - 1))
+        if not self.symmetric:
+            zero = self._zero(parts, words, scale.shape[1])
+        order, bias = self._order(parts), parts.bias()
+        parts.ignore("weight_shape")
+        parts.finish()
+        if self.activations:
+            signed = (codes.to(torch.int16) - 128).to(torch.int8)
+            return Int8Linear(signed, scale[:, 0].contiguous(), bias)
+        if order is not None:
+            codes = codes[:, order]
+        return IntegerWeights(codes, scale, zero, order).layer(parts.layer, self.bits, bias)
+
+    def _scale(self, parts: Parts) -> Tensor:
+        """float32 [out, groups]."""
+        if self.strategy == "group":
+            assert self.group_size is not None
+            return parts.scale("weight_scale", [parts.outputs, -(-parts.inputs // self.group_size)])
+        scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
+        return scale.view(-1, 1).expand(parts.outputs, 1).contiguous()
+
+    def _zero(self, parts: Parts, words: int, groups: int) -> Tensor:
+        packed = parts.take("weight_zero_point", [torch.int32], [-(-parts.outputs // words), groups])
+        return unpack(packed.t(), self.bits)[:, : parts.outputs].t().float()
+
+    def _order(self, parts: Parts) -> Tensor | None:
+        """Of inputs, where groups are of those that matter alike."""
+        if not parts.has("weight_g_idx"):
+            return None
+        index = parts.take("weight_g_idx", [torch.int32, torch.int64], [parts.inputs]).long()
+        return None if bool((index[1:] >= index[:-1]).all()) else index.argsort(stable=True)
+
+
+def _matches(target: str, layer: str) -> bool:
+    """A class, a layer's name, or ``re:`` and an expression for its beginning."""
+    if target.startswith("re:"):
+        return re.match(target.removeprefix("re:"), layer) is not None
+    return target in ("Linear", layer)

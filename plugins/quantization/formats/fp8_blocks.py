@@ -1,0 +1,58 @@
+"""fp8 as DeepSeek and Qwen publish it, with a scale for each block, or one for each layer.
+
+::
+
+    weight            float8_e4m3fn [out, in]
+    weight_scale_inv  float [⌈out / 128⌉, ⌈in / 128⌉]     with weight_block_size = [128, 128]
+    weight_scale      float []                            without
+
+weight = stored · scale, whatever the name says. Scales of activations are not read: those stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from turnout.core.interfaces import Adopter
+from turnout.plugins.quantization.formats.fp8_weights import channel_layer, check_numbers, take_weight
+from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.formats.settings import Settings
+from turnout.plugins.quantization.layers.fp8 import Fp8BlockLinear
+
+__all__ = ["Fp8Adopter"]
+
+
+class Fp8Adopter(Adopter):
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        settings = Settings(config)
+        settings.one_of("fmt", ("e4m3",), default="e4m3")
+        self.block = read_block(settings, "weight_block_size")
+
+    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+        parts = Parts(name, tensors, like)
+        parts.ignore("input_scale")
+        if self.block is None:
+            return channel_layer(parts)
+        return block_layer(parts, self.block, "weight_scale_inv")
+
+
+def block_layer(parts: Parts, block: tuple[int, int], scale_name: str) -> nn.Module:
+    shape = [-(-parts.outputs // block[0]), -(-parts.inputs // block[1])]
+    weight = take_weight(parts)
+    scale = parts.scale(scale_name, shape)
+    bias = parts.bias()
+    parts.finish()
+    check_numbers(parts.layer, weight)
+    return Fp8BlockLinear(weight, scale, block, bias)
+
+
+def read_block(settings: Settings, key: str) -> tuple[int, int] | None:
+    match settings.config.get(key):
+        case None:
+            return None
+        case [int(rows), int(columns)] if rows > 0 and columns > 0:
+            return rows, columns
+    raise settings.wrong(key, "two positive integers are expected")

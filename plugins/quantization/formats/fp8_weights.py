@@ -1,0 +1,32 @@
+"""What the formats with e4m3 weights share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.errors import ModelError
+from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.layers.fp8 import Fp8Linear
+
+__all__ = ["channel_layer", "check_numbers", "take_weight"]
+
+
+def channel_layer(parts: Parts) -> nn.Module:
+    """A scale for each output, or one for all."""
+    weight = take_weight(parts)
+    scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
+    bias = parts.bias()
+    parts.finish()
+    check_numbers(parts.layer, weight)
+    return Fp8Linear(weight, scale.flatten().expand(parts.outputs).contiguous(), bias)
+
+
+def take_weight(parts: Parts) -> Tensor:
+    return parts.take("weight", [torch.float8_e4m3fn], [parts.outputs, parts.inputs])
+
+
+def check_numbers(layer: str, weight: Tensor) -> None:
+    """NaN would be decoded to a number."""
+    if bool((weight.view(torch.uint8).bitwise_and(127) == 127).any()):
+        raise ModelError(f"{layer}.weight holds what is not a number; fetch the checkpoint again")

@@ -1,0 +1,66 @@
+"""GPTQ's layout, as AutoGPTQ and GPTQModel write it.
+
+::
+
+    qweight  int32 [in · bits / 32, out]       codes, packed along inputs
+    qzeros   int32 [groups, out · bits / 32]   zero points, packed along outputs, one less than they are
+    scales   float [groups, out]
+    g_idx    int32 [in]                        the group of each input
+
+weight = (code - zero) · scale. With ``desc_act`` groups are of inputs that matter alike, anywhere. In
+``gptq_v2`` zero points are stored as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.errors import ModelError
+from turnout.core.interfaces import Adopter
+from turnout.plugins.quantization.formats.bits import unpack
+from turnout.plugins.quantization.formats.integer import IntegerWeights
+from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.formats.settings import Settings
+
+__all__ = ["GptqAdopter"]
+
+
+class GptqAdopter(Adopter):
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        settings = Settings(config)
+        self.bits = settings.one_of("bits", (4, 8))
+        self.group_size = settings.integer("group_size")
+        version = settings.one_of("checkpoint_format", ("gptq", "gptq_v2"), default="gptq")
+        self._stored_less = int(version == "gptq")
+        settings.refuse("dynamic", "layers that are quantized differently from others")
+
+    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+        parts = Parts(name, tensors, like)
+        group = self.group_size if self.group_size > 0 else parts.inputs
+        groups, words = -(-parts.inputs // group), 32 // self.bits
+        codes = unpack(
+            parts.take("qweight", [torch.int32], [parts.inputs // words, parts.outputs]).t(), self.bits
+        )
+        zeros = unpack(parts.take("qzeros", [torch.int32], [groups, parts.outputs // words]), self.bits)
+        zero = (zeros + self._stored_less).bitwise_and_(2**self.bits - 1).t().float()
+        scale = parts.scale("scales", [groups, parts.outputs]).t().contiguous()
+        order = _order(parts, group) if parts.has("g_idx") else None
+        bias = parts.bias()
+        parts.finish()
+        if order is not None:
+            codes = codes[:, order]
+        return IntegerWeights(codes, scale, zero, order).layer(name, self.bits, bias)
+
+
+def _order(parts: Parts, group: int) -> Tensor | None:
+    """Inputs sorted by their group; None where they are already."""
+    index = parts.take("g_idx", [torch.int32, torch.int64], [parts.inputs]).long()
+    order = index.argsort(stable=True)
+    if not torch.equal(index[order], torch.arange(parts.inputs, device=index.device) // group):
+        raise ModelError(f"{parts.layer}.g_idx does not put {group} inputs into each group")
+    in_place = torch.equal(order, torch.arange(parts.inputs, device=index.device))
+    return None if in_place else order

@@ -1,0 +1,82 @@
+"""The tensors that a checkpoint has for one layer: every complaint names the tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.errors import ModelError
+
+__all__ = ["FLOATS", "Parts"]
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Parts:
+    """Takes a layer's tensors one by one, by the last part of their names."""
+
+    def __init__(self, layer: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> None:
+        self.layer = layer
+        self.outputs, self.inputs = like.out_features, like.in_features
+        self._tensors = dict(tensors)
+        self._bias = like.bias is not None
+
+    def has(self, name: str) -> bool:
+        return name in self._tensors
+
+    def take(self, name: str, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> Tensor:
+        """Raises ModelError unless it is there, of one of these types and of this shape."""
+        tensor = self._tensors.pop(name, None)
+        if tensor is None:
+            raise ModelError(
+                f"{self.layer}.{name} is missing; the checkpoint is damaged, or its quantization_config does "
+                "not describe it"
+            )
+        self._check(name, tensor, dtypes, shape)
+        return tensor
+
+    def scale(self, name: str, *shapes: Sequence[int]) -> Tensor:
+        """A float32 tensor of one of these shapes, all finite."""
+        shape = next((shape for shape in shapes if self._shape(name) == list(shape)), shapes[0])
+        scale = self.take(name, FLOATS, shape).float()
+        if not bool(scale.isfinite().all()):
+            raise ModelError(f"{self.layer}.{name} holds numbers that are not finite; fetch it again")
+        return scale
+
+    def bias(self) -> Tensor | None:
+        """Writers add one of zeros where the model has none."""
+        if self._bias:
+            return self.take("bias", FLOATS, [self.outputs])
+        bias = self._tensors.pop("bias", None)
+        if bias is not None and bool(bias.any()):
+            raise ModelError(f"{self.layer}.bias is there, but config.json gives this layer none")
+        return None
+
+    def ignore(self, *names: str) -> None:
+        for name in names:
+            self._tensors.pop(name, None)
+
+    def finish(self) -> None:
+        """Raises ModelError where something was not taken."""
+        for name, tensor in self._tensors.items():
+            raise ModelError(
+                f"{self.layer}.{name}, {tensor.dtype} {list(tensor.shape)}, has no place in a layer that is "
+                "quantized as quantization_config says"
+            )
+
+    def _shape(self, name: str) -> list[int] | None:
+        return list(self._tensors[name].shape) if name in self._tensors else None
+
+    def _check(self, name: str, tensor: Tensor, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> None:
+        if list(tensor.shape) != list(shape):
+            raise ModelError(
+                f"{self.layer}.{name} has shape {list(tensor.shape)}, for {self.outputs} outputs and "
+                f"{self.inputs} inputs {list(shape)} is expected"
+            )
+        if tensor.dtype not in dtypes:
+            expected = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+            raise ModelError(
+                f"{self.layer}.{name} is {str(tensor.dtype).removeprefix('torch.')}, {expected} is expected"
+            )

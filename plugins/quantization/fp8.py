@@ -1,0 +1,55 @@
+"""Weights in 8-bit floating point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from turnout.core.interfaces import Adopter
+from turnout.plugins.quantization.scheme import DYNAMIC, LinearScheme, StoredLayer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["Fp8", "Fp8WeightOnly"]
+
+
+class Fp8WeightOnly(LinearScheme):
+    """Weights in e4m3 with a scale for each output; activations stay as they are.
+
+    Saves memory, not time: a CPU knows no such numbers, so they are decoded to float32 as they are used.
+    `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory.
+    """
+
+    name: ClassVar[str] = "fp8wo"
+
+    def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+        from turnout.plugins.quantization.encoding import to_e4m3
+        from turnout.plugins.quantization.layers.fp8 import Fp8Linear
+
+        return Fp8Linear(*to_e4m3(weight), bias)
+
+    def stored(self, weight: Tensor) -> StoredLayer:
+        from turnout.plugins.quantization.encoding import to_e4m3
+
+        codes, scale = to_e4m3(weight)
+        weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel"}
+        return StoredLayer({"weight": codes, "weight_scale": scale[:, None]}, "float-quantized", weights)
+
+
+class Fp8(Fp8WeightOnly):
+    """Weights in e4m3, activations too where the hardware multiplies such numbers. On the CPU: `fp8wo`.
+
+    Also reads checkpoints in fp8 with a scale for each block or layer, as DeepSeek and Qwen publish them.
+    """
+
+    name: ClassVar[str] = "fp8"
+
+    def stored(self, weight: Tensor) -> StoredLayer:
+        return replace(super().stored(weight), activations={**DYNAMIC, "type": "float"})
+
+    def adopter(self, config: Mapping[str, Any]) -> Adopter:
+        from turnout.plugins.quantization.formats.fp8_blocks import Fp8Adopter
+
+        return Fp8Adopter(config)

@@ -1,0 +1,70 @@
+"""Weights and activations in 8 bits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from turnout.plugins.quantization.scheme import DYNAMIC, LinearScheme, StoredLayer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["Int8", "Int8WeightOnly"]
+
+CHANNELS = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
+"""Weights with a scale for each output."""
+
+
+class Int8(LinearScheme):
+    """W8A8: weights with a scale for each output, activations with one for each token, as they come.
+
+    Products are of integers: fast wherever several tokens are computed at once. On a CPU without VNNI
+    instructions activations have 7 bits, because its sums would overflow with 8.
+    `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory and saves time.
+    """
+
+    name: ClassVar[str] = "int8"
+
+    def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+        from turnout.plugins.quantization.encoding import to_int8
+        from turnout.plugins.quantization.layers.int8 import Int8Linear
+
+        return Int8Linear(*to_int8(weight), bias)
+
+    def stored(self, weight: Tensor) -> StoredLayer:
+        from turnout.plugins.quantization.encoding import to_int8
+
+        codes, scale = to_int8(weight)
+        tensors = {"weight": codes, "weight_scale": scale[:, None]}
+        return StoredLayer(tensors, "int-quantized", CHANNELS, {**DYNAMIC, "type": "int"})
+
+
+class Int8WeightOnly(LinearScheme):
+    """W8A16: weights in 8 bits with a scale for each output; activations are rounded to bfloat16.
+
+    Fast where few tokens are computed at once, because the weights are read in half the time or less.
+    `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory and saves time.
+    """
+
+    name: ClassVar[str] = "int8wo"
+
+    def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+        from turnout.plugins.quantization.encoding import to_int8
+        from turnout.plugins.quantization.layers.int8 import Int8WeightLinear
+
+        return Int8WeightLinear(*to_int8(weight), bias)
+
+    def stored(self, weight: Tensor) -> StoredLayer:
+        import torch
+
+        from turnout.plugins.quantization.encoding import to_int8
+        from turnout.plugins.quantization.formats.bits import pack
+
+        codes, scale = to_int8(weight)
+        raised = (codes.to(torch.int16) + 128).to(torch.uint8)
+        tensors = {
+            "weight_packed": pack(raised, 8),
+            "weight_scale": scale[:, None],
+            "weight_shape": torch.tensor(weight.shape),
+        }
+        return StoredLayer(tensors, "pack-quantized", CHANNELS)

@@ -1,0 +1,61 @@
+"""What linear layers with few bits have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["DecodedLinear", "QuantizedLinear"]
+
+DECODED_AT_ONCE = 2**19
+"""Weights: 2 MiB of float32, which stay in a core's cache between being decoded and multiplied."""
+
+
+class QuantizedLinear(nn.Module):
+    """Takes the place of an `nn.Linear`. Weights are buffers: nothing here is trained."""
+
+    bias: Tensor | None
+
+    def __init__(self, in_features: int, out_features: int, bias: Tensor | None) -> None:
+        """bias: [out_features], kept in its own dtype."""
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.register_buffer("bias", None if bias is None else bias.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [..., in_features]; returns [..., out_features] in x's dtype."""
+        rows = self.multiply(x.reshape(-1, self.in_features))
+        if self.bias is not None:
+            rows = rows.add_(self.bias)
+        return rows.to(x.dtype).reshape(*x.shape[:-1], self.out_features)
+
+    @abstractmethod
+    def multiply(self, x: Tensor) -> Tensor:
+        """x: [rows, in_features]; returns a new float32 [rows, out_features], without bias."""
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+class DecodedLinear(QuantizedLinear):
+    """Multiplies with a few rows of weights at a time, decoded to float32: never all of them at once."""
+
+    @abstractmethod
+    def decode(self, start: int, stop: int) -> Tensor:
+        """The weights of those output features: float32 [stop - start, in_features]."""
+
+    def multiply(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        out = torch.empty(len(x), self.out_features, device=x.device)
+        for start, stop in self._pieces():
+            out[:, start:stop] = wide @ self.decode(start, stop).t()
+        return out
+
+    def _pieces(self) -> Iterator[tuple[int, int]]:
+        step = max(32, DECODED_AT_ONCE // self.in_features // 32 * 32)
+        for start in range(0, self.out_features, step):
+            yield start, min(start + step, self.out_features)

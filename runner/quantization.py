@@ -1,0 +1,144 @@
+"""What quantization did to a model, in one line: bytes, and how long a layer takes now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.interfaces import ModelFamily
+from turnout.core.model import ModelSpec
+from turnout.kernels import Kernels
+from turnout.models.native import Joining
+from turnout.models.packed import OneDnnLinear, PackedLinear, pack
+from turnout.runner.memory import format_bytes, weight_bytes
+
+__all__ = ["describe_quantization"]
+
+DECODED, PREFILLED = 1, 128
+"""Tokens that are measured together: one request decoding, and part of a prompt."""
+MIN_RUNS = 3
+MEASURED_SECONDS = 0.15
+"""For each of both."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A linear layer of the family's module, and what has taken its place."""
+
+    name: str
+    rows: int
+    columns: int
+    bias: bool
+    module: nn.Module
+    """Where linear layers became one, what they are in now."""
+
+    @property
+    def converted(self) -> bool:
+        return not isinstance(self.module, (nn.Linear, PackedLinear, OneDnnLinear, Joining))
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+    def plain_bytes(self, dtype: torch.dtype) -> int:
+        return (self.size + self.bias * self.rows) * dtype.itemsize
+
+
+def describe_quantization(
+    model: nn.Module,
+    family: ModelFamily,
+    spec: ModelSpec,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    kernels: Kernels | None = None,
+) -> list[str]:
+    """A line with the sums and the times of the largest converted layer; none where nothing was converted.
+
+    Times are measured, on this machine now, against the same layer with weights of `dtype`, computed by
+    `kernels` where there are some.
+    """
+    layers = _layers(model, family, spec)
+    converted = [layer for layer in layers if layer.converted]
+    if not converted:
+        return []
+    inner = [layer for layer in converted if not layer.name.endswith("lm_head")] or converted
+    largest = max(inner, key=lambda layer: layer.size)
+    before = sum(layer.plain_bytes(dtype) for layer in converted)
+    after = sum(weight_bytes(layer.module) for layer in converted)
+    kind = str(dtype).removeprefix("torch.")
+    return [
+        f"quantized {len(converted)} of {len(layers)} linear layers: {format_bytes(after)} instead of "
+        f"{format_bytes(before)} in {kind} ({after / before:.2f} times)",
+        _describe_times(largest, kind, _times(largest, dtype, device, kernels)),
+    ]
+
+
+def _layers(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[_Layer]:
+    with torch.device("meta"):
+        plain = family.build(spec)
+    return [
+        _Layer(name, layer.out_features, layer.in_features, layer.bias is not None, _now(model, name))
+        for name, layer in plain.named_modules()
+        if isinstance(layer, nn.Linear)
+    ]
+
+
+def _now(model: nn.Module, name: str) -> nn.Module:
+    parent, _, own = name.rpartition(".")
+    holder = model.get_submodule(parent)
+    return getattr(holder, own, holder)
+
+
+def _describe_times(layer: _Layer, kind: str, times: dict[int, float]) -> str:
+    figures = ", ".join(f"{ratio:.2f} times for {_tokens(count)}" for count, ratio in times.items())
+    slow = [_tokens(count) for count, ratio in times.items() if ratio > 1.05]
+    note = f"; SLOWER than unquantized for {' and '.join(slow)}" if slow else ""
+    return f"a layer of {layer.rows:,} x {layer.columns:,} takes, of its time in {kind}, {figures}{note}"
+
+
+def _tokens(count: int) -> str:
+    return "1 token" if count == 1 else f"{count} tokens"
+
+
+def _plain(
+    layer: _Layer, dtype: torch.dtype, device: torch.device, kernels: Kernels | None
+) -> Callable[[Tensor], Tensor]:
+    """The layer as it would be without quantization, of numbers that checkpoints have: bfloat16's."""
+    weight = torch.randn(layer.rows, layer.columns, dtype=torch.bfloat16, device=device).to(dtype)
+    plain = nn.Linear(layer.columns, layer.rows, bias=False, device="meta")
+    plain.weight = nn.Parameter(weight, requires_grad=False)
+    return plain if kernels is None else pack([plain], kernels)
+
+
+@torch.inference_mode()
+def _times(
+    layer: _Layer, dtype: torch.dtype, device: torch.device, kernels: Kernels | None
+) -> dict[int, float]:
+    """By how many tokens are computed together: the time of the layer as part of an unquantized one's."""
+    plain, times = _plain(layer, dtype, device, kernels), {}
+    for count in (DECODED, PREFILLED):
+        x = torch.randn(count, layer.columns, dtype=dtype, device=device)
+        times[count] = _ratio(layer.module, plain, x)
+    return times
+
+
+def _ratio(one: Callable[[Tensor], object], other: Callable[[Tensor], object], x: Tensor) -> float:
+    """Of the shortest of some runs, in turns: what else the machine does only ever makes one longer."""
+    end, ones, others = perf_counter() + MEASURED_SECONDS, list[float](), list[float]()
+    while len(ones) < MIN_RUNS or perf_counter() < end:
+        ones.append(_seconds(one, x))
+        others.append(_seconds(other, x))
+    return min(ones) / min(others)
+
+
+def _seconds(compute: Callable[[Tensor], object], x: Tensor) -> float:
+    start = perf_counter()
+    compute(x)
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+    return perf_counter() - start

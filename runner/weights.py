@@ -1,0 +1,69 @@
+"""A checkpoint's weights in memory: quantized now, quantized beforehand, or as they are."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from turnout.core.errors import ConfigError, ModelError
+from turnout.core.interfaces import Adopter
+from turnout.core.plugin_spec import PluginSpec
+from turnout.core.plugins import Registry
+from turnout.kernels import Kernels
+from turnout.models.loading import load_model
+from turnout.runner.checkpoint import Checkpoint
+
+__all__ = ["UNQUANTIZED", "load_weights", "quantization_of"]
+
+UNQUANTIZED = "none"
+
+
+def load_weights(
+    registry: Registry,
+    checkpoint: Checkpoint,
+    quantization: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    kernels: Kernels | None = None,
+    progress: bool = True,
+) -> nn.Module:
+    """quantization: a spec of that axis; kernels: what to compute with, where there are some for the device.
+
+    Raises ConfigError where it asks for what the checkpoint is not.
+    """
+    adopter = _adopter(registry, checkpoint, quantization)
+    return load_model(
+        checkpoint.folder,
+        checkpoint.family,
+        checkpoint.spec,
+        device=device,
+        dtype=dtype,
+        quantizer=adopter or registry.create("quantization", quantization),
+        kernels=kernels,
+        progress=progress,
+    )
+
+
+def quantization_of(checkpoint: Checkpoint, asked: str) -> str:
+    """How to call what its weights are in memory."""
+    method = (checkpoint.quantization or {}).get("quant_method")
+    return asked if method is None else f"{method} (the checkpoint's own)"
+
+
+def _adopter(registry: Registry, checkpoint: Checkpoint, asked: str) -> Adopter | None:
+    config = checkpoint.quantization
+    if config is None:
+        return None
+    method, name = config.get("quant_method"), PluginSpec.parse(asked).name
+    if name not in (UNQUANTIZED, method):
+        raise ConfigError(
+            f"{checkpoint.folder} is quantized already, by {method}; leave --quantization {name} out, or "
+            "take the checkpoint with unquantized weights"
+        )
+    if method not in registry.names("quantization"):
+        raise ModelError(
+            f"{checkpoint.folder / 'config.json'}: quantization_config: quant_method = {method!r} is not "
+            "supported; take the checkpoint with unquantized weights, and choose --quantization"
+        )
+    return registry.create("quantization", str(method)).adopter(config)

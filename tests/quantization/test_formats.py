@@ -1,0 +1,328 @@
+"""Checkpoints that were quantized beforehand, by published layouts, compute what their weights stand for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from exactness import exact, relative_error
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from writers import (
+    Written,
+    awq,
+    fp8_blocks,
+    fp8_channels,
+    gptq,
+    int8_channels,
+    pack_quantized,
+)
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError, ModelError
+from turnout.core.interfaces import Adopter
+from turnout.core.plugins import Registry
+from turnout.models.random_weights import write_random_checkpoint
+from turnout.models.shapes import Shape, config_of
+from turnout.runner.assembly import build_engine
+from turnout.runner.checkpoint import open_checkpoint
+from turnout.runner.weights import load_weights
+
+REGISTRY = Registry.load()
+DYNAMIC = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
+
+
+def compressed(activations: dict[str, Any] | None = None, **weights: Any) -> dict[str, Any]:
+    weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", **weights}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": activations}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
+CASES: dict[str, tuple[dict[str, Any], Callable[[Tensor], Written], float]] = {
+    "gptq 4 bits": (GPTQ, gptq, 0.01),
+    "gptq one group": ({**GPTQ, "group_size": -1}, lambda w: gptq(w, group=-1), 0.01),
+    "gptq desc_act": ({**GPTQ, "desc_act": True}, lambda w: gptq(w, desc_act=True), 0.01),
+    "gptq v2": ({**GPTQ, "checkpoint_format": "gptq_v2"}, lambda w: gptq(w, version=2), 0.01),
+    "gptq 8 bits": ({**GPTQ, "bits": 8}, lambda w: gptq(w, bits=8), 0.01),
+    "gptq 8 bits desc_act": ({**GPTQ, "bits": 8}, lambda w: gptq(w, bits=8, desc_act=True), 0.01),
+    "awq": (AWQ, awq, 0.01),
+    "awq, older names": (
+        {"quant_method": "awq", "w_bit": 4, "q_group_size": 64, "version": "GEMM"},
+        lambda w: awq(w, group=64),
+        0.01,
+    ),
+    "fp8 blocks": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, fp8_blocks, 1e-5),
+    "fp8 layers": ({"quant_method": "fp8"}, fp8_channels, 1e-5),
+    "W8A8": (compressed(DYNAMIC), int8_channels, 0.05),
+    "W8A16": (compressed(), int8_channels, 0.01),
+    "W8A16 packed in groups": (
+        compressed(strategy="group", group_size=32),
+        lambda w: pack_quantized(w, bits=8),
+        0.01,
+    ),
+    "W8A16 packed": (compressed(), lambda w: pack_quantized(w, bits=8, group=-1), 0.01),
+    "W4A16": (compressed(num_bits=4, strategy="group", group_size=32), pack_quantized, 0.01),
+    "W4A16 asymmetric": (
+        compressed(num_bits=4, strategy="group", group_size=64, symmetric=False),
+        lambda w: pack_quantized(w, group=64, symmetric=False),
+        0.01,
+    ),
+    "fp8 channels": (compressed({**DYNAMIC, "type": "float"}, type="float"), fp8_channels, 1e-5),
+}
+
+
+def adopter(config: Mapping[str, Any]) -> Adopter:
+    return REGISTRY.create("quantization", config["quant_method"]).adopter(config)
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_layer_computes_with_the_weights_it_stands_for(case: str, bias: bool, linear) -> None:
+    config, write, bound = CASES[case]
+    layer = linear(256, 160, bias=bias)
+    tensors, weight = write(layer.weight)
+    layer.weight.copy_(weight)
+    if bias:
+        tensors["bias"] = layer.bias
+    adopted = adopter(config).adopt("up_proj", tensors, nn.Linear(256, 160, bias=bias, device="meta"))
+    for rows in (1, 3, 50):
+        x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(rows))
+        assert relative_error(adopted(x), exact(layer, x)) < bound
+
+
+@pytest.mark.parametrize("shape", [(200, 130), (128, 64), (130, 300)])
+def test_blocks_may_be_cut_short(shape: tuple[int, int], linear) -> None:
+    layer = linear(shape[1], shape[0])
+    tensors, weight = fp8_blocks(layer.weight)
+    layer.weight.copy_(weight)
+    adopted = adopter(CASES["fp8 blocks"][0]).adopt("x", tensors, nn.Linear(*shape[::-1], bias=False))
+    x = torch.randn(7, shape[1])
+    assert relative_error(adopted(x), exact(layer, x)) < 1e-5
+
+
+def test_a_bias_of_zeros_is_dropped_where_the_model_has_none(linear) -> None:
+    tensors, _ = gptq(linear().weight)
+    like = nn.Linear(256, 96, bias=False, device="meta")
+    assert adopter(GPTQ).adopt("x", {**tensors, "bias": torch.zeros(96)}, like).bias is None
+    with pytest.raises(ModelError, match=r"x\.bias is there, but config\.json gives this layer none"):
+        adopter(GPTQ).adopt("x", {**tensors, "bias": torch.ones(96)}, like)
+
+
+# ------------------------------------------------------------------ whole checkpoints
+
+
+def store(folder: Path, config: dict[str, Any], write: Callable[[Tensor], Written]) -> Path:
+    """Random weights in `folder`, quantized in place; returns a folder with the weights they stand for."""
+    shape = Shape(64, 2, 4, 2, 96, 160, max_positions=512, theta=10_000.0)
+    write_random_checkpoint(folder, config_of(shape, "qwen2", dtype="float32"), seed=5)
+    tensors, plain = load_file(folder / "model.safetensors"), folder.with_name(f"{folder.name}-plain")
+    stored, dequantized = {}, dict(tensors)
+    for name, value in tensors.items():
+        layer = name.removesuffix(".weight")
+        if layer.endswith("_proj"):
+            written = write(value)
+            stored.update({f"{layer}.{part}": tensor for part, tensor in written.tensors.items()})
+            dequantized[name] = written.weight
+        else:
+            stored[name] = value
+    plain.mkdir()
+    save_file(dequantized, plain / "model.safetensors")
+    (plain / "config.json").write_text((folder / "config.json").read_text())
+    save_file(stored, folder / "model.safetensors")
+    read = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**read, "quantization_config": config}))
+    return plain
+
+
+def loaded(folder: Path, quantization: str = "none") -> nn.Module:
+    checkpoint = open_checkpoint(REGISTRY, str(folder))
+    device = torch.device("cpu")
+    return load_weights(REGISTRY, checkpoint, quantization, device=device, dtype=torch.float32)
+
+
+class Causal:
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        heads = (x.transpose(0, 1)[None] for x in (q, k, v))
+        mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)
+        return mixed[0].transpose(0, 1)
+
+
+@torch.inference_mode()
+def logits(module: nn.Module) -> Tensor:
+    tokens = torch.arange(40) * 3 % 160
+    return module.logits(module(tokens, torch.arange(40), Causal()))
+
+
+@pytest.mark.parametrize("case", ["gptq 4 bits", "gptq desc_act", "awq", "fp8 blocks", "W8A8", "W4A16"])
+def test_a_checkpoint_gives_the_logits_of_its_weights(case: str, tmp_path: Path) -> None:
+    config, write, bound = CASES[case]
+    plain = store(tmp_path / "model", config, write)
+    assert relative_error(logits(loaded(tmp_path / "model")), logits(loaded(plain)).double()) < 3 * bound
+
+
+def test_a_checkpoint_is_served_and_said_to_be_quantized(tmp_path: Path) -> None:
+    store(tmp_path / "model", GPTQ, gptq)
+    config = EngineConfig(model=str(tmp_path / "model"), kv_memory=2**24, device="cpu")
+    summary = "\n".join(build_engine(config).ready.summary)
+    assert "quantization gptq (the checkpoint's own)," in summary
+    assert "quantized 14 of 15 linear layers" in summary
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_a_quantized_checkpoint_is_not_quantized_again(tmp_path: Path) -> None:
+    store(tmp_path / "model", AWQ, awq)
+    with pytest.raises(ConfigError, match="is quantized already, by awq; leave --quantization int8 out"):
+        loaded(tmp_path / "model", "int8")
+
+
+def test_a_method_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    store(tmp_path / "model", {"quant_method": "hqq"}, awq)
+    with pytest.raises(ModelError, match="quant_method = 'hqq' is not supported"):
+        loaded(tmp_path / "model")
+
+
+@pytest.mark.parametrize("method", ["int8", "none"])
+def test_a_quantizer_that_reads_nothing_is_refused_as_a_method(method: str, tmp_path: Path) -> None:
+    store(tmp_path / "model", {"quant_method": method}, awq)
+    with pytest.raises(ModelError, match=f"quant_method = '{method}' is not a format that can be read"):
+        loaded(tmp_path / "model")
+
+
+def test_a_format_does_not_quantize(random_model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'gptq' is how some checkpoints are stored.*choose int8"):
+        loaded(random_model, "gptq")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({**GPTQ, "bits": 3}, "bits = 3; supported: 4, 8"),
+        ({**GPTQ, "group_size": None}, "group_size = None; an integer is expected"),
+        ({**GPTQ, "checkpoint_format": "marlin"}, "checkpoint_format = 'marlin'; supported: gptq, gptq_v2"),
+        ({**GPTQ, "dynamic": {"a": {}}}, "dynamic = .*not supported"),
+        ({**AWQ, "version": "gemv"}, "version = 'gemv'; supported: gemm"),
+        ({**AWQ, "bits": 8}, "bits = 8; supported: 4"),
+        ({"quant_method": "fp8", "fmt": "e5m2"}, "fmt = 'e5m2'; supported: e4m3"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size = .*two positive integers"),
+        (compressed(num_bits=2), "num_bits = 2; supported: 4, 8"),
+        (compressed(type="float", num_bits=4), "num_bits = 4; supported: 8"),
+        (compressed(strategy="tensor_group"), "strategy = 'tensor_group'; supported: tensor, channel, group"),
+        (compressed(DYNAMIC, num_bits=4), "input_activations = .*only with weights of 8 bits"),
+        ({"quant_method": "compressed-tensors"}, "config_groups = None"),
+    ],
+)
+def test_settings_that_are_not_supported_are_named(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message) as error:
+        adopter(config)
+    assert "quantization_config" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "change", "message"),
+    [
+        ("awq", lambda t: t.pop("scales"), r"up_proj\.scales is missing"),
+        ("gptq 4 bits", lambda t: t.pop("qzeros"), r"up_proj\.qzeros is missing"),
+        ("W8A8", lambda t: t.update(weight_scale=torch.ones(3)), r"weight_scale has shape \[3\], for 96"),
+        ("W8A8", lambda t: t.update(weight=t["weight"].float()), "weight is float32, int8 is expected"),
+        ("W4A16", lambda t: t.update(weight_packed=t["weight_packed"][:, :5]), r"weight_packed has shape"),
+        ("W4A16", lambda t: t.update(surplus=torch.ones(3)), r"up_proj\.surplus, .* has no place"),
+        (
+            "fp8 blocks",
+            lambda t: t["weight"].view(torch.uint8).fill_(127),
+            "weight holds what is not a number",
+        ),
+        (
+            "fp8 blocks",
+            lambda t: t["weight_scale_inv"].fill_(torch.nan),
+            "weight_scale_inv holds numbers that",
+        ),
+        ("gptq desc_act", lambda t: t["g_idx"].fill_(0), "g_idx does not put 32 inputs into each group"),
+    ],
+)
+def test_damaged_tensors_are_named(
+    case: str, change: Callable[[dict[str, Tensor]], Any], message: str, linear
+) -> None:
+    config, write, _ = CASES[case]
+    tensors = dict(write(linear().weight).tensors)
+    change(tensors)
+    with pytest.raises(ModelError, match=message) as error:
+        adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"))
+    assert "\n" not in str(error.value)
+
+
+def test_groups_that_no_kernel_knows_are_refused(linear) -> None:
+    tensors, _ = gptq(linear().weight, group=16)
+    with pytest.raises(ModelError, match=r"up_proj has 4-bit weights of 96 outputs in groups of 16"):
+        adopter({**GPTQ, "group_size": 16}).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False))
+
+
+def test_a_layer_that_no_group_names_is_refused(linear) -> None:
+    config = compressed()
+    config["config_groups"]["group_0"]["targets"] = ["re:.*self_attn.*"]
+    with pytest.raises(ModelError, match=r"mlp\.up_proj is stored quantized, but no group"):
+        adopter(config).adopt("mlp.up_proj", int8_channels(linear().weight).tensors, linear())
+
+
+@pytest.mark.parametrize("missing", ["weight_scale", "weight"])
+def test_a_checkpoint_that_lacks_a_tensor_is_refused_by_name(missing: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    store(folder, compressed(), int8_channels)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors[f"model.layers.1.mlp.up_proj.{missing}"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
+        loaded(folder)
+
+
+def test_eight_bit_weights_without_a_config_are_not_taken_for_numbers(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    store(folder, {"quant_method": "fp8"}, fp8_channels)
+    config = json.loads((folder / "config.json").read_text())
+    del config["quantization_config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = {
+        key: value for key, value in load_file(folder / "model.safetensors").items() if "scale" not in key
+    }
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(
+        ModelError, match=r"is torch\.float8_e4m3fn, a floating point type is expected, or scales"
+    ):
+        loaded(folder)
+
+
+# ------------------------------------------------------------------ another writer
+
+
+PRESETS = {"W8A8": 0.05, "W8A16": 0.01, "W4A16": 0.01, "W4A16_ASYM": 0.01, "FP8_DYNAMIC": 1e-5}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_compressed_tensors_itself_writes_is_read(preset: str, linear) -> None:
+    """Where it is installed: it is not needed for anything else."""
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationConfig
+    from compressed_tensors.quantization.quant_scheme import preset_name_to_scheme
+    from compressed_tensors.quantization.utils import calculate_qparams
+
+    scheme = preset_name_to_scheme(preset, ["Linear"])
+    layer, args = linear(256, 160), scheme.weights
+    shaped = layer.weight.view(160, -1, args.group_size or 256)
+    scale, zero = calculate_qparams(shaped.amin(-1), shaped.amax(-1), args)
+    names = {"W8A8": "int-quantized", "FP8_DYNAMIC": "float-quantized"}
+    compressor = BaseCompressor.load_from_registry(names.get(preset, "pack-quantized"))
+    state = {"weight": layer.weight.clone(), "weight_scale": scale, "weight_zero_point": zero}
+    stored = compressor.compress(state, scheme)
+    layer.weight.copy_(compressor.decompress(dict(stored), scheme)["weight"])
+    config = QuantizationConfig(config_groups={"group_0": scheme}).model_dump(mode="json")
+    adopted = adopter(config).adopt("up_proj", stored, nn.Linear(256, 160, bias=False, device="meta"))
+    x = torch.randn(5, 256)
+    assert relative_error(adopted(x), exact(layer, x)) < PRESETS[preset]

@@ -1,0 +1,175 @@
+"""`turnout quantize` writes what loading would have made, and never harms what is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from safetensors.torch import load_file
+from torch import nn
+
+from turnout.cli.main import cli
+from turnout.core.plugins import Registry
+from turnout.models.resolve import resolve_model
+from turnout.runner import quantize
+from turnout.runner.checkpoint import open_checkpoint
+from turnout.runner.weights import load_weights
+
+REGISTRY = Registry.load()
+SCHEMES = ["int8", "int8wo", "int4wo", "int4wo:group_size=32", "fp8", "fp8wo"]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["quantize", *map(str, arguments)])
+
+
+def loaded(model: object, quantization: str = "none") -> nn.Module:
+    checkpoint = open_checkpoint(REGISTRY, str(model))
+    device = torch.device("cpu")
+    return load_weights(
+        REGISTRY, checkpoint, quantization, device=device, dtype=torch.float32, progress=False
+    )
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_is_written_loads_as_what_loading_makes(scheme: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run("turnout-tiny", "--quantization", scheme, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "56 linear layers quantized" in result.output and f"turnout serve {out}" in result.output
+    stored, made = loaded(out), loaded("turnout-tiny", scheme)
+    x = torch.randn(9, 256)
+    for name, layer in made.named_modules():
+        if name.endswith(("q_proj", "up_proj")):
+            assert torch.equal(stored.get_submodule(name)(x), layer(x)), name
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_tokenizer_and_all_that_is_no_weight_comes_along(tmp_path: Path) -> None:
+    run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
+    source = resolve_model("turnout-tiny")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"):
+        assert (tmp_path / "out" / name).read_bytes() == (source / name).read_bytes()
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["quantization_config"]["format"] == "int-quantized"
+    assert config["quantization_config"]["ignore"] == ["lm_head"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_others_read_it(scheme: str, tmp_path: Path) -> None:
+    """Where compressed-tensors is installed: its decompression gives the weights."""
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationConfig
+
+    run("turnout-tiny", "--quantization", scheme, "--out", tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    groups = QuantizationConfig(**config).config_groups
+    layer = "model.layers.0.mlp.down_proj"
+    group = next(g for g in groups.values() if g.targets == ["Linear"] or layer in g.targets)
+    tensors = {}
+    for file in (tmp_path / "out").glob("*.safetensors"):
+        tensors.update(load_file(file))
+    parts = {key.rpartition(".")[2]: value for key, value in tensors.items() if key.startswith(f"{layer}.")}
+    compressor = BaseCompressor.load_from_registry(str(group.format or config["format"]))
+    weight = compressor.decompress(parts, group)["weight"].float()
+    original = load_file(resolve_model("turnout-tiny") / "model.safetensors")[f"{layer}.weight"]
+    assert (weight - original).norm() < (0.15 if "int4" in scheme else 0.03) * original.norm()
+
+
+def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantize, "PIECE_BYTES", 2**22)
+    written: list[Path] = []
+    write = quantize.save_file
+
+    def failing(tensors: object, path: Path, **options: object) -> None:
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        write(tensors, path, **options)
+        written.append(path)
+
+    arguments = ("turnout-tiny", "--quantization", "int4wo", "--out", tmp_path / "out")
+    monkeypatch.setattr(quantize, "save_file", failing)
+    assert run(*arguments).exit_code == 130
+    assert not (tmp_path / "out").exists() and (tmp_path / "out.partial").is_dir()
+    assert len(written) == 2
+
+    rest: list[Path] = []
+    monkeypatch.setattr(quantize, "save_file", lambda t, path, **o: (write(t, path, **o), rest.append(path)))
+    assert run(*arguments).exit_code == 0
+    pieces = sorted((tmp_path / "out").glob("model-*.safetensors"))
+    assert len(pieces) == len(written) + len(rest) and len(rest) >= 1
+    x = torch.randn(3, 256)
+    made = loaded("turnout-tiny", "int4wo").model.layers[0].mlp.up_proj(x)
+    assert torch.equal(loaded(tmp_path / "out").model.layers[0].mlp.up_proj(x), made)
+
+
+def test_another_scheme_starts_afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(quantize, "save_file", interrupted)
+        run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
+    assert run("turnout-tiny", "--quantization", "fp8", "--out", tmp_path / "out").exit_code == 0
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["quantization_config"]["format"] == "float-quantized"
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_an_existing_folder_is_replaced_only_by_force(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run("turnout-tiny", "--quantization", "int8", "--out", out).exit_code == 0
+    before = sorted(path.name for path in out.iterdir())
+    again = run("turnout-tiny", "--quantization", "fp8", "--out", out)
+    assert again.exit_code == 2 and "exists already; choose another folder, or give --force" in again.output
+    assert sorted(path.name for path in out.iterdir()) == before
+    assert run("turnout-tiny", "--quantization", "fp8", "--out", out, "--force").exit_code == 0
+    assert "float-quantized" in (out / "config.json").read_text()
+
+
+def test_force_replaces_nothing_but_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years")
+    result = run("turnout-tiny", "--quantization", "int8", "--out", tmp_path, "--force")
+    assert result.exit_code == 2 and "holds no checkpoint" in result.output
+    assert (tmp_path / "thesis.txt").read_text() == "years"
+
+
+def test_a_folder_in_the_way_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out.partial").mkdir()
+    result = run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
+    assert result.exit_code == 2 and "is in the way" in result.output
+
+
+def test_the_source_is_not_written_over(tmp_path: Path) -> None:
+    shutil.copytree(resolve_model("turnout-tiny"), tmp_path / "model")
+    result = run(tmp_path / "model", "--quantization", "int8", "--out", tmp_path / "model", "--force")
+    assert result.exit_code == 2 and "is the checkpoint to be quantized" in result.output
+
+
+@pytest.mark.parametrize(
+    ("quantization", "message"),
+    [
+        ("none", "has no layout to be stored in"),
+        ("gptq", "has no layout to be stored in"),
+        ("int9", "no quantization is called 'int9'"),
+        ("int4wo:group_size=7", "quantization 'int4wo': "),
+        ("int8:lm_head=true", "the head of this model is its embedding"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(quantization: str, message: str, tmp_path: Path) -> None:
+    result = run("turnout-tiny", "--quantization", quantization, "--out", tmp_path / "out")
+    assert result.exit_code == 2 and message in result.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_quantized_checkpoint_is_refused(tmp_path: Path) -> None:
+    run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
+    result = run(tmp_path / "out", "--quantization", "fp8", "--out", tmp_path / "again")
+    assert result.exit_code == 2 and "is quantized already, by compressed-tensors" in result.output
