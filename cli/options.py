@@ -35,10 +35,20 @@ def _flag(name: str, field: FieldInfo) -> Callable[[Function], Function]:
     flag = name.replace("_", "-")
     if field.annotation is bool:
         return click.option(f"--{flag}/--no-{flag}", name, default=None, help=_help(field))
+    if get_origin(field.annotation) is tuple:
+        return click.option(
+            f"--{flag}", name, multiple=True, callback=_none_if_empty, metavar="NAME", help=field.description
+        )
     if get_origin(field.annotation) is Literal:
         choice = click.Choice(get_args(field.annotation))
         return click.option(f"--{flag}", name, type=choice, help=_help(field))
     return click.option(f"--{flag}", name, metavar=_metavar(field), help=_help(field))
+
+
+def _none_if_empty(
+    ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    return value or None
 
 
 def _help(field: FieldInfo) -> str:

@@ -1,4 +1,4 @@
-"""``turnout plugins``: what is on offer, and what each takes."""
+"""``turnout plugins``: what is on offer, what each takes, whether it conforms, and how to begin one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from turnout.cli.check_plugin import check_plugin
+from turnout.cli.find_plugin import find_plugin
+from turnout.cli.new_plugin import new_plugin
 from turnout.cli.table import aligned
-from turnout.core.errors import UnknownPlugin, nearest
 from turnout.core.plugin_axes import AXES, POLICY_AXES
 from turnout.core.plugin_options import Option
 from turnout.core.plugins import PluginEntry, Registry
@@ -26,13 +28,27 @@ __all__ = ["command"]
     metavar="FILE",
     help="Config file, beside which turnout_plugins.py may lie.",
 )
+@click.option(
+    "--disable-plugin",
+    "disabled",
+    multiple=True,
+    metavar="NAME",
+    help="Do not load it; an entry point's or a package's name. May be given several times.",
+)
 @click.pass_context
-def command(ctx: click.Context, as_json: bool, config_file: Path | None) -> None:
+def command(ctx: click.Context, as_json: bool, config_file: Path | None, disabled: tuple[str, ...]) -> None:
     """List the policies on offer by axis, with the package each comes from and its state."""
-    ctx.obj = Registry.load(config_folder=config_file.parent if config_file else None)
+    folder = config_file.parent if config_file else None
+    if ctx.invoked_subcommand == "new":
+        return  # it needs no list
+    ctx.obj = Registry.load(config_folder=folder, disabled=disabled)
     if ctx.invoked_subcommand is None:
         entries = sorted(ctx.obj.entries(), key=_order)
         click.echo(_as_json(entries) if as_json else _as_table(entries))
+
+
+command.add_command(new_plugin)
+command.add_command(check_plugin)
 
 
 @command.command()
@@ -40,11 +56,12 @@ def command(ctx: click.Context, as_json: bool, config_file: Path | None) -> None
 @click.pass_obj
 def show(registry: Registry, target: str) -> None:
     """Print a policy's description and options."""
-    entry = _find(registry, target)
-    options = registry.options(entry.axis, entry.name)
+    entry = find_plugin(registry, target)
     parts = [f"{entry.axis}/{entry.name}, from {entry.origin}", inspect.cleandoc(entry.docstring)]
-    if entry.axis in POLICY_AXES:
-        parts += ["\n".join(_describe(entry, options))]
+    if entry.axis in AXES:
+        options = registry.options(entry.axis, entry.name)
+        if entry.axis in POLICY_AXES:
+            parts += ["\n".join(_describe(entry, options))]
     click.echo("\n\n".join(part for part in parts if part))
 
 
@@ -57,36 +74,19 @@ def _order(entry: PluginEntry) -> tuple[int, str, str]:
 
 
 def _as_json(entries: list[PluginEntry]) -> str:
-    return json.dumps([_fields(entry) for entry in entries], indent=2)
-
-
-def _fields(entry: PluginEntry) -> dict[str, str]:
-    fields = {name: getattr(entry, name) for name in ("axis", "name", "distribution", "version", "state")}
-    return {**fields, "error": entry.error} if entry.error else fields
+    return json.dumps([entry.summarized() for entry in entries], indent=2)
 
 
 def _as_table(entries: list[PluginEntry]) -> str:
-    rows = [("AXIS", "NAME", "DISTRIBUTION", "VERSION", "STATE")]
-    rows += [(e.axis, e.name, e.distribution, e.version or "-", e.state) for e in entries]
+    rows = [("AXIS", "NAME", "DISTRIBUTION", "VERSION", "API", "STATE")]
+    rows += [
+        (e.axis, e.name, e.distribution, e.version or "-", str(e.hook_api or "-"), e.state) for e in entries
+    ]
     problems = dict.fromkeys(f"{entry.title}: {entry.error}" for entry in entries if entry.error)
     return "\n".join([*aligned(rows), *([""] if problems else []), *problems])
 
 
 # ------------------------------------------------------------------ one of them
-
-
-def _find(registry: Registry, target: str) -> PluginEntry:
-    axis, slash, name = target.rpartition("/")
-    if slash:
-        return registry.entry(axis, name)
-    axes = list(dict.fromkeys(entry.axis for entry in registry.entries() if entry.name == name))
-    if len(axes) > 1:
-        known = " or ".join(f"{axis}/{name}" for axis in axes)
-        raise click.UsageError(f"{name!r} is a name on more than one axis; say {known}")
-    if not axes:
-        names = sorted({entry.name for entry in registry.entries()})
-        raise UnknownPlugin(f"no plugin is called {name!r}; known: {', '.join(names)}{nearest(name, names)}")
-    return next(entry for entry in registry.entries() if (entry.axis, entry.name) == (axes[0], name))
 
 
 def _describe(entry: PluginEntry, options: list[Option]) -> list[str]:

@@ -40,7 +40,12 @@ def command(
             raise click.UsageError(f"the model is given twice: {given}")
         flags["model"] = positional_model
     engine, server = build_configs(config_file, flags)
-    check_policies(Registry.load(config_folder=engine.plugins_path), engine)
+    check_policies(
+        Registry.load(
+            config_folder=engine.plugins_path, disabled=engine.disable_plugin, strict=engine.strict_plugins
+        ),
+        engine,
+    )
     from turnout.server.serve import serve  # only now: a mistake above should not wait for it
 
     ctx.exit(serve(engine, server))

@@ -57,6 +57,17 @@ SizeOrZero = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
 """A size that may be 0."""
 
 
+def _names(value: object) -> object:
+    """``a,b``, or several of such."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple):
+        return value
+    return tuple(name.strip() for text in texts for name in str(text).split(",") if name.strip())
+
+
+PluginNames = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
 class _Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -148,8 +159,12 @@ class EngineConfig(_Config):
     plugins_folder: str | None = Field(
         None, description="Folder whose turnout_plugins.py counts as a plugin; default: the config file's."
     )
+    disable_plugin: PluginNames = Field(
+        (),
+        description="Plugin not to load, by its own or its package's name; several with commas, or flags.",
+    )
     strict_plugins: bool = Field(
-        False, description="A policy's fault at run time is fatal, not worked around."
+        False, description="A plugin that cannot be loaded, or a policy's fault at run time, is fatal."
     )
 
     @property

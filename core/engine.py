@@ -67,6 +67,7 @@ class Engine:
             computed_tokens=self._computed_tokens,
             output_tokens=self._output_tokens,
             policy_faults=self.scheduler.policy_faults,
+            slow_orders=self.scheduler.slow_orders,
             counters=self._strategies.counters(),
         )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Iterator
 
+from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import PolicyError
 from turnout.core.policy import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.queues import Queues
 from turnout.core.request import Request
 from turnout.core.view import RequestView, View, unveil
 
-__all__ = ["Guard", "Turn", "arrival_order"]
+__all__ = ["PATIENCE", "Guard", "Turn", "arrival_order"]
 
 logger = logging.getLogger(__name__)
 
@@ -19,14 +20,21 @@ Turn = tuple[Request, int]
 """Whose turn it is, and how many tokens it may compute this step."""
 ALL = 2**62
 """No cap on them."""
+PATIENCE = 0.005
+"""Seconds that an order may take before the policy is named."""
 
 
 class Guard:
     """Asks a policy on the mechanism's behalf. Raises PolicyError for its faults only when `strict`."""
 
-    def __init__(self, policy: SchedulingPolicy, queues: Queues, *, strict: bool) -> None:
+    def __init__(
+        self, policy: SchedulingPolicy, queues: Queues, *, strict: bool, stopwatch: Clock = monotonic
+    ) -> None:
         self.policy = policy
         self.faults = 0
+        self.slow_orders = 0
+        """Orders that took longer than `PATIENCE`."""
+        self._stopwatch = stopwatch  # measures, and decides nothing: plans are the same without it
         self._queues = queues
         self._strict = strict
         # Known without asking, and asked for often: by default a newcomer is never made room for.
@@ -39,7 +47,7 @@ class Guard:
         """
         served: set[Request] = set()
         try:
-            for entry in list(self.policy.order(view)):
+            for entry in self._timed_order(view):
                 request, turn = _turn(entry)
                 if request.place == "gone":
                     raise PolicyError(f"ordered {request!r}, which is neither running nor waiting")
@@ -50,6 +58,24 @@ class Guard:
         except Exception as error:
             self.fault(error)
             yield from arrival_order(view, served)
+
+    def _timed_order(self, view: View) -> list[Entry]:
+        """All requests wait while a policy thinks, so it is named where that takes long; once."""
+        started = self._stopwatch()
+        entries = list(self.policy.order(view))
+        taken = self._stopwatch() - started
+        if taken > PATIENCE:
+            self.slow_orders += 1
+            if self.slow_orders == 1:
+                logger.warning(
+                    "scheduling policy %s took %.1f ms to order %d requests, for which all of them wait; "
+                    "more than %g ms are too much for a step (said once)",
+                    type(self.policy).__name__,
+                    taken * 1000,
+                    len(view.running) + len(view.waiting),
+                    PATIENCE * 1000,
+                )
+        return entries
 
     def victim(self, request: Request) -> Request | None:
         """Who gives way to `request`; the default's choice where the policy's cannot be carried out."""

@@ -19,10 +19,13 @@ __all__ = [
     "Event",
     "Failed",
     "KVSnapshot",
+    "ListPlugins",
     "ListPrefixes",
     "PinPrefix",
     "PinnedPrefix",
     "PinnedPrefixes",
+    "PluginState",
+    "PluginStates",
     "Ready",
     "Reply",
     "SchedulerState",
@@ -82,6 +85,12 @@ class PinPrefix(msgspec.Struct, frozen=True, tag=True):
     salt: str = ""
 
 
+class ListPlugins(msgspec.Struct, frozen=True, tag=True):
+    """All that were found, broken ones too."""
+
+    id: str
+
+
 class UnpinPrefix(msgspec.Struct, frozen=True, tag=True):
     """Keep it no longer."""
 
@@ -95,7 +104,7 @@ class ListPrefixes(msgspec.Struct, frozen=True, tag=True):
     id: str
 
 
-AdminCommand = ShowScheduler | SetScheduler | ShowKV | PinPrefix | UnpinPrefix | ListPrefixes
+AdminCommand = ShowScheduler | SetScheduler | ShowKV | PinPrefix | UnpinPrefix | ListPrefixes | ListPlugins
 """Carried out between two steps; each is answered by a `Reply` of its id."""
 
 
@@ -148,6 +157,8 @@ class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Run through the model so far, again after preemption included."""
     output_tokens: int
     policy_faults: int
+    slow_orders: int = 0
+    """Answers of scheduling policies that took more than 5 ms."""
     counters: dict[str, float] = {}
     """Totals that decoding strategies keep, by name."""
 
@@ -210,6 +221,25 @@ class PinnedPrefixes(msgspec.Struct, frozen=True, tag=True):
     prefixes: list[PinnedPrefix]
 
 
+class PluginState(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy on offer, or a plugin that is not: as ``turnout plugins`` has it."""
+
+    axis: str
+    name: str
+    plugin: str
+    distribution: str
+    version: str
+    hook_api: int | None
+    state: str
+    error: str = ""
+
+
+class PluginStates(msgspec.Struct, frozen=True, tag=True):
+    """Of the engine's process."""
+
+    plugins: list[PluginState]
+
+
 class SchedulerState(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The scheduling policy, and how it does."""
 
@@ -230,7 +260,7 @@ class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     error_kind: str = ""
     """With ``error``: ``invalid`` (the command's fault), ``missing`` (what it names is not there),
     ``unsupported`` (not by this engine) or ``internal``."""
-    value: SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | None = None
+    value: SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | PluginStates | None = None
     """None where there is nothing to say but that it was done."""
 
 

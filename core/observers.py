@@ -72,6 +72,10 @@ class Observers:
         """One more, to be called with ``step=``."""
         self._step_finished.append(observer)
 
+    def all(self) -> list[Observer]:
+        """Those that are still called."""
+        return [*self._step_finished, *self._request_finished]
+
     @property
     def of_steps(self) -> bool:
         return bool(self._step_finished)

@@ -40,8 +40,10 @@ class PluginEntry:
     origin: Origin
     factory: Factory | None
     """None where the plugin broke before it said."""
-    state: Literal["ok", "broken", "duplicate"] = "ok"
+    state: Literal["ok", "broken", "duplicate", "disabled"] = "ok"
     error: str = ""
+    hook_api: int | None = None
+    """That it says it was written for; None: it does not say."""
     cause: BaseException | None = None
 
     @property
@@ -51,6 +53,19 @@ class PluginEntry:
     @property
     def version(self) -> str:
         return self.origin.version
+
+    def summarized(self) -> dict[str, Any]:
+        """For whoever lists plugins, in a terminal or over HTTP."""
+        return {
+            "axis": self.axis,
+            "name": self.name,
+            "plugin": self.origin.plugin,
+            "distribution": self.distribution,
+            "version": self.version,
+            "hook_api": self.hook_api,
+            "state": self.state,
+            **({"error": self.error} if self.error else {}),
+        }
 
     @property
     def docstring(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -12,15 +13,16 @@ from pathlib import Path
 import pluggy
 
 from turnout.core import hookspecs
-from turnout.core.errors import PluginError, nearest
+from turnout.core.errors import ConfigError, PluginError, nearest
 from turnout.core.hookspecs import HOOK_API_VERSION, PROJECT, Factory
 from turnout.core.plugin_axes import AXES, OBSERVER_AXIS, OBSERVER_HOOKS, Axis
 from turnout.core.plugin_entry import NO_AXIS, Origin, PluginEntry, explain
 from turnout.core.plugin_spec import NAME
 
-__all__ = ["INLINE_FILE", "find_plugins"]
+__all__ = ["INLINE_FILE", "disabled_by_environment", "find_plugins"]
 
 INLINE_FILE = "turnout_plugins.py"
+DISABLE = "TURNOUT_DISABLE_PLUGINS"
 _HOOKS = [*(axis.hook for axis in AXES.values()), *OBSERVER_HOOKS]
 
 
@@ -30,13 +32,26 @@ class _Candidate:
     load: Callable[[], object]
 
 
-def find_plugins(extra: Iterable[object], config_folder: Path | None) -> list[PluginEntry]:
-    """What all plugins offer, with the broken ones among it; nothing is raised for those."""
+def find_plugins(
+    extra: Iterable[object], config_folder: Path | None, disabled: Collection[str] = ()
+) -> list[PluginEntry]:
+    """What all plugins offer, with the broken ones among it; nothing is raised for those.
+
+    `disabled` are not imported, by the name of the plugin or of its package. Raises ConfigError for ours.
+    """
     seen: list[object] = []
     entries: list[PluginEntry] = []
     for candidate in _candidates(extra, config_folder):
-        entries += _offers(candidate, seen)
+        if {candidate.origin.plugin, candidate.origin.distribution} & set(disabled):
+            entries.append(_disabled(candidate.origin))
+        else:
+            entries += _offers(candidate, seen)
     return entries
+
+
+def disabled_by_environment() -> tuple[str, ...]:
+    """What ``TURNOUT_DISABLE_PLUGINS`` names, separated by commas."""
+    return tuple(name for part in os.environ.get(DISABLE, "").split(",") if (name := part.strip()))
 
 
 def _candidates(extra: Iterable[object], config_folder: Path | None) -> Iterator[_Candidate]:
@@ -76,6 +91,13 @@ def _load_file(file: Path) -> object:
     return module
 
 
+def _disabled(origin: Origin) -> PluginEntry:
+    if origin.distribution == PROJECT:
+        raise ConfigError(f"{origin.plugin!r} has Turnout's own policies, which cannot be disabled")
+    error = f"disabled by --disable-plugin or {DISABLE}"
+    return PluginEntry(NO_AXIS, origin.plugin, origin, None, state="disabled", error=error)
+
+
 def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
     offered: list[PluginEntry] = []
     try:
@@ -88,7 +110,8 @@ def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
         message = str(error) if isinstance(error, PluginError) else explain(error)
         nameless = PluginEntry(NO_AXIS, candidate.origin.plugin, candidate.origin, None)
         return [replace(entry, state="broken", error=message, cause=error) for entry in offered or [nameless]]
-    return offered
+    api = getattr(plugin, "turnout_hook_api", None)
+    return [replace(entry, hook_api=api if isinstance(api, int) else None) for entry in offered]
 
 
 def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:

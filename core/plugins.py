@@ -16,7 +16,7 @@ from turnout.core.logits_processor import LogitsProcessor
 from turnout.core.observers import Observer, Observers
 from turnout.core.plugin_axes import OBSERVER_AXIS, OBSERVER_HOOKS, axis_named
 from turnout.core.plugin_entry import NO_AXIS, PluginEntry
-from turnout.core.plugin_loading import find_plugins
+from turnout.core.plugin_loading import disabled_by_environment, find_plugins
 from turnout.core.plugin_options import Option
 from turnout.core.plugin_recipe import Recipe, options_of
 from turnout.core.plugin_spec import PluginSpec
@@ -37,9 +37,29 @@ class Registry:
         self._warned = False
 
     @classmethod
-    def load(cls, *, extra: Iterable[object] = (), config_folder: Path | None = None) -> Registry:
-        """Installed plugins, ``turnout_plugins.py`` in `config_folder`, and `extra` modules or objects."""
-        return cls(find_plugins(extra, config_folder))
+    def load(
+        cls,
+        *,
+        extra: Iterable[object] = (),
+        config_folder: Path | None = None,
+        disabled: Iterable[str] = (),
+        strict: bool = False,
+    ) -> Registry:
+        """Installed plugins, ``turnout_plugins.py`` in `config_folder`, and `extra` modules or objects.
+
+        `disabled`, and those that ``TURNOUT_DISABLE_PLUGINS`` names, are not loaded. `strict`: one that
+        cannot be used is an error, a PluginError, also where nobody asks for it.
+        """
+        unwanted = {*disabled, *disabled_by_environment()}
+        registry = cls(find_plugins(extra, config_folder, unwanted))
+        for name in sorted(
+            unwanted - {n for e in registry._entries for n in (e.origin.plugin, e.distribution)}
+        ):
+            logger.warning("no plugin is called %r, so none is disabled by that name", name)
+        unusable = [entry for entry in registry._entries if entry.state in ("broken", "duplicate")]
+        if strict and unusable:
+            raise unusable[0].fault()
+        return registry
 
     # -------------------------------------------------------------- what there is
 
@@ -166,7 +186,7 @@ class Registry:
         )
 
     def _broken_note(self) -> str:
-        broken = [entry for entry in self._entries if entry.state == "broken"]
+        broken = [entry for entry in self._entries if entry.state in ("broken", "disabled")]
         lines = dict.fromkeys(f"\nnot loaded: {entry.origin}: {entry.error}" for entry in broken)
         return "".join(lines)
 
@@ -175,7 +195,7 @@ class Registry:
         if not self._warned:
             self._warned = True
             for entry in self._entries:
-                if entry.state != "ok":
+                if entry.state in ("broken", "duplicate"):
                     logger.warning("%s is ignored: %s", entry.title, entry.error)
 
 

@@ -57,7 +57,7 @@ class Scheduler:
         self._preemption = preemption or Recompute()
         self._strict = strict
         """A policy's fault is fatal; otherwise the step falls back to arrival order."""
-        self._earlier_faults = 0
+        self._earlier_faults = self._earlier_slow_orders = 0
         self._guard = Guard(policy, self.queues, strict=strict)
 
     @property
@@ -68,11 +68,17 @@ class Scheduler:
     def policy(self, policy: SchedulingPolicy) -> None:
         """From the next step on; running and waiting requests stay."""
         self._earlier_faults += self._guard.faults
+        self._earlier_slow_orders += self._guard.slow_orders
         self._guard = Guard(policy, self.queues, strict=self._strict)
 
     @property
     def policy_faults(self) -> int:
         return self._earlier_faults + self._guard.faults
+
+    @property
+    def slow_orders(self) -> int:
+        """Answers of policies that took so long that requests suffered."""
+        return self._earlier_slow_orders + self._guard.slow_orders
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
         self._guard.observe(request, tokens, now)

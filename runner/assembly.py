@@ -66,7 +66,9 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
 
     Raises TurnoutError, with one message that says what to do, for anything that cannot work.
     """
-    registry = Registry.load(config_folder=config.plugins_path)
+    registry = Registry.load(
+        config_folder=config.plugins_path, disabled=config.disable_plugin, strict=config.strict_plugins
+    )
     policies = build_policies(registry, config)
     checkpoint = open_checkpoint(registry, config.model, config.revision)
     device = choose_device(config.device)

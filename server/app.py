@@ -11,7 +11,7 @@ from starlette.routing import Route
 from turnout.core.client import EngineClient
 from turnout.core.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server import admin, admin_kv, admin_prefixes, information, tokenization
+from turnout.server import admin, admin_kv, admin_plugins, admin_prefixes, information, tokenization
 from turnout.server.auth import Gate
 from turnout.server.chat import chat
 from turnout.server.completions import completions
@@ -36,6 +36,7 @@ ROUTES = [
     Route("/admin/scheduler", admin.show_scheduler),
     Route("/admin/scheduler", admin.set_scheduler, methods=["POST"]),
     Route("/admin/kv", admin_kv.show_kv),
+    Route("/admin/plugins", admin_plugins.list_plugins),
     Route("/admin/prefixes", admin_prefixes.list_prefixes),
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),
     Route("/admin/prefixes/{name}", admin_prefixes.unpin_prefix, methods=["DELETE"]),

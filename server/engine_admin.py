@@ -13,10 +13,13 @@ from turnout.core.interfaces import KVCache, PrefixPins
 from turnout.core.messages import (
     AdminCommand,
     KVSnapshot,
+    ListPlugins,
     ListPrefixes,
     PinnedPrefix,
     PinnedPrefixes,
     PinPrefix,
+    PluginState,
+    PluginStates,
     Ready,
     Reply,
     SchedulerState,
@@ -24,12 +27,13 @@ from turnout.core.messages import (
     ShowKV,
     UnpinPrefix,
 )
+from turnout.core.plugins import Registry
 
 __all__ = ["Assembled", "carry_out"]
 
 logger = logging.getLogger(__name__)
 
-Value = SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | None
+Value = SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | PluginStates | None
 
 
 class Assembled(Protocol):
@@ -41,6 +45,8 @@ class Assembled(Protocol):
     def ready(self) -> Ready: ...
     @property
     def scheduler(self) -> str: ...
+    @property
+    def registry(self) -> Registry: ...
     def set_scheduler(self, spec: str) -> str: ...
 
 
@@ -70,6 +76,8 @@ def _value(assembled: Assembled, command: AdminCommand) -> Value:
         return _prefixes(_pins(assembled), command)
     if isinstance(command, ShowKV):
         return _snapshot(assembled.engine.scheduler.kv, states=command.states)
+    if isinstance(command, ListPlugins):
+        return PluginStates([PluginState(**entry.summarized()) for entry in assembled.registry.entries()])
     if isinstance(command, SetScheduler):
         spec = assembled.set_scheduler(command.spec)
         logger.info("the scheduling policy is now %s", spec)

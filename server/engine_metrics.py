@@ -73,6 +73,7 @@ def _work(stats: Stats) -> Rows:
     yield "num_preemptions", "Requests that had to give their KV memory up.", stats.preemptions
     yield "num_parkings", "Preemptions that kept what was computed, in host memory.", stats.parkings
     yield "policy_faults", "Answers of scheduling policies that were no use.", stats.policy_faults
+    yield "policy_slow_orders", "Orders of scheduling policies that took more than 5 ms.", stats.slow_orders
     yield "engine_steps", "Steps of the engine.", stats.steps
     yield "computed_tokens", "Tokens run through the model, also those computed again.", stats.computed_tokens
     for name, value in stats.counters.items():

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 HEAVY = {"torch", "transformers", "uvicorn", "starlette", "zmq"}
-NOT_SHIPPED = {"tests", "docs", "scripts", "build", "dist"}
+NOT_SHIPPED = {"tests", "docs", "examples", "scripts", "build", "dist"}
 
 
 def loaded_by(code: str) -> set[str]:

@@ -47,8 +47,8 @@ def inline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_list_is_an_aligned_table() -> None:
     done = run("plugins")
     head, *lines = done.stdout.splitlines()
-    assert head.split() == ["AXIS", "NAME", "DISTRIBUTION", "VERSION", "STATE"]
-    assert ["scheduler", "fcfs", "turnout", version("turnout"), "ok"] in [line.split() for line in lines]
+    assert head.split() == ["AXIS", "NAME", "DISTRIBUTION", "VERSION", "API", "STATE"]
+    assert ["scheduler", "fcfs", "turnout", version("turnout"), "1", "ok"] in [line.split() for line in lines]
     assert {line.index(" ok") for line in lines if line.endswith(" ok")} == {head.index("STATE") - 1}
 
 
@@ -65,7 +65,9 @@ def test_json_is_a_list_of_objects() -> None:
         ("model", "llama"),
         ("model", "qwen2"),
     }
-    assert all(entry.keys() >= {"axis", "name", "distribution", "version", "state"} for entry in listed)
+    assert all(
+        entry.keys() >= {"axis", "name", "distribution", "version", "hook_api", "state"} for entry in listed
+    )
 
 
 def test_a_broken_plugin_is_listed_with_its_error(inline: Path) -> None:

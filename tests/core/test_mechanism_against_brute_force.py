@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from toy import drive, expected, toy_engine, toy_kv, toy_request
+from toy import drive, expected, toy_engine
 
-from turnout.core.interfaces import PoolSize
 from turnout.core.policy import SchedulingPolicy, Share
-from turnout.core.preemption import Recompute, Swap
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.testing.accounts import assert_all_memory_is_free
+from turnout.testing.toy_workloads import random_cache, random_preemption, random_workload
 
 
 class ShortestFirst(SchedulingPolicy):
@@ -77,51 +76,6 @@ def _urgency(request):
 
 
 POLICIES = (Fcfs, ShortestFirst, Priority, ChunkedPrefill, PrefillFirst, StaticBatch, LongestPrefix, Fair)
-
-
-def random_workload(rng):
-    shared = [rng.randrange(1, 7) for _ in range(rng.randrange(0, 12))]
-    for i in range(rng.randrange(1, 9)):
-        prompt = shared + [rng.randrange(1, 7) for _ in range(rng.randrange(1, 14))]
-        strategy = rng.choice(["greedy", "lookup", "parallel", "beam"])
-        n = rng.randrange(2, 5) if strategy in ("parallel", "beam") else 1
-        spec = toy_request(f"r{i}", prompt, strategy, rng.randrange(1, 12), n, priority=rng.randrange(3))
-        yield rng.randrange(0, 10), spec
-
-
-def random_cache(rng, arrivals):
-    """Room for the most demanding request and hardly more, so that requests fight for memory.
-
-    Host memory for none of it, for some, or for all.
-    """
-    needs = [(spec.params.n, len(spec.prompt) + spec.params.max_tokens) for _, spec in arrivals]
-    parking = rng.choice([0, rng.randrange(1, 40), 1000, 1000])
-    if rng.random() < 0.3:
-        most = max(n * length for n, length in needs)
-        return ContiguousCache(PoolSize(most + rng.randrange(0, 20), parking))
-    size = rng.choice([1, 2, 4, 64])
-    blocks = max(n * -(-length // size) for n, length in needs) + rng.randrange(0, 2)
-    return toy_kv(blocks, size, parking=-(-parking // size), prefix_caching=rng.random() < 0.7)
-
-
-class Whimsical:
-    """Parks or not, as it pleases."""
-
-    def __init__(self, rng):
-        self.rng = rng
-
-    def parks(self, sequences, kv):
-        return self.rng.random() < 0.5
-
-
-def random_preemption(rng):
-    return rng.choice([Recompute(), Swap(), Swap(), Whimsical(random.Random(rng.random()))])
-
-
-def assert_all_memory_is_free(kv):
-    assert kv.free == kv.capacity, "leaked memory"
-    assert kv.snapshot().parked == 0, "leaked host memory"
-    assert not getattr(kv, "tables", None) and not getattr(kv, "slabs", None)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)

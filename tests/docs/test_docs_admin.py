@@ -11,7 +11,7 @@ import pytest
 from documents import ROOT, Document, code, rows
 from pydantic import BaseModel
 
-from turnout.core.messages import SchedulerState
+from turnout.core.messages import PluginStates, SchedulerState
 from turnout.core.plugins import Registry
 from turnout.server.admin import PolicyChange
 from turnout.server.admin_kv import KVReport
@@ -89,6 +89,7 @@ def test_answers_have_the_form_of_answers(block: str) -> None:
 ANSWERS: dict[str, Any] = {
     "error": ErrorBody,
     "scheduler": SchedulerState,
+    "plugins": PluginStates,
     "backend": KVReport,
     "prefixes": PrefixList,
     "cached": PrefixState,

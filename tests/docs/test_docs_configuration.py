@@ -39,7 +39,8 @@ def test_a_field_is_described_as_it_is(section: str, model: type[BaseModel], nam
     names = [f"`--{flag}`", f"`{flag}`"] + [f"`{name}`"] * (model is EngineConfig)
     assert row[: len(names)] == names
     *_, default, meaning = row
-    assert stated(model, name, default) == model.model_fields[name].default
+    known = model.model_fields[name].default
+    assert stated(model, name, default) == (None if known == () else known)
     assert len(row) == len(names) + 2 and meaning.endswith(".")
 
 

@@ -1,4 +1,4 @@
-"""docs/plugins.md has every hook and method with its exact signature, and the examples work."""
+"""docs/plugins has every hook and method with its exact signature, and the examples work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from documents import DOCS, PLUGINS, README, code, rows
+from documents import DOCS, PLUGINS, README, ROOT, Document, code, rows
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
+from turnout.cli.new_plugin import rendered
+from turnout.cli.plugin_kinds import KINDS
 from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer
 from turnout.core.hookspecs import HOOK_API_VERSION
 from turnout.core.plugin_axes import AXES
@@ -24,21 +26,40 @@ from turnout.core.view import RequestView, View
 
 HOOKS = {name: hook for name, hook in vars(hookspecs).items() if hasattr(hook, "turnout_spec")}
 
-SECTIONS = {
-    policy.SchedulingPolicy: "Scheduling policies",
-    policy.LengthPredictor: "Length predictors",
-    interfaces.KVBackend: "KV backends",
-    interfaces.KVCache: "KV backends",
-    interfaces.PrefixPins: "KV backends",
-    eviction.EvictionPolicy: "Eviction policies",
-    interfaces.AttentionBackend: "KV backends",
-    interfaces.Quantizer: "Quantizers",
-    interfaces.Adopter: "Quantizers",
-    interfaces.Decoding: "Decoding strategies",
-    proposer.Proposer: "Proposers",
-    logits_processor.LogitsProcessor: "Logits processors",
-    interfaces.ModelFamily: "Model families",
+PAGES = {
+    policy.SchedulingPolicy: "schedulers",
+    policy.LengthPredictor: "length-predictors",
+    interfaces.KVBackend: "kv-backends",
+    interfaces.KVCache: "kv-backends",
+    interfaces.PrefixPins: "kv-backends",
+    eviction.EvictionPolicy: "evictions",
+    interfaces.AttentionBackend: "kv-backends",
+    interfaces.Quantizer: "quantizers",
+    interfaces.Adopter: "quantizers",
+    interfaces.Decoding: "decoding",
+    proposer.Proposer: "proposers",
+    logits_processor.LogitsProcessor: "logits-processors",
+    interfaces.ModelFamily: "models",
 }
+
+
+EXAMPLES = {
+    "schedulers": ("scheduler", "shortest-first"),
+    "length-predictors": ("predictor", "moving-average"),
+    "kv-backends": ("kv", "positions"),
+    "evictions": ("eviction", "most-recent"),
+    "quantizers": ("quantizer", "eight-bits"),
+    "decoding": ("decoding", "sure-or-drawn"),
+    "proposers": ("proposer", "stutter"),
+    "logits-processors": ("logits-processor", "no-digits"),
+    "models": ("model", "mimic"),
+    "observers": ("observer", "log-requests"),
+}
+"""Kind and name of each page's complete example, which is what `turnout plugins new` writes."""
+
+
+def page(name: str) -> Document:
+    return Document(ROOT / "docs" / "plugins" / f"{name}.md")
 
 
 def members(base: type) -> Iterator[tuple[str, object]]:
@@ -66,44 +87,62 @@ def test_every_hook_is_there_with_its_exact_signature() -> None:
 
 
 def test_every_axis_has_a_base_class_that_is_described() -> None:
-    assert {axis.base for axis in AXES.values()} <= SECTIONS.keys()
+    assert {axis.base for axis in AXES.values()} <= PAGES.keys()
     assert {axis.hook for axis in AXES.values()} <= HOOKS.keys()
 
 
 @pytest.mark.parametrize(
     ("base", "name"),
-    [
-        pytest.param(base, name, id=f"{base.__name__}.{name}")
-        for base in SECTIONS
-        for name, _ in members(base)
-    ],
+    [pytest.param(base, name, id=f"{base.__name__}.{name}") for base in PAGES for name, _ in members(base)],
 )
 def test_every_method_is_there_with_its_exact_signature(base: type, name: str) -> None:
     function = dict(members(base))[name]
     # However it is wrapped: a long signature takes several lines.
-    stated = "".join(PLUGINS.section(SECTIONS[base]).split())
+    stated = "".join(page(PAGES[base]).text.split())
     assert "".join(f"def {name}{signature(function)}: ...".split()) in stated
 
 
-@pytest.mark.parametrize("base", SECTIONS, ids=lambda base: base.__name__)
+@pytest.mark.parametrize("base", PAGES, ids=lambda base: base.__name__)
 def test_abstract_methods_are_marked(base: type) -> None:
-    section = PLUGINS.section(SECTIONS[base])
+    section = page(PAGES[base]).text
     for name in getattr(base, "__abstractmethods__", ()):
         if not getattr(base, "_is_protocol", False):
             described = section.partition(f"\ndef {name}(")[2].partition("```\n")[2]
             assert described.lstrip().startswith("*Must be implemented.*"), name
 
 
-@pytest.mark.parametrize("base", SECTIONS, ids=lambda base: base.__name__)
+@pytest.mark.parametrize("base", PAGES, ids=lambda base: base.__name__)
 def test_every_class_attribute_is_there(base: type) -> None:
-    section = PLUGINS.section(SECTIONS[base])
+    section = page(PAGES[base]).text
     for name, annotation in base.__annotations__.items():
         if "ClassVar" in annotation and not name.startswith("_"):
             assert f"`{name}`, a class attribute" in section
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_complete_example_is_what_is_generated(name: str) -> None:
+    """tests/strangers runs the suites on what is generated."""
+    kind, plugin_name = EXAMPLES[name]
+    section = page(name).section("A complete example")
+    assert f"`turnout plugins new {plugin_name} --kind {kind}`" in section
+    assert f"```python\n{rendered(f'{kind}.py', plugin_name, kind).rstrip()}\n```" in section
+
+
+def test_every_kind_has_a_page() -> None:
+    assert {kind for kind, _ in EXAMPLES.values()} == KINDS.keys()
+    assert all(f"]({name}.md)" in PLUGINS.text for name in EXAMPLES)
+
+
+@pytest.mark.parametrize("base", PAGES, ids=lambda base: base.__name__)
+def test_it_is_said_when_a_method_is_called(base: type) -> None:
+    cells = " ".join(row[0] for row in rows(page(PAGES[base]).section("When it is called")))
+    for name in getattr(base, "__abstractmethods__", ()):
+        if not getattr(base, "_is_protocol", False):
+            assert f"`{name}`" in cells, name
+
+
 def test_all_that_a_policy_sees_is_there() -> None:
-    section = PLUGINS.section("Scheduling policies")
+    section = page("schedulers").text
     of_requests = [name for name in vars(RequestView) if not name.startswith("_")]
     assert {"arrival", "pending"} <= set(of_requests)
     for name in (*View._fields, *of_requests):

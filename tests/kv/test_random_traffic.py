@@ -6,13 +6,7 @@ import random
 
 import pytest
 from audit import AuditedContiguous, AuditedPaged, AuditingRunner
-from test_mechanism_against_brute_force import (
-    Priority,
-    ShortestFirst,
-    assert_all_memory_is_free,
-    random_preemption,
-    random_workload,
-)
+from test_mechanism_against_brute_force import Priority, ShortestFirst
 from toy import drive, expected, toy_engine
 
 from turnout.core.interfaces import PoolSize
@@ -20,6 +14,8 @@ from turnout.plugins.evictions.cost import Cost
 from turnout.plugins.evictions.lfu import Lfu
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.testing.accounts import assert_all_memory_is_free
+from turnout.testing.toy_workloads import random_preemption, random_workload
 
 
 def audited_paged(rng, needs, kind=AuditedPaged):

@@ -1,0 +1,63 @@
+"""``turnout plugins check``: the conformance suite of a plugin's kind, and a verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from turnout.cli.find_plugin import find_plugin
+from turnout.core.plugin_axes import OBSERVER_AXIS
+from turnout.core.plugins import Registry
+
+if TYPE_CHECKING:
+    from turnout.testing.examination import Finding
+
+__all__ = ["check_plugin"]
+
+WORDS = {"ok": "ok     ", "failed": "FAILED ", "skipped": "skipped"}
+
+
+@click.command(name="check")
+@click.argument("target", metavar="[AXIS/]NAME[:OPTION=VALUE,…]")
+@click.option("--json", "as_json", is_flag=True, help="Print one object.")
+@click.pass_context
+def check_plugin(ctx: click.Context, target: str, as_json: bool) -> None:
+    """Run the conformance suite of its kind against an installed plugin.
+
+    What it claims beyond its kind only its own tests can say. Ends with 1 where something fails.
+    """
+    if not __debug__:
+        raise click.UsageError("the suites are assertions, which python -O leaves out; run it without")
+    name, colon, options = target.partition(":")
+    registry: Registry = ctx.obj
+    entry = find_plugin(registry, name)
+    if entry.axis != OBSERVER_AXIS:
+        registry.check(entry.axis, entry.name + colon + options)
+    from turnout.testing.examination import examine, suite_for  # only now: it may import torch
+
+    findings = examine(suite_for(entry.axis, entry.name + colon + options, registry))
+    title = f"{entry.axis}/{entry.name}{colon}{options}, from {entry.origin}"
+    failed = _print_json(title, findings) if as_json else _print(title, findings)
+    ctx.exit(1 if failed else 0)
+
+
+def _print(title: str, findings: Iterator[Finding]) -> int:
+    click.echo(f"{title}\n")
+    counts = {"ok": 0, "skipped": 0, "failed": 0}
+    for finding in findings:
+        counts[finding.state] += 1
+        why = f": {finding.message}" if finding.message else ""
+        click.echo(f"{WORDS[finding.state]}  {finding.test}{why}")
+    said = f"{counts['ok']} passed, {counts['skipped']} skipped, {counts['failed']} failed"
+    click.echo(f"\n{'does not conform' if counts['failed'] else 'conforms'}: {said}")
+    return counts["failed"]
+
+
+def _print_json(title: str, findings: Iterator[Finding]) -> int:
+    listed = [{"test": f.test, "state": f.state, "message": f.message} for f in findings]
+    failed = sum(finding["state"] == "failed" for finding in listed)
+    click.echo(json.dumps({"plugin": title, "conforms": not failed, "findings": listed}, indent=2))
+    return failed

@@ -1,0 +1,94 @@
+"""``turnout plugins new``: a complete package, from templates."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import click
+
+from turnout.cli.plugin_kinds import KINDS, Kind
+from turnout.core.hookspecs import HOOK_API_VERSION
+
+__all__ = ["new_plugin", "package_files", "rendered"]
+
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+@click.command(name="new")
+@click.argument("name")
+@click.option("--kind", required=True, type=click.Choice(list(KINDS)), help="What it is.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path("."),
+    show_default="the current one",
+    help="Where the package's own folder is made.",
+)
+def new_plugin(name: str, kind: str, folder: Path) -> None:
+    """Write a package with a plugin called NAME, its tests and what it takes to install it.
+
+    NAME has small letters, digits and dashes. Nothing is ever overwritten.
+    """
+    name = name.removeprefix("turnout-")
+    if not NAME.fullmatch(name):
+        raise click.BadParameter(f"{name!r} is no name; use small letters, digits and dashes: my-{kind}")
+    root = folder / f"turnout-{name}"
+    if root.exists():
+        raise click.UsageError(f"{root} exists already, and nothing is overwritten; take another name")
+    contents = package_files(name, kind)
+    for path, text in contents.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    click.echo(_report(root, list(contents), KINDS[kind], name))
+
+
+def package_files(name: str, kind: str) -> dict[str, str]:
+    """The files of a package for a plugin of that name, by path."""
+    module = _module(name)
+    return {
+        "pyproject.toml": rendered("pyproject.toml", name, kind),
+        "README.md": rendered("README.md", name, kind),
+        f"{module}.py": rendered(f"{kind}.py", name, kind),
+        f"tests/test_{module}.py": rendered("test.py", name, kind),
+        ".github/workflows/tests.yml": rendered("workflow.yml", name, kind),
+    }
+
+
+def rendered(template: str, name: str, kind: str) -> str:
+    """A template, filled in for a plugin of that name and kind."""
+    source = files("turnout.cli").joinpath("plugin_templates", f"{template}.txt")
+    return Template(source.read_text(encoding="utf-8")).substitute(_values(name, KINDS[kind]))
+
+
+def _values(name: str, kind: Kind) -> dict[str, str]:
+    def named(text: str) -> str:
+        return Template(text).substitute(name=name)
+
+    return {
+        "name": name,
+        "listed": named(kind.listed),
+        "axis": kind.axis,
+        "distribution": f"turnout-{name}",
+        "description": f"A {kind.noun} for Turnout",
+        "module": _module(name),
+        "class_name": "".join(part.capitalize() for part in name.split("-")),
+        "noun": kind.noun,
+        "suite": kind.suite,
+        "claims": "\n    ".join(map(named, kind.claims)),
+        "use": named(kind.use),
+        "hook_api": str(HOOK_API_VERSION),
+    }
+
+
+def _module(name: str) -> str:
+    return f"turnout_{name.replace('-', '_')}"
+
+
+def _report(root: Path, paths: list[str], kind: Kind, name: str) -> str:
+    listed = "\n".join(f"  {path}" for path in paths)
+    use = Template(kind.use).substitute(name=name)
+    return f"{root} is a {kind.noun}:\n{listed}\n\nNext:\n  pip install -e {root}\n  {use}"

@@ -1,0 +1,91 @@
+"""The kinds of plugins that ``turnout plugins new`` can begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["KINDS", "Kind"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    axis: str
+    """As ``turnout plugins`` lists it."""
+    noun: str
+    suite: str
+    """Of `turnout.testing`."""
+    use: str
+    """How it is chosen, by ``$name``."""
+    claims: tuple[str, ...] = ('spec = "$name"',)
+    """Lines of its suite: what is under test, and what the template's plugin claims."""
+
+    @property
+    def listed(self) -> str:
+        """Its name on the axis."""
+        return "$name.request_finished" if self.axis == "observer" else "$name"
+
+
+SERVE = "turnout serve"
+
+KINDS = {
+    "scheduler": Kind(
+        "scheduler", "scheduling policy", "SchedulingPolicySuite", f"{SERVE} --scheduler $name:aging=50"
+    ),
+    "kv": Kind("kv", "KV backend", "KVBackendSuite", f"{SERVE} --kv $name"),
+    "eviction": Kind(
+        "kv_eviction",
+        "eviction policy",
+        "EvictionPolicySuite",
+        f"{SERVE} --kv-eviction $name",
+        ('spec = "$name"', "ends_first = False"),
+    ),
+    "quantizer": Kind("quantization", "quantizer", "QuantizerSuite", f"{SERVE} --quantization $name"),
+    "decoding": Kind(
+        "decoding",
+        "decoding strategy",
+        "DecodingSuite",
+        f"{SERVE} --decoding $name:sure=0.8",
+        ('spec = "$name"', "unbiased = False"),
+    ),
+    "proposer": Kind(
+        "proposer",
+        "proposer for speculative decoding",
+        "ProposerSuite",
+        f"{SERVE} --decoding speculative:proposer=$name",
+    ),
+    "predictor": Kind(
+        "length_predictor",
+        "length predictor",
+        "LengthPredictorSuite",
+        f"{SERVE} --scheduler sjf --length-predictor $name:weight=0.5",
+    ),
+    "logits-processor": Kind(
+        "logits_processor", "logits processor", "LogitsProcessorSuite", f"{SERVE}     # it is always active"
+    ),
+    "observer": Kind(
+        "observer", "observer", "ObserverSuite", f"{SERVE}     # it is always called", ('plugin = "$name"',)
+    ),
+    "model": Kind(
+        "model",
+        "model family",
+        "ModelFamilySuite",
+        f"{SERVE} FOLDER     # whose config.json names the architecture",
+        (
+            'spec = "$name"',
+            "config = {",
+            '    "vocab_size": 64,',
+            '    "hidden_size": 32,',
+            '    "intermediate_size": 48,',
+            '    "num_hidden_layers": 2,',
+            '    "num_attention_heads": 4,',
+            '    "num_key_value_heads": 2,',
+            '    "max_position_embeddings": 128,',
+            '    "rms_norm_eps": 1e-6,',
+            '    "rope_theta": 10000.0,',
+            '    "hidden_act": "silu",',
+            "}",
+            'refused = ({"use_sliding_window": True},)',
+        ),
+    ),
+}
+"""By what ``--kind`` is given. Another axis is a row here and a template in ``plugin_templates``."""

@@ -1,0 +1,52 @@
+"""A KV backend: a sliding window with attention sinks; a sequence of any length takes the same memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from turnout import EvictionPolicy, KVBackend, hookimpl
+from turnout.core.interfaces import AttentionBackend, KVCache, PoolSize
+from turnout.core.model import ModelSpec
+from turnout_streaming_kv.rows import Layout, Rows
+
+if TYPE_CHECKING:
+    import torch
+
+turnout_hook_api = 1
+
+
+class StreamingKV(KVBackend):
+    """Keeps the first `sinks` positions of a sequence and the latest `window`, and forgets what is between.
+
+    Xiao et al., "Efficient streaming language models with attention sinks", ICLR 2024: models put much
+    attention on the first tokens whatever they are, so a window without them breaks down. Unlike the paper's,
+    positions stay what they are in the text: a backend is given keys that are rotated already. So contexts
+    are not longer than the model's, but each takes no more memory than the window. Answers are those of
+    another, forgetful model.
+    """
+
+    def __init__(
+        self,
+        sinks: Annotated[int, Field(ge=0, description="First tokens that are never forgotten.")] = 4,
+        window: Annotated[int, Field(ge=1, description="Latest tokens that are remembered.")] = 1020,
+    ) -> None:
+        self.layout = Layout(sinks, window)
+        self.unit = self.layout.length
+
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        return Rows(size.tokens // self.layout.length, self.layout)
+
+    def attention(
+        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
+    ) -> AttentionBackend:
+        from turnout_streaming_kv.attention import WindowAttention
+
+        assert isinstance(cache, Rows)
+        return WindowAttention(spec, cache, device, dtype)
+
+
+@hookimpl
+def register_kv_backends(register):
+    register("streaming", StreamingKV)

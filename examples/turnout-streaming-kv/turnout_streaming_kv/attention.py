@@ -1,0 +1,95 @@
+"""Device half: attends to sinks, window and the step's own tokens, then writes what is worth keeping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from turnout.core.model import ModelSpec
+from turnout.core.plan import Chunk, Move, Plan
+from turnout_streaming_kv.rows import Layout, Rows
+
+__all__ = ["WindowAttention"]
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """What the attention calls of one chunk need."""
+
+    rows: slice
+    """Of the step's flat batch."""
+    read: Tensor
+    """Places in the pool of what it remembers, int64 [remembered]."""
+    seen: Tensor
+    """Which of the remembered and then of its own positions each query sees, bool [new, remembered + new]."""
+    kept: Tensor
+    """Which of its own positions are written, counted from its first, int64 [kept]."""
+    written: Tensor
+    """And where, int64 [kept]."""
+
+
+class WindowAttention:
+    """Keys and values of all rows, [layers, positions, kv_heads, head_dim] each."""
+
+    def __init__(self, spec: ModelSpec, rows: Rows, device: torch.device, dtype: torch.dtype) -> None:
+        shape = (spec.layers, rows.capacity, spec.kv_heads, spec.head_dim)
+        self._keys = torch.zeros(shape, device=device, dtype=dtype)
+        self._values = torch.zeros(shape, device=device, dtype=dtype)
+        self._rows, self._device = rows, device
+        self._bound: list[_Bound] = []
+
+    def move(self, moves: Sequence[Move]) -> None:
+        for source, target, length, _ in moves:
+            for pool in (self._keys, self._values):
+                pool[:, target : target + length] = pool[:, source : source + length]
+
+    def bind(self, plan: Plan) -> None:
+        self._bound, at = [], 0
+        for chunk in plan.chunks:
+            self._bound.append(self._bind(chunk, at))
+            at += len(chunk.tokens)
+
+    def shape(self, plan: Plan) -> None:
+        return None
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self._keys[layer], self._values[layer]
+        outputs = []
+        for bound in self._bound:
+            new_keys, new_values = k[bound.rows], v[bound.rows]
+            # First read, then write: a long chunk overwrites what its own first queries see.
+            seen_keys = torch.cat([keys[bound.read], new_keys])
+            seen_values = torch.cat([values[bound.read], new_values])
+            outputs.append(_attend(q[bound.rows], seen_keys, seen_values, bound.seen))
+            keys[bound.written], values[bound.written] = new_keys[bound.kept], new_values[bound.kept]
+        return torch.cat(outputs)
+
+    def _bind(self, chunk: Chunk, at: int) -> _Bound:
+        layout, first = self._rows.layout, self._rows.row_of[chunk.sequence.id] * self._rows.layout.length
+        remembered, kept = layout.remembered(chunk.start), layout.kept(chunk.start, chunk.end)
+        return _Bound(
+            rows=slice(at, at + len(chunk.tokens)),
+            read=self._tensor([first + layout.place(position) for position in remembered]),
+            seen=self._seen(layout, remembered, chunk),
+            kept=self._tensor([position - chunk.start for position in kept]),
+            written=self._tensor([first + layout.place(position) for position in kept]),
+        )
+
+    def _seen(self, layout: Layout, remembered: list[int], chunk: Chunk) -> Tensor:
+        own = range(chunk.start, chunk.end)
+        positions, queries = self._tensor([*remembered, *own]), self._tensor(list(own))[:, None]
+        recent = positions > queries - layout.window
+        return (positions <= queries) & (recent | (positions < layout.sinks))
+
+    def _tensor(self, numbers: list[int]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int64, device=self._device)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
+    """q: [new, heads, head_dim]; k, v: [seen, kv_heads, head_dim]; returns [new, heads, head_dim]."""
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
+    return out[0].transpose(0, 1)

@@ -1,0 +1,61 @@
+"""The conformance suite, and that turns are taken by weight."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from turnout.core.errors import ConfigError
+from turnout.core.plugins import Registry
+from turnout.core.policy import SchedulingPolicy
+from turnout.core.request import RequestSpec, SamplingParams
+from turnout.testing import SchedulingPolicySuite
+from turnout.testing.toy_engine import drive, toy_engine
+from turnout.testing.toy_runner import toy_kv
+
+
+class TestConformance(SchedulingPolicySuite):
+    spec = "weighted-round-robin"
+    bound = 60
+    fairness = 24
+
+
+class TestConformanceWithWeights(SchedulingPolicySuite):
+    spec = """weighted-round-robin:weights='{"a": 3, "b": 0.5}'"""
+    bound = 60
+
+
+def build(spec: str) -> SchedulingPolicy:
+    return Registry.load().create("scheduler", spec)
+
+
+def first_served(policy: SchedulingPolicy, count: int) -> Counter[str]:
+    """Whose the first so many are that ended, of 40 requests of `gold` and then 40 of `tin`."""
+    params = SamplingParams(max_tokens=4, stop=("greedy",), ignore_eos=True)
+    specs = [
+        RequestSpec(id=f"{client}-{number}", prompt=[1, 2, 3], params=params, seed=0, client=client)
+        for client in ("gold", "tin")
+        for number in range(40)
+    ]
+    engine = toy_engine(policy, toy_kv(64, 4, prefix_caching=False), slots=4, budget=64)
+    ended = list(drive(engine, [(0, spec) for spec in specs]).finished)
+    return Counter(name.partition("-")[0] for name in ended[:count])
+
+
+def test_clients_take_turns() -> None:
+    assert first_served(build("fcfs"), 40) == {"gold": 40}
+    assert first_served(build("weighted-round-robin"), 40) == {"gold": 20, "tin": 20}
+
+
+def test_weights_are_turns() -> None:
+    assert first_served(build("""weighted-round-robin:weights='{"gold": 3}'"""), 40) == {
+        "gold": 30,
+        "tin": 10,
+    }
+
+
+@pytest.mark.parametrize("weight", [0, -1])
+def test_a_weight_that_is_none_is_refused(weight: float) -> None:
+    with pytest.raises(ConfigError, match="'tin' must have a weight above 0"):
+        build(f"""weighted-round-robin:weights='{{"tin": {weight}}}'""")

@@ -1,0 +1,76 @@
+"""A scheduling policy: clients are admitted in turn, one of weight 3 thrice for each time of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field
+
+from turnout import RequestView, SchedulingPolicy, View, hookimpl
+from turnout.core.errors import ConfigError
+
+turnout_hook_api = 1
+
+
+class WeightedRoundRobin(SchedulingPolicy):
+    """Admits clients in turn, by weight; a client's own requests in order of arrival.
+
+    Stride scheduling (Waldspurger and Weihl 1995): an admission moves its client on by 1 / weight, and who is
+    furthest behind is next. A client that comes back starts beside the one furthest behind of those who wait:
+    idleness earns nothing. Nobody overtakes the next in turn, so each is served after a round at most.
+    """
+
+    head_of_line = True
+
+    def __init__(
+        self,
+        weights: Annotated[
+            dict[str, float] | None,
+            Field(description="""Turns of a client in a round, 1 for others: '{"gold": 3}'."""),
+        ] = None,
+    ) -> None:
+        self._weights = weights or {}
+        for client, weight in self._weights.items():
+            if weight <= 0:
+                raise ConfigError(f"weights: {client!r} must have a weight above 0, not {weight}")
+        self._progress: dict[str, float] = {}
+        """Of the clients with requests in the engine: turns taken, over the weight."""
+        self._admitted: set[str] = set()
+        """Ids of requests whose turn has been counted."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        self._welcome(view)
+        self._count_turns(view)
+        yield from view.running
+        yield from self._in_turn(view.waiting)
+
+    def _welcome(self, view: View) -> None:
+        """Newcomers start beside those furthest behind; clients that are gone are forgotten."""
+        here = dict.fromkeys(request.client for request in (*view.running, *view.waiting))
+        known = {client: self._progress[client] for client in here if client in self._progress}
+        behind = [known[request.client] for request in view.waiting if request.client in known]
+        start = min(behind, default=max(known.values(), default=0.0))
+        self._progress = {client: known.get(client, start) for client in here}
+
+    def _count_turns(self, view: View) -> None:
+        """A turn is taken when a request runs for the first time; one that was preempted has had its turn."""
+        for request in view.running:
+            if request.id not in self._admitted:
+                self._progress[request.client] += 1 / self._weights.get(request.client, 1.0)
+        waiting = {request.id for request in view.waiting} & self._admitted
+        self._admitted = waiting | {request.id for request in view.running}
+
+    def _in_turn(self, waiting: tuple[RequestView, ...]) -> list[RequestView]:
+        """As they would be admitted one by one."""
+        progress, turns = dict(self._progress), dict[RequestView, float]()
+        for request in waiting:
+            turns[request] = progress[request.client]
+            if request.id not in self._admitted:
+                progress[request.client] += 1 / self._weights.get(request.client, 1.0)
+        return sorted(waiting, key=turns.__getitem__)
+
+
+@hookimpl
+def register_schedulers(register):
+    register("weighted-round-robin", WeightedRoundRobin)

@@ -1,0 +1,21 @@
+"""``GET /admin/plugins``: what the engine's process found."""
+
+from __future__ import annotations
+
+import uuid
+
+from msgspec.structs import asdict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.messages import ListPlugins, PluginStates
+from turnout.server.admin_reply import ask
+from turnout.server.context import context_of
+from turnout.server.json_response import JsonResponse
+
+__all__ = ["list_plugins"]
+
+
+async def list_plugins(request: Request) -> Response:
+    found = await ask(context_of(request).client, ListPlugins(uuid.uuid4().hex), PluginStates)
+    return JsonResponse({"plugins": [asdict(plugin) for plugin in found.plugins]})

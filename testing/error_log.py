@@ -1,0 +1,30 @@
+"""Faults that the engine survives and logs are failures of a suite."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["no_errors"]
+
+
+class _Errors(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextmanager
+def no_errors(logger: str) -> Iterator[None]:
+    """Nothing is logged as an error inside, by this logger; an AssertionError with what was, else."""
+    errors = _Errors()
+    logging.getLogger(logger).addHandler(errors)
+    try:
+        yield
+    finally:
+        logging.getLogger(logger).removeHandler(errors)
+    assert not errors.messages, errors.messages[0]

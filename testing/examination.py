@@ -1,0 +1,98 @@
+"""Running a suite without pytest, and which suite is for whom."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+from unittest import SkipTest
+
+from turnout.core.errors import ConfigError
+from turnout.core.plugin_axes import OBSERVER_AXIS
+from turnout.core.plugins import Registry
+from turnout.testing.decoding import DecodingSuite
+from turnout.testing.eviction import EvictionPolicySuite
+from turnout.testing.kv_backend import KVBackendSuite
+from turnout.testing.length_predictor import LengthPredictorSuite
+from turnout.testing.logits_processor import LogitsProcessorSuite
+from turnout.testing.model_family import ModelFamilySuite
+from turnout.testing.observer import ObserverSuite
+from turnout.testing.proposer import ProposerSuite
+from turnout.testing.quantizer import QuantizerSuite
+from turnout.testing.scheduling import SchedulingPolicySuite
+from turnout.testing.suite import Suite
+
+__all__ = ["SUITES", "Finding", "examine", "suite_for"]
+
+SUITES: dict[str, type[Suite[Any]]] = {
+    suite.axis: suite
+    for suite in (
+        SchedulingPolicySuite,
+        KVBackendSuite,
+        EvictionPolicySuite,
+        QuantizerSuite,
+        DecodingSuite,
+        ProposerSuite,
+        LengthPredictorSuite,
+        LogitsProcessorSuite,
+        ModelFamilySuite,
+    )
+}
+"""By axis; observers have a suite of their own."""
+
+Examined = Suite[Any] | ObserverSuite
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one test of a suite came to."""
+
+    test: str
+    """As a sentence."""
+    state: Literal["ok", "failed", "skipped"]
+    message: str = ""
+    error: Exception | None = None
+
+
+def suite_for(axis: str, spec: str, registry: Registry) -> Examined:
+    """A suite for an installed plugin, with the claims that any of its kind makes.
+
+    What a plugin claims beyond them only its own tests say.
+    """
+    if axis == OBSERVER_AXIS:
+        return _observer_suite(spec.rpartition(".")[0] or spec, registry)
+    if axis not in SUITES:
+        raise ConfigError(f"there is no suite for the axis {axis!r}; there are: {', '.join(SUITES)}")
+    suite = SUITES[axis]()
+    suite.spec = spec  # type: ignore[misc]  # of this one alone
+    suite.registry = lambda: registry  # type: ignore[method-assign]
+    return suite
+
+
+def _observer_suite(plugin: str, registry: Registry) -> ObserverSuite:
+    suite = ObserverSuite()
+    suite.plugin = plugin  # type: ignore[misc]  # of this one alone
+    suite.registry = lambda: registry  # type: ignore[method-assign]
+    return suite
+
+
+def examine(suite: Examined) -> Iterator[Finding]:
+    """Run its tests, in the order in which they are written, those of all kinds first."""
+    for name in _tests(type(suite)):
+        sentence = name.removeprefix("test_").replace("_", " ")
+        try:
+            getattr(suite, name)()
+        except SkipTest as why:
+            yield Finding(sentence, "skipped", str(why))
+        except Exception as error:
+            yield Finding(sentence, "failed", str(error) or type(error).__name__, error)
+        else:
+            yield Finding(sentence, "ok")
+
+
+def _tests(suite: type) -> list[str]:
+    names: dict[str, None] = {}
+    for owner in reversed(suite.__mro__):
+        names |= dict.fromkeys(name for name in vars(owner) if name.startswith("test_"))
+    return [name for name in names if inspect.isfunction(getattr(suite, name))]

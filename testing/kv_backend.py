@@ -1,0 +1,292 @@
+"""What every KV backend must keep to: both halves together, on a model that really attends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from typing import TYPE_CHECKING, ClassVar
+
+from turnout.core.engine import Engine
+from turnout.core.interfaces import KVBackend, KVCache, PoolSize, Span
+from turnout.core.plan import Logits, Move, Plan
+from turnout.core.preemption import Preemption, Recompute
+from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.plugins.schedulers.priority import Priority
+from turnout.testing.accounts import assert_all_memory_is_free
+from turnout.testing.audited_cache import AuditedCache
+from turnout.testing.brute_force import expected
+from turnout.testing.suite import Suite, shown, skip
+from turnout.testing.toy_decodings import Parallel
+from turnout.testing.toy_engine import drive, toy_engine
+from turnout.testing.toy_workloads import Arrivals, needs, random_preemption, random_workload
+
+if TYPE_CHECKING:
+    import torch
+
+    from turnout.runner.model_runner import ModelRunner
+
+__all__ = ["KVBackendSuite"]
+
+_names = count()
+
+
+class KVBackendSuite(Suite[KVBackend]):
+    """Tokens are those of a model without memory; and what was taken comes back."""
+
+    axis = "kv"
+    trials: ClassVar[int] = 12
+
+    dtype: ClassVar[str] = "float64"
+    """Of torch, for the toy model: numbers so exact that another order of summation changes no token."""
+
+    def attends(self, position: int) -> Sequence[int]:
+        """The positions that the query at `position` sees; all up to itself, unless it leaves some out."""
+        return range(position + 1)
+
+    def pool(self, rng: random.Random, arrivals: Arrivals, backend: KVBackend) -> PoolSize:
+        """Room for the most demanding request and hardly more, so that requests fight for memory."""
+        most = max(n * -(-length // backend.unit) for n, length in needs(arrivals)) * backend.unit
+        tokens = most + rng.randrange(0, 2) * backend.unit
+        while not self._holds_all(backend, tokens, arrivals):
+            tokens += backend.unit
+        return PoolSize(tokens, rng.choice([0, rng.randrange(1, 40), 1000, 1000]))
+
+    # -------------------------------------------------------------- the model reads what was written
+
+    def test_tokens_are_those_of_a_model_without_memory(self) -> None:
+        """Common prefixes, forks, dropped beams, guesses, chunks, preemption, swap; and little room."""
+        preemptions = 0
+        for seed in range(self.trials):
+            case = self._case(seed)
+            outcome = drive(case.engine, case.arrivals)
+            for _, spec in case.arrivals:
+                wanted = expected(spec, self._logits)
+                found = outcome.outputs(spec.id)
+                assert found == wanted, f"seed {seed}: {shown(spec)} gave {found}, without memory {wanted}"
+            preemptions += case.engine.stats().preemptions
+        lowered = self.trials < type(self).trials
+        assert preemptions or lowered, "the workloads must exercise preemption; raise `trials`"
+
+    def test_a_long_prompt_in_chunks_is_the_prompt(self) -> None:
+        for budget in (1, 3, 7, 64):
+            spec = _job("long", [1 + i * i % 6 for i in range(50)], 6)
+            engine = self._engine(self._roomy(128), budget=budget)
+            found = drive(engine, [(0, spec)]).outputs("long")
+            assert found == expected(spec, self._logits), f"in chunks of {budget}: {found}"
+
+    def test_a_common_start_is_computed_once_or_again_but_right(self) -> None:
+        """One after the other, so that whatever is kept of the first may be found by the next."""
+        start = [1 + i * i % 6 for i in range(33)]
+        specs = [_job(f"r{i}", [*start[: 33 - i], 1 + i], 5) for i in range(6)]
+        engine = self._engine(self._roomy(256))
+        outcome = drive(engine, [(9 * i, spec) for i, spec in enumerate(specs)])
+        for spec in specs:
+            assert outcome.outputs(spec.id) == expected(spec, self._logits), f"wrong tokens for {spec.id}"
+
+    def test_forked_siblings_write_apart(self) -> None:
+        """Copy on write: choices that part in what they share do not see each other's tokens."""
+        for length in range(1, 20):
+            spec = _job("r", [1 + i % 6 for i in range(length)], 8, n=4, strategy="parallel")
+            found = drive(self._engine(self._roomy(256)), [(0, spec)]).outputs("r")
+            assert found == expected(spec, self._logits), f"after a prompt of {length} tokens: {found}"
+
+    # -------------------------------------------------------------- the books are right
+
+    def test_every_call_does_what_it_says(self) -> None:
+        """Queries change nothing and promise what transitions do; a refusal changes nothing; sums add up."""
+        for seed in range(self.trials):
+            case = self._case(seed, audited=True)
+            drive(case.engine, case.arrivals)
+
+    def test_all_memory_comes_back(self) -> None:
+        for seed in range(self.trials):
+            case = self._case(seed)
+            drive(case.engine, case.arrivals)
+            assert_all_memory_is_free(case.kv)
+
+    def test_clients_that_leave_give_their_memory_back(self) -> None:
+        for seed in range(self.trials):
+            case = self._case(seed)
+            for _, spec in case.arrivals:
+                case.engine.add(spec)
+            for number, (_, spec) in enumerate(case.arrivals):
+                case.engine.step()
+                case.engine.abort(spec.id, index=number % 3 or None)
+            drive(case.engine, [])
+            assert_all_memory_is_free(case.kv)
+
+    def test_who_was_admitted_alone_gets_all_it_needs(self) -> None:
+        """`holds` said yes, so a request that runs alone is never short of memory."""
+        for n in (1, 3):
+            length = self._longest(self._roomy(64, n), n)
+            if length < 6:
+                skip(f"a pool of 64 positions holds {n} sequences of {length} tokens at most")
+            spec = _job("alone", [1, 2, 3], length - 3, n=n, strategy="parallel" if n > 1 else "greedy")
+            outcome = drive(self._engine(self._roomy(64, n), preemption=Recompute()), [(0, spec)])
+            assert outcome.outputs("alone") == expected(spec, self._logits)
+
+    def test_what_nobody_can_hold_is_said_to_be_too_much(self) -> None:
+        kv = self._cache(self.make(), self._roomy(64))
+        assert kv.holds(1, 1), "an empty pool must hold one token"
+        assert not kv.holds(1, kv.capacity + 1), "more sequences than positions cannot be held"
+
+    def test_salts_keep_prefixes_apart(self) -> None:
+        kv = self._cache(self.make(), self._roomy(128))
+        tokens = [1 + i * i % 6 for i in range(40)]
+        first = _sequence(tokens, salt="one")
+        _compute(kv, first)
+        _end(kv, first)
+        assert kv.cached(_sequence(tokens, salt="two")) == 0, "found what was computed under another salt"
+
+    def test_only_equal_starts_are_found(self) -> None:
+        kv, rng = self._cache(self.make(), self._roomy(512)), random.Random(3)
+        tokens = [rng.randrange(1, 7) for _ in range(40)]
+        first = _sequence(tokens)
+        _compute(kv, first)
+        for place in range(40):
+            other = list(tokens)
+            other[place] = 7 - other[place]
+            found = kv.cached(_sequence(other))
+            assert found <= place, f"found {found} tokens, though the one at {place} is another"
+
+    def test_what_is_not_computed_yet_is_not_found(self) -> None:
+        kv = self._cache(self.make(), self._roomy(256))
+        tokens = [1 + i * i % 6 for i in range(40)]
+        first = _sequence(tokens)
+        _compute(kv, first, upto=20)
+        assert kv.reserve([Span(first, 20, 40)])
+        found = kv.cached(_sequence(tokens))
+        assert found <= 20, f"found {found} tokens of which 20 are computed"
+
+    def test_a_step_back_leaves_no_trace(self) -> None:
+        """Guesses that were wrong were written above what is computed, and are overwritten."""
+        rng = random.Random(11)
+        prompt = [rng.randrange(1, 4) for _ in range(24)]
+        spec = _job("guessed", prompt, 24, strategy="lookup")
+        found = drive(self._engine(self._roomy(256)), [(0, spec)]).outputs("guessed")
+        assert found == expected(spec, self._logits)
+
+    def test_the_same_calls_give_the_same_moves(self) -> None:
+        first, again = self._moves(5), self._moves(5)
+        assert first == again, "two runs of one workload moved memory differently"
+
+    def test_a_position_costs_bytes(self) -> None:
+        from turnout.testing.toy_attention import toy_spec
+
+        cost = self.make().bytes_per_token(toy_spec(), 4)
+        assert isinstance(cost, int) and cost > 0, f"bytes_per_token gave {cost!r}"
+        assert self.make().unit >= 1
+
+    # -------------------------------------------------------------- details
+
+    def _logits(self, context: Sequence[int]) -> list[float]:
+        places = [tuple(self.attends(position)) for position in range(len(context))]
+        return _without_memory(tuple(context), tuple(places))
+
+    def _cache(self, backend: KVBackend, size: PoolSize) -> KVCache:
+        return backend.cache(size, Lru())
+
+    def _roomy(self, tokens: int, sequences: int = 4) -> PoolSize:
+        """So many positions, and a unit at least for each of so many sequences."""
+        return PoolSize(max(tokens, sequences * self.make().unit))
+
+    def _holds_all(self, backend: KVBackend, tokens: int, arrivals: Arrivals) -> bool:
+        kv = self._cache(backend, PoolSize(tokens))
+        assert tokens < 100_000, "no pool is large enough for a small request: see `holds`"
+        return all(kv.holds(length, n) for n, length in needs(arrivals))
+
+    def _longest(self, size: PoolSize, n: int) -> int:
+        """Tokens, up to 64, that each of n sequences of one request may have in a pool of that size."""
+        kv = self._cache(self.make(), size)
+        return max((length for length in range(65) if kv.holds(length, n)), default=0)
+
+    def _case(self, seed: int, *, audited: bool = False) -> _Case:
+        rng, backend = random.Random(seed), self.make()
+        arrivals = list(random_workload(rng))
+        kv = self._cache(backend, self.pool(rng, arrivals, backend))
+        budget, slots = rng.randrange(5, 24), rng.randrange(4, 8)
+        seen: KVCache = AuditedCache(kv) if audited else kv
+        policy = rng.choice([Fcfs, Priority])()  # the second preempts even where memory is held ahead
+        engine = toy_engine(
+            policy,
+            seen,
+            budget=budget,
+            slots=slots,
+            preemption=random_preemption(rng),
+            runner=self._runner(backend, kv),
+        )
+        return _Case(arrivals, kv, engine)
+
+    def _engine(self, size: PoolSize, *, budget: int = 64, preemption: Preemption | None = None) -> Engine:
+        backend = self.make()
+        kv = self._cache(backend, size)
+        runner = self._runner(backend, kv)
+        return toy_engine(Fcfs(), kv, budget=budget, preemption=preemption, runner=runner)
+
+    def _runner(self, backend: KVBackend, kv: KVCache) -> ModelRunner:
+        import torch
+
+        from turnout.runner.model_runner import ModelRunner
+        from turnout.testing.toy_attention import attention_toy, toy_spec
+
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        cpu = torch.device("cpu")
+        attention = backend.attention(toy_spec(), kv, cpu, dtype)
+        return ModelRunner(attention_toy(dtype), attention, cpu)
+
+    def _moves(self, seed: int) -> list[list[Move]]:
+        case, seen = self._case(seed), list[list[Move]]()
+        run = case.engine.runner.run
+
+        def noting(plan: Plan) -> Logits:
+            seen.append(list(plan.moves))
+            return run(plan)
+
+        case.engine.runner.run = noting  # type: ignore[method-assign]
+        drive(case.engine, case.arrivals)
+        return seen
+
+
+@dataclass
+class _Case:
+    arrivals: list[tuple[int, RequestSpec]]
+    kv: KVCache
+    engine: Engine
+
+
+@cache
+def _without_memory(context: tuple[int, ...], attends: tuple[tuple[int, ...], ...]) -> list[float]:
+    from turnout.testing.toy_attention import attention_logits
+
+    return attention_logits(context, attends.__getitem__)
+
+
+def _job(name: str, prompt: list[int], tokens: int, *, n: int = 1, strategy: str = "greedy") -> RequestSpec:
+    params = SamplingParams(n=n, max_tokens=tokens, stop=(strategy,))
+    return RequestSpec(id=name, prompt=prompt, params=params, seed=0)
+
+
+def _sequence(tokens: list[int], *, salt: str = "") -> TokenSequence:
+    """The first sequence of a new request, with space for 40 more tokens."""
+    params = SamplingParams()
+    spec = RequestSpec(id=f"s{next(_names)}", prompt=tokens, params=params, seed=0, cache_salt=salt)
+    return Request(spec, Parallel(), 0.0, len(tokens) + 40, frozenset()).live[0]
+
+
+def _compute(kv: KVCache, sequence: TokenSequence, *, upto: int | None = None) -> None:
+    end = upto or len(sequence.tokens)
+    assert kv.reserve([Span(sequence, kv.cached(sequence), end)])
+    sequence.request.timing.scheduled = 0.0
+    sequence.held, sequence.computed = True, end
+    kv.commit(sequence, end)
+
+
+def _end(kv: KVCache, sequence: TokenSequence) -> None:
+    kv.release([sequence])
+    sequence.held, sequence.computed = False, 0

@@ -1,0 +1,179 @@
+"""What every model family must keep to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from turnout.core.errors import ModelError
+from turnout.core.interfaces import ModelFamily
+from turnout.core.model import ModelSpec
+from turnout.testing.suite import Suite, skip
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["ModelFamilySuite"]
+
+Split = Sequence[tuple[int, int]]
+"""Sequence and number of tokens of each piece of a batch, in order."""
+
+
+class ModelFamilySuite(Suite[ModelFamily]):
+    """A small model of the family, with random weights: a flat batch is its sequences, in chunks or whole."""
+
+    axis = "model"
+
+    config: ClassVar[Mapping[str, Any]] = {}
+    """A small model's ``config.json``."""
+    refused: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    """Changes of it that the family does not support and must refuse."""
+    reference: ClassVar[Callable[[nn.Module, list[int]], Tensor] | None] = None
+    """From our module and tokens to the logits, [tokens, vocab_size], that another implementation gives."""
+    tolerance: ClassVar[float] = 1e-4
+
+    def test_it_names_its_architectures(self) -> None:
+        names = self.make().architectures
+        assert names and all(isinstance(name, str) for name in names), f"architectures is {names!r}"
+
+    def test_the_spec_is_the_configs(self) -> None:
+        spec = self._spec()
+        assert spec.architecture in self.make().architectures, f"built as {spec.architecture}"
+        assert spec.heads % spec.kv_heads == 0, f"{spec.heads} heads cannot share {spec.kv_heads} KV heads"
+        sizes = (spec.vocab_size, spec.hidden_size, spec.layers, spec.head_dim, spec.max_positions)
+        assert all(size > 0 for size in sizes), f"impossible sizes: {spec}"
+
+    def test_what_it_does_not_support_is_refused(self) -> None:
+        self._spec()
+        for change in self.refused:
+            try:
+                self.make().spec({**self.config, **change})
+            except ModelError:
+                continue
+            raise AssertionError(f"{dict(change)} must be refused with a ModelError: answers would be wrong")
+
+    def test_parameters_are_built_without_storage(self) -> None:
+        """Where the caller says so: a model must not be in memory twice."""
+        import torch
+
+        with torch.device("meta"):
+            model = self.make().build(self._spec())
+        held = [name for name, parameter in model.named_parameters() if parameter.device.type != "meta"]
+        assert not held, f"{held[0]} has storage though the caller's device is meta"
+        lost = [name for name, buffer in model.named_buffers() if buffer.device.type == "meta"]
+        assert not lost, f"the buffer {lost[0]} has no values, and no checkpoint brings them"
+
+    def test_chunks_are_the_whole(self) -> None:
+        model, tokens = self._model(), self._tokens(17)
+        whole = self._run(model, [tokens], [(0, 17)])[0]
+        for pieces in ([5, 12], [1] * 17, [16, 1]):
+            chunked = self._run(model, [tokens], [(0, piece) for piece in pieces])[0]
+            self._near(chunked, whole, f"in chunks of {pieces}")
+
+    def test_a_sequence_does_not_see_the_others(self) -> None:
+        model, one, other = self._model(), self._tokens(9), self._tokens(14, seed=2)
+        together = self._run(model, [one, other], [(0, 4), (1, 14), (0, 5)])
+        for tokens, found in zip((one, other), together, strict=True):
+            self._near(found, self._run(model, [tokens], [(0, len(tokens))])[0], "in a batch")
+
+    def test_shapes_and_dtypes(self) -> None:
+        model, spec = self._model(), self._spec()
+        (logits,) = self._run(model, [self._tokens(6)], [(0, 6)])
+        assert logits.shape == (6, spec.vocab_size), f"logits are {list(logits.shape)}"
+        assert logits.isfinite().all(), "logits are not finite"
+
+    def test_numbers_are_the_references(self) -> None:
+        if type(self).reference is None:
+            skip("no reference is given (`reference`)")
+        model, tokens = self._model(), self._tokens(23)
+        wanted = type(self).reference(model, tokens)  # type: ignore[misc]
+        self._near(self._run(model, [tokens], [(0, 23)])[0], wanted, "against the reference")
+
+    # -------------------------------------------------------------- details
+
+    def _spec(self) -> ModelSpec:
+        if not self.config:
+            skip("no config of a small model is given (`config`)")
+        return self.make().spec(self.config)
+
+    def _tokens(self, length: int, seed: int = 1) -> list[int]:
+        vocabulary = self._spec().vocab_size
+        return [(seed * 7919 + 31 * i * i) % vocabulary for i in range(length)]
+
+    def _model(self) -> nn.Module:
+        """With random weights."""
+        import torch
+
+        model = self.make().build(self._spec()).requires_grad_(False).float()
+        generator = torch.Generator().manual_seed(3)
+        for parameter in model.parameters():
+            scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.2
+            drawn = torch.randn(parameter.shape, generator=generator) * scale
+            parameter.copy_(drawn + (1.0 if parameter.dim() == 1 else 0.0))
+        return model
+
+    def _run(self, model: nn.Module, sequences: Sequence[list[int]], split: Split) -> list[Tensor]:
+        """Logits of each sequence, [tokens, vocab_size], computed piece by piece; neighbours in one batch."""
+        import torch
+
+        done = [0] * len(sequences)
+        found: list[list[Tensor]] = [[] for _ in sequences]
+        memory = _Memory()
+        for batch in _batches(split):
+            tokens, positions = list[int](), list[int]()
+            for number, count in batch:
+                tokens += sequences[number][done[number] : done[number] + count]
+                positions += range(done[number], done[number] + count)
+                done[number] += count
+            memory.batch = batch
+            with torch.inference_mode():
+                hidden = model(torch.tensor(tokens), torch.tensor(positions), memory)
+                logits = model.logits(hidden)  # type: ignore[operator]  # nn.Module's methods are untyped
+            for (number, _), piece in zip(
+                batch, torch.split(logits, [count for _, count in batch]), strict=True
+            ):
+                found[number].append(piece)
+        return [torch.cat(pieces) for pieces in found]
+
+    def _near(self, found: Tensor, wanted: Tensor, what: str) -> None:
+        off = (found - wanted).abs().max().item()
+        assert off <= self.tolerance * max(1.0, wanted.abs().max().item()), f"{what}: logits are {off:g} off"
+
+
+def _batches(split: Split) -> list[list[tuple[int, int]]]:
+    """Pieces that go together: a sequence is in a batch once."""
+    batches: list[list[tuple[int, int]]] = []
+    for piece in split:
+        if not batches or any(piece[0] == number for number, _ in batches[-1]):
+            batches.append([])
+        batches[-1].append(piece)
+    return batches
+
+
+class _Memory:
+    """Attention by the book, over all that each sequence has written so far."""
+
+    def __init__(self) -> None:
+        self.batch: list[tuple[int, int]] = []
+        self._written: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        import torch
+
+        counts = [count for _, count in self.batch]
+        pieces = zip(self.batch, *(torch.split(x, counts) for x in (q, k, v)), strict=True)
+        return torch.cat([self._attend((layer, number), *each) for (number, _), *each in pieces])
+
+    def _attend(self, place: tuple[int, int], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        import torch
+
+        if place in self._written:
+            before_k, before_v = self._written[place]
+            k, v = torch.cat([before_k, k]), torch.cat([before_v, v])
+        self._written[place] = k, v
+        groups = q.shape[1] // k.shape[1]
+        keys, values = (x.repeat_interleave(groups, 1) for x in (k, v))
+        scores = torch.einsum("qhd,khd->hqk", q, keys) / q.shape[-1] ** 0.5
+        hidden = torch.ones(len(q), len(k), dtype=torch.bool).triu(len(k) - len(q) + 1)
+        weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+        return torch.einsum("hqk,khd->qhd", weights, values)

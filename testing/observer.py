@@ -1,0 +1,49 @@
+"""What every observer must keep to."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from turnout.core.errors import UnknownPlugin
+from turnout.core.observers import Observers
+from turnout.core.plugin_axes import OBSERVER_AXIS, OBSERVER_HOOKS
+from turnout.core.plugins import Registry
+from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.testing.brute_force import expected
+from turnout.testing.toy_engine import drive, toy_engine, toy_request
+from turnout.testing.toy_runner import toy_kv
+
+__all__ = ["ObserverSuite"]
+
+
+class ObserverSuite:
+    """Takes every record, and disturbs nothing. Says what is under test by `plugin`."""
+
+    axis = OBSERVER_AXIS
+    plugin: ClassVar[str] = ""
+    """Its entry point's name, as ``turnout plugins`` lists it before the dot."""
+
+    def registry(self) -> Registry:
+        return Registry.load()
+
+    def test_it_implements_a_hook(self) -> None:
+        names = {f"{self.plugin}.{hook}" for hook in OBSERVER_HOOKS}
+        found = [entry.name for entry in self.registry().entries() if entry.axis == OBSERVER_AXIS]
+        if not names & set(found):
+            raise UnknownPlugin(f"no observer is called {self.plugin!r}; found: {', '.join(found) or 'none'}")
+
+    def test_every_record_is_taken(self) -> None:
+        """An observer that raises is not called again: all that watched at first must watch in the end."""
+        observers = self.registry().observers()
+        before = _watching(observers)
+        specs = [toy_request(f"r{i}", [1 + i % 5] * (1 + i), "parallel", 6, n=1 + i % 3) for i in range(12)]
+        engine = toy_engine(Fcfs(), toy_kv(24, 4), observers=observers)
+        outcome = drive(engine, [(i // 2, spec) for i, spec in enumerate(specs)])
+        for spec in specs:
+            assert outcome.outputs(spec.id) == expected(spec), f"wrong tokens for {spec.id}"
+        gone = before - _watching(observers)
+        assert not gone, f"{', '.join(sorted(gone))} raised; the log says what"
+
+
+def _watching(observers: Observers) -> set[str]:
+    return {observer.name for observer in observers.all()}

@@ -1,0 +1,145 @@
+"""What every proposer must keep to."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from turnout.core.interfaces import Decoding
+from turnout.core.proposer import Proposal, Proposer, Wish
+from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Sequence as TokenSequence
+from turnout.core.resources import Resources
+from turnout.plugins.decoding.greedy import Greedy
+from turnout.plugins.decoding.sampling import Sampling
+from turnout.plugins.decoding.speculative import Speculative
+from turnout.testing.strategy_runs import Answers, request, run, strategy_engine
+from turnout.testing.suite import Suite, shown
+from turnout.testing.toy_model import VOCABULARY
+from turnout.testing.toy_resources import ToyResources
+
+__all__ = ["ProposerSuite"]
+
+PARAMS = (
+    SamplingParams(temperature=0),
+    SamplingParams(),
+    SamplingParams(temperature=0.6, top_k=3, n=2),
+    SamplingParams(temperature=0, repetition_penalty=1.4),
+)
+
+
+class ProposerSuite(Suite[Proposer]):
+    """Guesses are what was asked for, and change no answer."""
+
+    axis = "proposer"
+    trials: ClassVar[int] = 12
+    """Requests that are served together."""
+
+    def test_answers_are_those_without_it(self) -> None:
+        """Greedy, and for any seed; also where memory and budget are so short that requests are preempted."""
+        for params in PARAMS:
+            specs = self._requests(params)
+            plain = run(strategy_engine([Greedy(), Sampling()]), specs)
+            for machine in ({}, {"blocks": 24, "budget": 24, "slots": 12}):
+                found = run(strategy_engine([self._speculative()], **machine), specs)
+                assert _tokens(found) == _tokens(plain), (
+                    f"{shown(params)}: other answers than without guesses"
+                )
+
+    def test_guesses_are_what_was_asked_for(self) -> None:
+        """For the sequences of the wishes, each once; no more than wanted; tokens of the vocabulary."""
+        seen = _Checked(self.make())
+        for params in PARAMS:
+            run(strategy_engine([self._speculative(seen)]), self._requests(params))
+        assert seen.asked, "no guesses were ever asked for"
+
+    def test_the_same_past_gives_the_same_guesses(self) -> None:
+        assert self._guesses() == self._guesses(), "two proposers of the same past differ"
+
+    def test_what_has_ended_is_forgotten(self) -> None:
+        proposer = self._started()
+        sequences = [_sequence(number) for number in range(20)]
+        list(proposer.propose([Wish(sequence, 3, False) for sequence in sequences]))
+        proposer.forget(sequences)
+        proposer.forget([_sequence(99)])  # never asked about
+        gone = [weakref.ref(sequence) for sequence in sequences]
+        del sequences
+        gc.collect()
+        assert not any(reference() for reference in gone), "forget must give up what is kept of a sequence"
+
+    def test_costs_and_backlogs_are_numbers(self) -> None:
+        proposer = self._started()
+        assert proposer.cost >= 0, f"the cost is {proposer.cost}"
+        assert proposer.backlog(_sequence(0)) >= 0
+
+    # -------------------------------------------------------------- details
+
+    def _started(self) -> Proposer:
+        proposer = self.make()
+        proposer.start(ToyResources())
+        return proposer
+
+    def _speculative(self, proposer: Proposer | None = None) -> Decoding:
+        return Speculative(proposer=proposer or self.make(), k=4, adaptive=False)
+
+    def _requests(self, params: SamplingParams) -> list[RequestSpec]:
+        wishes = msgspec.structs.replace(params, max_tokens=12, ignore_eos=True)
+        return [request(f"r{seed}", wishes, seed) for seed in range(self.trials)]
+
+    def _guesses(self) -> list[list[int]]:
+        proposer, found = self._started(), []
+        for length in range(8, 20):
+            sequence = _sequence(3)
+            sequence.tokens += [1, 2, 3] * (length - 8)
+            found += [p.tokens for p in proposer.propose([Wish(sequence, 4, False)])]
+        return found
+
+
+class _Checked(Proposer):
+    """Passes every question on, and looks at the answers."""
+
+    def __init__(self, proposer: Proposer) -> None:
+        self.proposer = proposer
+        self.asked = 0
+
+    def start(self, resources: Resources) -> None:
+        self.proposer.start(resources)
+
+    @property
+    def cost(self) -> float:
+        return self.proposer.cost
+
+    def backlog(self, sequence: TokenSequence) -> int:
+        return self.proposer.backlog(sequence)
+
+    def forget(self, sequences: Iterable[TokenSequence]) -> None:
+        self.proposer.forget(sequences)
+
+    def propose(self, wishes: Sequence[Wish]) -> list[Proposal]:
+        self.asked += len(wishes)
+        wanted = {wish.sequence: wish for wish in wishes}
+        before = {sequence: list(sequence.tokens) for sequence in wanted}
+        proposals = list(self.proposer.propose(wishes))
+        for sequence, tokens, probabilities in proposals:
+            wish = wanted.pop(sequence, None)
+            assert wish is not None, f"guessed twice, or for nobody who was asked about: {sequence}"
+            assert len(tokens) <= wish.tokens, f"{len(tokens)} guesses where {wish.tokens} were wanted"
+            assert all(0 <= token < VOCABULARY for token in tokens), f"no tokens: {tokens}"
+            if probabilities is not None:
+                assert probabilities.shape == (len(tokens), VOCABULARY), f"{probabilities.shape}"
+                assert (probabilities.sum(-1) - 1).abs().max() < 1e-4, "probabilities must add up to 1"
+        assert all(sequence.tokens == tokens for sequence, tokens in before.items()), "changed a sequence"
+        return proposals
+
+
+def _sequence(seed: int) -> TokenSequence:
+    spec = request(f"s{seed}", SamplingParams(temperature=0), seed)
+    return Request(spec, Greedy(), 0.0, 100, frozenset()).live[0]
+
+
+def _tokens(answers: Answers) -> dict[tuple[str, int], list[int]]:
+    return {(name, index): a.tokens for name, choices in answers.items() for index, a in choices.items()}

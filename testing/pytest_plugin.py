@@ -1,0 +1,45 @@
+"""For pytest: ``-p turnout.testing.pytest_plugin``, in the options of a plugin's own tests.
+
+Assertions of the suites are explained with the values they compared, and ``--turnout-trials`` says how
+many random workloads to draw. It is no ``pytest11`` entry point on purpose: it would then be loaded wherever
+Turnout is installed, and pytest would rewrite all of Turnout's modules.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+
+import pytest
+
+import turnout.testing
+
+# One by one: the package itself is imported already.
+_MODULES = (module.name for module in pkgutil.iter_modules(turnout.testing.__path__, "turnout.testing."))
+pytest.register_assert_rewrite(*(name for name in _MODULES if name != __name__))
+
+__all__ = ["pytest_addoption", "pytest_configure", "pytest_runtest_setup"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("turnout").addoption(
+        "--turnout-trials",
+        type=int,
+        default=None,
+        metavar="N",
+        help="Random workloads, or requests, in each test of a conformance suite.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    trials = config.getoption("--turnout-trials")
+    if trials is not None and trials < 1:
+        raise pytest.UsageError(f"--turnout-trials must be at least 1, not {trials}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    from turnout.testing.suite import Suite
+
+    trials = item.config.getoption("--turnout-trials")
+    suite = getattr(item, "instance", None)
+    if trials is not None and isinstance(suite, Suite):
+        suite.trials = trials  # type: ignore[misc]  # of this one alone

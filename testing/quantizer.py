@@ -1,0 +1,135 @@
+"""What every quantizer must keep to."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from turnout.core.interfaces import Quantizer
+from turnout.testing.suite import Suite, skip
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = ["QuantizerSuite"]
+
+NAMES = (
+    "model.layers.0.self_attn.q_proj",
+    "model.layers.0.self_attn.o_proj",
+    "model.layers.0.mlp.gate_proj",
+    "model.layers.0.mlp.down_proj",
+    "lm_head",
+)
+
+
+class QuantizerSuite(Suite[Quantizer]):
+    """What takes a layer's place computes nearly what it did, and frees it."""
+
+    axis = "quantization"
+
+    error: ClassVar[float] = 0.05
+    """Of outputs for normally distributed weights and inputs: root mean square, relative to theirs."""
+    shapes: ClassVar[Sequence[tuple[int, int]]] = ((64, 96), (128, 64), (256, 32))
+    """Input and output features of the layers to convert."""
+    dtypes: ClassVar[Sequence[str]] = ("float32", "bfloat16")
+    names: ClassVar[Sequence[str]] = NAMES
+    """Of layers; those that it wants are converted."""
+
+    def test_it_says_which_layers_it_wants(self) -> None:
+        for name in self.names:
+            wants = self.make().wants(name, _linear(64, 96, "float32"))
+            assert isinstance(wants, bool), f"wants said {wants!r} of {name}"
+
+    def test_outputs_are_nearly_the_layers(self) -> None:
+        for linear, converted in self._converted():
+            inputs = _inputs(linear)
+            wanted, found = linear(inputs).double(), converted(inputs).double()
+            assert found.shape == wanted.shape, f"outputs are {list(found.shape)}, not {list(wanted.shape)}"
+            off = float((found - wanted).square().mean().sqrt() / wanted.square().mean().sqrt())
+            assert off <= self.error, f"{linear}: outputs are {off:.2%} off; claimed are {self.error:.2%}"
+
+    def test_a_row_depends_on_itself_alone(self) -> None:
+        """Or answers would depend on what else is served."""
+        import torch
+
+        for linear, converted in self._converted():
+            inputs = _inputs(linear)
+            inputs[3] *= 100  # an outlier must not cost the others anything
+            together = converted(inputs)
+            alone = torch.cat([converted(row[None]) for row in inputs])
+            near = torch.allclose(
+                together.double(), alone.double(), rtol=0.03, atol=0.03 * alone.std().item()
+            )
+            assert near, f"{linear}: rows come out differently in a batch"
+
+    def test_outputs_have_the_inputs_dtype(self) -> None:
+        for linear, converted in self._converted():
+            found = converted(_inputs(linear)).dtype
+            assert found == linear.weight.dtype, f"outputs are {found}, not {linear.weight.dtype}"
+
+    def test_weights_of_zero_give_zero(self) -> None:
+        """And outliers, and tiny ones, no NaN."""
+        for value in (0.0, 1e-30, 3e4):
+            for linear, converted in self._converted(value):
+                outputs = converted(_inputs(linear))
+                assert outputs.isfinite().all(), f"weights of {value} give {outputs}"
+                assert value or not outputs.any(), "weights of zero must give zero"
+
+    def test_the_layer_can_be_freed(self) -> None:
+        quantizer = self.make()
+        linear = _linear(*self.shapes[0], "float32")
+        if not any(quantizer.wants(name, linear) for name in self.names):
+            skip("it wants none of the layers")
+        converted, gone = quantizer.convert(linear), weakref.ref(linear)
+        kept = converted is linear
+        del linear
+        gc.collect()
+        assert kept or gone() is None, "something still refers to the layer, so its memory is not freed"
+
+    def test_the_same_layer_is_converted_the_same_way(self) -> None:
+        for (linear, first), (_, again) in zip(self._converted(), self._converted(), strict=True):
+            inputs = _inputs(linear)
+            assert first(inputs).equal(again(inputs)), f"{linear} is converted differently the second time"
+
+    # -------------------------------------------------------------- details
+
+    def _converted(self, value: float | None = None) -> Iterator[tuple[nn.Linear, nn.Module]]:
+        """Layers, and what took their place; all weights are `value`, or drawn at random."""
+        import torch
+
+        found = False
+        for shape in self.shapes:
+            for dtype in self.dtypes:
+                for bias in (True, False) if value is None else (False,):
+                    quantizer, linear = self.make(), _linear(*shape, dtype, bias=bias, value=value)
+                    if any(quantizer.wants(name, linear) for name in self.names):
+                        found = True
+                        same = _linear(*shape, dtype, bias=bias, value=value)
+                        with torch.inference_mode():
+                            yield linear, quantizer.convert(same)
+        if not found:
+            skip("it wants none of the layers")
+
+
+def _linear(
+    inputs: int, outputs: int, dtype: str, *, bias: bool = False, value: float | None = None
+) -> nn.Linear:
+    import torch
+    from torch import nn
+
+    generator = torch.Generator().manual_seed(inputs * outputs)
+    linear = nn.Linear(inputs, outputs, bias=bias).requires_grad_(False)
+    for parameter in linear.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) / inputs**0.5)
+        if value is not None:
+            parameter.fill_(value)
+    return linear.to(getattr(torch, dtype))
+
+
+def _inputs(linear: nn.Linear) -> Tensor:
+    import torch
+
+    generator = torch.Generator().manual_seed(5)
+    return torch.randn(7, linear.in_features, generator=generator).to(linear.weight.dtype)

@@ -1,0 +1,272 @@
+"""What every scheduling policy must keep to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import ClassVar
+
+import msgspec
+
+from turnout.core.engine import Engine
+from turnout.core.interfaces import KVCache, PoolSize
+from turnout.core.messages import Delta
+from turnout.core.plan import Logits, Plan
+from turnout.core.policy import LengthPredictor, SchedulingPolicy
+from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.view import KVView, View
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.predictors.max_tokens import MaxTokens
+from turnout.testing.accounts import assert_all_memory_is_free
+from turnout.testing.brute_force import expected
+from turnout.testing.suite import Suite, shown, skip
+from turnout.testing.toy_decodings import Greedy
+from turnout.testing.toy_engine import drive, toy_engine, toy_request
+from turnout.testing.toy_runner import toy_kv
+from turnout.testing.toy_workloads import Trial
+from turnout.testing.watched_policy import WatchedPolicy
+
+__all__ = ["SchedulingPolicySuite"]
+
+
+class SchedulingPolicySuite(Suite[SchedulingPolicy]):
+    """Requests are served once, whole and with the right tokens, whatever the order.
+
+    What a policy claims beyond that it says in the class attributes; what it does not claim is not tested.
+    """
+
+    axis = "scheduler"
+    light = True
+
+    bound: ClassVar[float | None] = None
+    """Seconds (steps here) within which any request is served, though others come without end, half as many
+    again as can be served, and have done so for 20 seconds; None: no such claim."""
+    fairness: ClassVar[float | None] = None
+    """Output tokens by which the service of two clients may differ while both have requests waiting; None: no
+    such claim."""
+    drops: ClassVar[bool] = False
+    """It may give requests up whose deadline has passed."""
+    milliseconds: ClassVar[float] = 50.0
+    """That an order of 1,000 waiting and 250 running requests may take."""
+
+    # -------------------------------------------------------------- nothing is lost
+
+    def test_every_request_gets_its_tokens_once(self) -> None:
+        """Whatever the memory, the chunks, the preemptions: the tokens are those of brute force."""
+        preemptions = 0
+        for seed in range(self.trials):
+            trial = Trial.draw(seed)
+            engine = trial.engine(self.make())
+            outcome = drive(engine, trial.arrivals)
+            for _, spec in trial.arrivals:
+                assert outcome.outputs(spec.id) == expected(spec), (
+                    f"wrong tokens for {shown(spec)} (seed {seed})"
+                )
+                assert len(outcome.finished[spec.id]) == spec.params.n, f"choices of {spec.id} were lost"
+            assert_all_memory_is_free(trial.kv)
+            preemptions += engine.stats().preemptions
+        lowered = self.trials < type(self).trials
+        assert preemptions or lowered, "the workloads must exercise preemption; raise `trials`"
+
+    def test_nobody_is_dropped_before_a_deadline(self) -> None:
+        """With near deadlines only who has one may be given up, and only if that is claimed (`drops`)."""
+        for seed in range(self.trials):
+            trial = Trial.draw(seed, deadlines=30.0)
+            outcome = drive(trial.engine(self.make()), trial.arrivals, errors=True)
+            for _, spec in trial.arrivals:
+                if spec.id not in outcome.errors:
+                    assert outcome.outputs(spec.id) == expected(spec), f"wrong tokens for {shown(spec)}"
+                    continue
+                assert self.drops, f"{spec.id} was dropped; set `drops` if the policy gives requests up"
+                timed = spec.deadline is not None or spec.ttft_deadline is not None
+                assert timed, f"{spec.id} has no deadline and was dropped: {outcome.errors[spec.id]}"
+            assert_all_memory_is_free(trial.kv)
+
+    def test_clients_that_leave_are_forgotten(self) -> None:
+        """Aborts, of waiting and of running requests, in the middle of it all."""
+        for seed in range(self.trials):
+            trial = Trial.draw(seed)
+            engine = trial.engine(self.make())
+            for _, spec in trial.arrivals:
+                engine.add(spec)
+            for number, (_, spec) in enumerate(trial.arrivals):
+                engine.step()
+                if number % 2:
+                    engine.abort(spec.id)
+            drive(engine, [])
+            assert_all_memory_is_free(trial.kv)
+
+    # -------------------------------------------------------------- progress
+
+    def test_there_is_progress_under_an_unschedulable_head(self) -> None:
+        """A request for nearly all memory waits first in line; those who run and those behind it get on."""
+        for kv in (toy_kv(12, 4, prefix_caching=False), ContiguousCache(PoolSize(48))):
+            engine = toy_engine(self.make(), kv, budget=16, slots=4, strict=True)
+            early = [(0, _job(f"early{i}", 4, 8)) for i in range(3)]
+            head, late = (1, _job("head", 38, 8)), [(2, _job(f"late{i}", 3, 5)) for i in range(8)]
+            outcome = drive(engine, [*early, head, *late], max_steps=2000)
+            assert len(outcome.finished) == 12, f"{self._name} left requests unserved"
+            assert_all_memory_is_free(kv)
+
+    def test_a_prompt_longer_than_the_budget_gets_on(self) -> None:
+        engine = toy_engine(self.make(), toy_kv(64, 4), budget=5, slots=4, strict=True)
+        specs = [_job("long", 100, 4), *(_job(f"short{i}", 3, 12) for i in range(6))]
+        outcome = drive(engine, [(0, spec) for spec in specs], max_steps=1000)
+        assert len(outcome.finished) == len(specs)
+
+    def test_nobody_starves_beyond_the_claimed_bound(self) -> None:
+        """Requests come without end, half as many again as can be served; among them one unlike the rest."""
+        bound = self.bound
+        if bound is None:
+            skip("no bound on waiting is claimed (`bound`)")
+        for prompt, tokens, others in ((3, 20, 4), (30, 4, 4), (3, 4, 16)):
+            waited = self._wait_of_one_unlike(prompt, tokens, others)
+            assert waited <= bound, (
+                f"a request of {prompt} and {tokens} tokens among requests of 3 and {others} was served "
+                f"{waited:g} s after its arrival; claimed: {bound:g}"
+            )
+
+    def test_clients_share_within_the_claimed_bound(self) -> None:
+        """One client has ten times as many requests waiting as the other."""
+        fairness = self.fairness
+        if fairness is None:
+            skip("no fairness between clients is claimed (`fairness`)")
+        engine = _one_second_steps(self.make(), toy_kv(64, 4, prefix_caching=False), slots=4)
+        for number in range(220):
+            client = "modest" if number % 11 == 0 else "flood"
+            engine.add(_job(str(number), 4, 8, client=client))
+        served = {"modest": 0, "flood": 0}
+        lead = least = most = 0
+        for _ in range(30):  # both have requests waiting until then
+            for delta in engine.step():
+                served["modest" if int(delta.request_id) % 11 == 0 else "flood"] += len(delta.tokens)
+            lead = served["flood"] - served["modest"]
+            least, most = min(least, lead), max(most, lead)
+        assert most - least <= fairness, f"service differs by {most - least} tokens: {served}"
+
+    # -------------------------------------------------------------- manners
+
+    def test_views_are_only_read(self) -> None:
+        for seed in range(self.trials):
+            trial, policy = Trial.draw(seed), WatchedPolicy(self.make())
+            drive(trial.engine(policy), trial.arrivals)
+            assert policy.orders
+
+    def test_the_same_workload_is_planned_the_same_way(self) -> None:
+        for seed in range(min(8, self.trials)):
+            first, again = self._plans(seed), self._plans(seed)
+            assert first == again, f"two runs of one workload (seed {seed}) were planned differently"
+
+    def test_nothing_to_do_is_no_fault(self) -> None:
+        assert list(self.make().order(_view([], []))) == [], "an empty view must have an empty order"
+
+    def test_an_order_takes_milliseconds(self) -> None:
+        policy = self.make()
+        running, waiting = [_waiting(i) for i in range(250)], [_waiting(i) for i in range(250, 1250)]
+        view = _view(running, waiting)
+        best = min(_seconds(policy, view) for _ in range(5)) * 1000
+        assert best <= self.milliseconds, f"an order of 1,250 requests takes {best:.0f} ms: all of them wait"
+
+    # -------------------------------------------------------------- details
+
+    def predictor(self) -> LengthPredictor:
+        """For policies that ask for lengths."""
+        return MaxTokens()
+
+    @property
+    def _name(self) -> str:
+        return type(self.make()).__name__
+
+    def _wait_of_one_unlike(self, prompt: int, tokens: int, others: int) -> float:
+        """Seconds until it has all its tokens; infinite where it never does."""
+        kv = toy_kv(64, 1, prefix_caching=False)
+        engine = _one_second_steps(self.make(), kv, slots=2)
+        stream = _endless(rate=3 / others, tokens=others)
+        upcoming, bound = next(stream), self.bound or 0.0
+        victim = _job("victim", prompt, tokens, arrival=20.0)
+        for second in range(int(20 + bound) + 2):
+            if second == 20:
+                engine.add(victim)
+            while upcoming.arrival is not None and upcoming.arrival <= second:
+                engine.add(upcoming)
+                upcoming = next(stream)
+            if any(d.request_id == "victim" and d.finish_reason for d in engine.step()):
+                return second - 20.0
+        return float("inf")
+
+    def _plans(self, seed: int) -> list[tuple[str, int, int, int]]:
+        trial = Trial.draw(seed)
+        engine, seen = trial.engine(self.make()), list[tuple[str, int, int, int]]()
+        run = engine.runner.run
+
+        def noting(plan: Plan) -> Logits:
+            seen.extend((c.sequence.request.id, c.sequence.index, c.start, c.end) for c in plan.chunks)
+            return run(plan)
+
+        engine.runner.run = noting  # type: ignore[method-assign]
+        drive(engine, trial.arrivals)
+        return seen
+
+
+def _job(
+    name: str, prompt: int, tokens: int, *, client: str = "", arrival: float | None = None
+) -> RequestSpec:
+    """Exactly so many tokens of output."""
+    spec = toy_request(name, [1 + i % 6 for i in range(prompt)], "greedy", tokens)
+    params = msgspec.structs.replace(spec.params, ignore_eos=True)
+    return msgspec.structs.replace(spec, params=params, client=client, arrival=arrival)
+
+
+def _endless(rate: float, tokens: int) -> Iterator[RequestSpec]:
+    """Evenly spread, `rate` a second."""
+    for number in count():
+        yield _job(f"other{number}", 3, tokens, arrival=number / rate, client=str(number % 3))
+
+
+def _one_second_steps(policy: SchedulingPolicy, kv: KVCache, *, slots: int) -> Engine:
+    """An engine whose clock is the number of steps it has made."""
+    engine = toy_engine(policy, kv, budget=64, slots=slots, strict=True)
+    step, made = engine.step, iter(count(1))
+    now = [0.0]
+
+    def stepping() -> list[Delta]:
+        deltas = step()
+        now[0] = float(next(made))
+        return deltas
+
+    engine.clock = lambda: now[0]
+    engine.step = stepping  # type: ignore[method-assign]
+    return engine
+
+
+def _waiting(number: int) -> Request:
+    params = SamplingParams(max_tokens=1 + number % 200)
+    spec = RequestSpec(
+        id=f"r{number}",
+        prompt=[1] * (1 + number * 7 % 90),
+        params=params,
+        seed=number,
+        client=f"client{number % 20}",
+        priority=number % 3,
+        deadline=1000.0 + number % 50,
+    )
+    return Request(spec, Greedy(), float(number), len(spec.prompt) + 200, frozenset())
+
+
+def _view(running: list[Request], waiting: list[Request]) -> View:
+    return View(
+        now=2000.0,
+        running=tuple(request.view for request in running),
+        waiting=tuple(request.view for request in waiting),
+        kv=KVView(free=10_000, capacity=100_000),
+        fits=lambda request: True,
+        cached=lambda request: 0,
+        predict=lambda request: float(request.max_tokens),
+    )
+
+
+def _seconds(policy: SchedulingPolicy, view: View) -> float:
+    start = time.perf_counter()
+    list(policy.order(view))
+    return time.perf_counter() - start

@@ -1,0 +1,99 @@
+"""Running strategies that need tensors on the toy model, whose logits are known for every context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import msgspec
+
+from turnout.core.engine import Engine
+from turnout.core.hookspecs import PROJECT
+from turnout.core.interfaces import Decoding
+from turnout.core.messages import Delta
+from turnout.core.plugins import Registry
+from turnout.core.processors import Processors
+from turnout.core.request import RequestSpec, SamplingParams, TokenLogprobs
+from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.testing.error_log import no_errors
+from turnout.testing.toy_engine import toy_engine
+from turnout.testing.toy_resources import ToyResources
+from turnout.testing.toy_runner import ToyRunner, as_tensor, toy_kv
+
+__all__ = ["Answer", "Answers", "request", "run", "strategy_engine"]
+
+PROMPT = [3, 1, 2, 3, 1, 2, 3, 1]
+"""Repeats itself, as text does, so that there is something to guess."""
+
+
+@dataclass
+class Answer:
+    tokens: list[int] = field(default_factory=list)
+    details: list[TokenLogprobs] = field(default_factory=list)
+    reason: str = ""
+
+
+Answers = dict[str, dict[int, Answer]]
+"""By request and choice."""
+
+
+def request(name: str, params: SamplingParams, seed: int, *, prompt: Sequence[int] = PROMPT) -> RequestSpec:
+    params = msgspec.structs.replace(params, seed=seed)
+    return RequestSpec(id=name, prompt=list(prompt), params=params, seed=seed)
+
+
+def strategy_engine(
+    strategies: Sequence[Decoding], *, blocks: int = 2048, budget: int = 256, slots: int = 64
+) -> Engine:
+    """All of our logits processors are active in it."""
+    resources = ToyResources(max_batched_tokens=budget)
+    for strategy in strategies:
+        strategy.start(resources)
+    kv = toy_kv(blocks, 4)
+    return toy_engine(
+        Fcfs(),
+        kv,
+        budget=budget,
+        slots=slots,
+        observers=resources.observers,
+        processors=_processors(),
+        decodings=strategies,
+        runner=ToyRunner(kv, values=as_tensor),
+        waiting=10**6,
+    )
+
+
+@cache
+def _processors() -> Processors:
+    # Not a stranger's that happens to be installed: it may need more than the toy has.
+    ours = [entry for entry in Registry.load().entries() if entry.distribution == PROJECT]
+    processors = Registry(ours).processors()
+    processors.start(ToyResources().model)
+    return processors
+
+
+def run(engine: Engine, specs: Iterable[RequestSpec]) -> Answers:
+    """Serve them together. A strategy's fault is an error here, also one that the engine would survive."""
+    with no_errors("turnout.core.strategies"):
+        return _run(engine, specs)
+
+
+def _run(engine: Engine, specs: Iterable[RequestSpec]) -> Answers:
+    for spec in specs:
+        engine.add(spec)
+    answers: Answers = {}
+    for _ in range(20_000):
+        if not engine.busy:
+            return answers
+        for delta in engine.step():
+            _note(answers, delta)
+    raise AssertionError("not done after 20,000 steps: livelock")
+
+
+def _note(answers: Answers, delta: Delta) -> None:
+    assert not delta.error, f"request {delta.request_id} ended with an error: {delta.error}"
+    answer = answers.setdefault(delta.request_id, {}).setdefault(delta.index, Answer())
+    answer.tokens += delta.tokens
+    answer.details += delta.logprobs or []
+    answer.reason = delta.finish_reason or answer.reason

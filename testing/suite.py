@@ -1,0 +1,112 @@
+"""What all suites share: which plugin is under test, and how it is built."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from unittest import SkipTest
+
+import msgspec
+
+from turnout.core.plugin_axes import axis_named
+from turnout.core.plugin_spec import PluginSpec
+from turnout.core.plugins import Registry
+
+__all__ = ["Suite", "shown", "skip"]
+
+Plugin = TypeVar("Plugin")
+
+HEAVY = ("torch", "transformers")
+
+
+class Suite(Generic[Plugin]):
+    """What holds for every plugin of a kind; each method called ``test_…`` checks one thing.
+
+    For pytest, derive a class whose name starts with ``Test``, and say what is under test: either `spec`, and
+    then the installed plugin of that name is built as a server would build it, or `make`.
+    """
+
+    axis: ClassVar[str]
+    spec: ClassVar[str] = ""
+    """``NAME`` or ``NAME:option=value,…``, as it would be chosen."""
+    trials: ClassVar[int] = 25
+    """Random workloads to serve in each test that draws some."""
+    light: ClassVar[bool] = False
+    """Importing it must not import torch: plugins of this kind live in integers."""
+
+    def registry(self) -> Registry:
+        """Where `spec` is looked up: by default all that is installed."""
+        return _installed()
+
+    def make(self) -> Plugin:
+        """A new one of what is under test."""
+        assert self.spec, f"{type(self).__name__} must have a `spec`, such as 'mine', or define `make`"
+        made: Any = self.registry().create(self.axis, self.spec)
+        return made  # type: ignore[no-any-return]
+
+    # -------------------------------------------------------------- what holds for any kind
+
+    def test_it_is_of_its_kind(self) -> None:
+        base = axis_named(self.axis).base
+        made = self.make()
+        assert isinstance(made, base), f"got a {type(made).__name__}, which is no {base.__name__}"
+        assert self.make() is not made, "each one built must be another object: engines share no state"
+
+    def test_it_is_offered_under_its_name(self) -> None:
+        """By an entry point, or whatever else the registry reads."""
+        if not self.spec:
+            skip("`make` builds it, so no name is known; give `spec` to test how it is found")
+        entry = self.registry().entry(self.axis, PluginSpec.parse(self.spec).name)
+        assert entry.state == "ok", entry.error
+        assert entry.docstring, f"{entry.title} has no docstring for `turnout plugins show`"
+        for option in self.registry().options(self.axis, entry.name):
+            assert re.fullmatch(r"[a-z][a-z0-9_]*", option.name), f"{option.name!r} is no name for an option"
+
+    def test_importing_it_imports_no_torch(self) -> None:
+        """It is imported by the server's own process, and whenever plugins are listed."""
+        if not self.light:
+            skip(f"a {self.axis} plugin may import torch where it computes")
+        module = type(self.make()).__module__
+        if module == "__main__" or module not in sys.modules or not _importable(module):
+            skip(f"{module} cannot be imported again by its name")
+        found = _imports(module)
+        assert not found, f"importing {module} imports {found}: import it inside the methods that need it"
+
+
+def skip(why: str) -> NoReturn:
+    """This test has nothing to say about this plugin. pytest and `turnout plugins check` understand it."""
+    raise SkipTest(why)
+
+
+def shown(struct: msgspec.Struct) -> str:
+    """Parameters, or a request, for a message: what was set of it."""
+    return str(msgspec.to_builtins(struct))
+
+
+@cache
+def _installed() -> Registry:
+    return Registry.load()
+
+
+def _importable(module: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # made by hand
+        return False
+
+
+@cache
+def _imports(module: str) -> str:
+    """Which of the heavy packages a module brings in, in a fresh interpreter that sees the same path."""
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; import {module}; "
+        f"print(' and '.join(name for name in {HEAVY!r} if name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, f"{module} cannot be imported on its own: {done.stderr[-500:]}"
+    return done.stdout.strip()

@@ -1,0 +1,97 @@
+"""A model of seven tokens that really attends, so that it reads KV memory through a backend's device half."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.interfaces import Attend
+from turnout.core.model import ModelSpec, RopeSpec
+from turnout.testing.toy_model import EOS, VOCABULARY
+
+__all__ = ["Attends", "AttentionToy", "attention_logits", "attention_toy", "toy_spec"]
+
+LAYERS, HEADS, KV_HEADS, HEAD_DIM = 2, 2, 1, 8
+HIDDEN = HEADS * HEAD_DIM
+
+Attends = Callable[[int], Sequence[int]]
+"""From a position to those that its query sees: all up to itself, where nothing is left out."""
+
+
+def toy_spec() -> ModelSpec:
+    return ModelSpec(
+        architecture="AttentionToy",
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        intermediate_size=HIDDEN,
+        layers=LAYERS,
+        heads=HEADS,
+        kv_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        max_positions=256,
+        norm_eps=1e-6,
+        rope=RopeSpec(),
+        qkv_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        tied_embeddings=False,
+        dtype="float64",
+        eos_token_ids=(EOS,),
+    )
+
+
+class AttentionToy(nn.Module):
+    """Embeddings of tokens and positions, two layers of attention, and a head. All of it random."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(1)
+
+        def weight(*shape: int, scale: float = 1.0) -> nn.Parameter:
+            drawn = torch.randn(*shape, generator=generator, dtype=torch.float64) * scale
+            return nn.Parameter(drawn.to(dtype), requires_grad=False)
+
+        self.tokens = weight(VOCABULARY, HIDDEN)
+        self.positions = weight(toy_spec().max_positions, HIDDEN, scale=0.5)
+        self.queries = weight(LAYERS, HIDDEN, HEADS * HEAD_DIM, scale=0.4)
+        self.keys = weight(LAYERS, HIDDEN, KV_HEADS * HEAD_DIM, scale=0.4)
+        self.values = weight(LAYERS, HIDDEN, KV_HEADS * HEAD_DIM, scale=0.4)
+        self.head = weight(HIDDEN, VOCABULARY, scale=0.7)
+
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        hidden = self.tokens[tokens] + self.positions[positions]
+        for layer in range(LAYERS):
+            q = (hidden @ self.queries[layer]).view(-1, HEADS, HEAD_DIM)
+            k = (hidden @ self.keys[layer]).view(-1, KV_HEADS, HEAD_DIM)
+            v = (hidden @ self.values[layer]).view(-1, KV_HEADS, HEAD_DIM)
+            hidden = torch.tanh(hidden + attend(layer, q, k, v).reshape(-1, HIDDEN))
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return hidden @ self.head
+
+
+@cache
+def attention_toy(dtype: torch.dtype) -> AttentionToy:
+    return AttentionToy(dtype)
+
+
+def attention_logits(context: Sequence[int], attends: Attends) -> list[float]:
+    """What the model says after `context`, [VOCABULARY], with no KV memory at all. In float64."""
+    model, length = attention_toy(torch.float64), len(context)
+    visible = torch.zeros(length, length, dtype=torch.bool)
+    for position in range(length):
+        visible[position, list(attends(position))] = True
+
+    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        scores = torch.einsum("qhd,kd->hqk", q, k[:, 0]) / HEAD_DIM**0.5
+        weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
+        return torch.einsum("hqk,kd->qhd", weights, v[:, 0])
+
+    with torch.inference_mode():
+        hidden = model(torch.tensor(context), torch.arange(length), attend)
+        row: list[float] = model.logits(hidden[-1]).tolist()
+    return row

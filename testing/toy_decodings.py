@@ -1,0 +1,102 @@
+"""Strategies for the toy model: greedy, speculation, parallel choices and beam search, each a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+from turnout.core.interfaces import Decoding
+from turnout.core.plan import Logits
+from turnout.core.request import Continuation, Request, SamplingParams
+from turnout.core.request import Sequence as TokenSequence
+from turnout.testing.toy_model import VOCABULARY, argmax, log_softmax
+
+__all__ = ["Beam", "Greedy", "Lookup", "Parallel", "ToyDecoding", "toy_decodings"]
+
+Rows = dict[TokenSequence, list[list[float]]]
+"""The logits of each live sequence of a request: [rows, VOCABULARY]."""
+
+
+class ToyDecoding(Decoding):
+    """Serves the requests whose ``stop`` names it; decides one request at a time."""
+
+    name: ClassVar[str] = ""
+
+    def accepts(self, params: SamplingParams) -> bool:
+        return params.stop == (self.name,)
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
+        for request in requests:
+            yield from self.choose(request, {s: _rows(logits, s) for s in request.live})
+
+    def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
+        raise NotImplementedError
+
+
+def _rows(logits: Logits, sequence: TokenSequence) -> list[list[float]]:
+    rows = (logits.values[row] for row in logits.rows[sequence])
+    return [row if isinstance(row, list) else row.tolist() for row in rows]
+
+
+class Greedy(ToyDecoding):
+    name = "greedy"
+
+    def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
+        return [Continuation(s, [argmax(r[-1])]) for s, r in rows.items()]
+
+
+class Lookup(ToyDecoding):
+    """Prompt-lookup speculation, verified greedily."""
+
+    name = "lookup"
+
+    def draft(self, sequences: Sequence[TokenSequence]) -> Iterator[tuple[TokenSequence, list[int]]]:
+        for sequence in sequences:
+            tokens = sequence.tokens
+            for i in range(len(tokens) - 2, -1, -1):
+                if tokens[i] == tokens[-1]:
+                    yield sequence, tokens[i + 1 : i + 4]
+                    break
+
+    def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
+        ((sequence, logits),) = rows.items()
+        accepted: list[int] = []
+        for guess, row in zip([*sequence.draft, None], logits, strict=True):
+            accepted.append(argmax(row))
+            if accepted[-1] != guess:
+                break
+        return [Continuation(sequence, accepted)]
+
+
+class Parallel(ToyDecoding):
+    """n choices: the i-th starts with the i-th likeliest token and is greedy from there."""
+
+    name = "parallel"
+
+    def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
+        if request.births == 1 and len(rows) == 1 and request.params.n > 1:
+            ((sequence, logits),) = rows.items()
+            best = sorted(range(VOCABULARY), key=lambda t: -logits[-1][t])
+            return [Continuation(sequence, [token]) for token in best[: request.params.n]]
+        return [Continuation(s, [argmax(r[-1])]) for s, r in rows.items()]
+
+
+class Beam(ToyDecoding):
+    """Width `n`; forks, drops and reorders sequences at every step."""
+
+    name = "beam"
+    streams = False
+
+    def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
+        pool = [
+            (s.logprob + lp, s, token, lp)
+            for s, r in rows.items()
+            for token, lp in enumerate(log_softmax(r[-1]))
+        ]
+        pool.sort(key=lambda c: (-c[0], c[1].tokens, c[2]))
+        width = len(request.live) if request.births > 1 else request.params.n
+        return [Continuation(s, [token], lp) for _, s, token, lp in pool[:width]]
+
+
+def toy_decodings() -> list[Decoding]:
+    return [Greedy(), Lookup(), Parallel(), Beam()]

@@ -1,0 +1,100 @@
+"""The real engine around the toy model, and driving it to the end of a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from turnout.core.admission import Limits
+from turnout.core.engine import Engine
+from turnout.core.interfaces import Decoding, KVCache, Runner
+from turnout.core.observers import Observers
+from turnout.core.policy import LengthPredictor, SchedulingPolicy
+from turnout.core.preemption import Preemption
+from turnout.core.processors import Processors
+from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.scheduler import Capacity, Scheduler
+from turnout.plugins.predictors.max_tokens import MaxTokens
+from turnout.testing.toy_decodings import toy_decodings
+from turnout.testing.toy_model import EOS, VOCABULARY
+from turnout.testing.toy_runner import ToyRunner
+
+__all__ = ["Outcome", "drive", "toy_engine", "toy_request"]
+
+
+def toy_request(
+    name: str, prompt: list[int], strategy: str, max_tokens: int, n: int = 1, priority: int = 0
+) -> RequestSpec:
+    """For one of the toy's strategies, by its name."""
+    params = SamplingParams(n=n, max_tokens=max_tokens, stop=(strategy,))
+    return RequestSpec(id=name, prompt=prompt, params=params, seed=0, priority=priority)
+
+
+def toy_engine(
+    policy: SchedulingPolicy,
+    kv: KVCache,
+    *,
+    budget: int = 16,
+    slots: int = 6,
+    strict: bool = True,
+    preemption: Preemption | None = None,
+    predictor: LengthPredictor | None = None,
+    observers: Observers | None = None,
+    processors: Processors | None = None,
+    decodings: Sequence[Decoding] = (),
+    runner: Runner | None = None,
+    waiting: int = 1000,
+) -> Engine:
+    """Its clock ticks by a second whenever it is read. `decodings` are asked before the toy's own."""
+    capacity, predictor = Capacity(budget, slots), predictor or MaxTokens()
+    scheduler = Scheduler(policy, kv, capacity, predictor, preemption=preemption, strict=strict)
+    limits = Limits(
+        max_model_len=256, vocab_size=VOCABULARY, max_waiting=waiting, eos_token_ids=frozenset({EOS})
+    )
+    ticks = iter(range(10**9))
+    strategies = [*decodings, *toy_decodings()]
+
+    def clock() -> float:
+        return float(next(ticks))
+
+    return Engine(scheduler, runner or ToyRunner(kv), strategies, limits, clock, observers, processors)
+
+
+@dataclass
+class Outcome:
+    tokens: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    """By request and choice."""
+    finished: dict[str, dict[int, str]] = field(default_factory=dict)
+    """Why each ended; in the order in which requests did."""
+    errors: dict[str, str] = field(default_factory=dict)
+    steps: int = 0
+
+    def outputs(self, name: str) -> list[list[int]]:
+        return sorted(self.tokens.get(name, {}).values())
+
+
+def drive(
+    engine: Engine,
+    arrivals: Iterable[tuple[int, RequestSpec]],
+    max_steps: int = 20_000,
+    *,
+    errors: bool = False,
+) -> Outcome:
+    """Run until all is served; `arrivals` are (step, request). `errors`: requests may end with one."""
+    outcome, todo = Outcome(), sorted(arrivals, key=lambda a: a[0])
+    while todo or engine.busy:
+        while todo and todo[0][0] <= outcome.steps:
+            engine.add(todo.pop(0)[1])
+        for delta in engine.step():
+            assert errors or not delta.error, f"request {delta.request_id} ended with an error: {delta.error}"
+            if delta.error:
+                outcome.errors[delta.request_id] = delta.error
+                continue
+            outcome.tokens.setdefault(delta.request_id, {}).setdefault(delta.index, []).extend(delta.tokens)
+            if delta.finish_reason:
+                ended = outcome.finished.setdefault(delta.request_id, {})
+                assert delta.index not in ended, f"choice {delta.index} of {delta.request_id} ended twice"
+                ended[delta.index] = delta.finish_reason
+        outcome.steps += 1
+        assert outcome.steps < max_steps, f"not done after {max_steps} steps: livelock"
+    return outcome

@@ -1,0 +1,45 @@
+"""What a strategy or a proposer is given at its start, for the toy model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from turnout.core.errors import ConfigError
+from turnout.core.logits_processor import ServedModel
+from turnout.core.model import ModelSpec
+from turnout.core.observers import Observer, Observers
+from turnout.core.resources import Companion
+from turnout.testing.toy_model import EOS, VOCABULARY
+
+__all__ = ["ToyResources"]
+
+
+@dataclass
+class ToyResources:
+    """Implements Resources. Its clock ticks by a millisecond whenever it is read."""
+
+    observers: Observers = field(default_factory=Observers)
+    max_batched_tokens: int = 256
+    time: float = 0.0
+
+    @property
+    def model(self) -> ServedModel:
+        return ServedModel(Path(), VOCABULARY, frozenset({EOS}))
+
+    @property
+    def spec(self) -> ModelSpec:
+        from turnout.testing.toy_attention import toy_spec
+
+        return toy_spec()
+
+    def clock(self) -> float:
+        self.time += 1e-3
+        return self.time
+
+    def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
+        raise ConfigError(f"the toy model has no companion {name!r}; build the plugin around one in `make`")
+
+    def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
+        self.observers.watch_steps(Observer(name, hook))

@@ -1,0 +1,83 @@
+"""A device without arithmetic, whose memory holds tokens: a wrong table or a missed copy changes outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.interfaces import KVCache, PoolSize
+from turnout.core.plan import Logits, Plan, Way
+from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.testing.toy_model import VOCABULARY, toy_logits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Model", "ToyRunner", "as_lists", "as_tensor", "slots_of", "toy_kv"]
+
+Model = Callable[[Sequence[int]], list[float]]
+"""From the tokens so far to a row of logits, [VOCABULARY]."""
+
+
+def toy_kv(blocks: int, block_size: int, *, parking: int = 0, **options: Any) -> PagedCache:
+    """A pool of so many blocks, and `parking` blocks of host memory."""
+    size = PoolSize(blocks * block_size, parking * block_size)
+    return PagedCache(size, block_size, Lru(), **options)
+
+
+def slots_of(kv: KVCache, sequence: TokenSequence, length: int) -> list[int]:
+    """Where in the pool of one of our own backends the first `length` positions of a sequence lie."""
+    if isinstance(kv, ContiguousCache):
+        start = kv.slabs[sequence.id].start
+        return list(range(start, start + length))
+    assert isinstance(kv, PagedCache)
+    table, size = kv.tables[sequence.id], kv.block_size
+    return [table[p // size] * size + p % size for p in range(length)]
+
+
+def as_lists(rows: list[list[float]]) -> Tensor:
+    """Lists that stand in for a tensor, where no strategy needs one: torch is not imported."""
+    return rows  # type: ignore[return-value]
+
+
+def as_tensor(rows: list[list[float]]) -> Tensor:
+    import torch
+
+    return torch.tensor(rows).reshape(-1, VOCABULARY)
+
+
+@dataclass
+class ToyRunner:
+    """A device: the pool's slots hold tokens. Implements Runner."""
+
+    kv: KVCache
+    model: Model = toy_logits
+    values: Callable[[list[list[float]]], Tensor] = as_lists
+    pool: dict[int, int] = field(default_factory=dict)
+    host: dict[int, int] = field(default_factory=dict)
+
+    def run(self, plan: Plan) -> Logits:
+        for move in plan.moves:
+            self._move(*move)
+        for chunk in plan.chunks:
+            slots = slots_of(self.kv, chunk.sequence, chunk.end)[chunk.start :]
+            self.pool.update(zip(slots, chunk.tokens, strict=True))
+        values: list[list[float]] = []
+        rows: dict[TokenSequence, range] = {}
+        for chunk in plan.chunks:
+            if not chunk.rows:
+                continue
+            read = [self.pool[slot] for slot in slots_of(self.kv, chunk.sequence, chunk.end)]
+            rows[chunk.sequence] = range(len(values), len(values) + chunk.rows)
+            values += [self.model(read[: chunk.end - chunk.rows + 1 + row]) for row in range(chunk.rows)]
+        return Logits(self.values(values), rows)
+
+    def _move(self, source: int, target: int, length: int, way: Way) -> None:
+        read = self.host if way == "restore" else self.pool
+        written = self.host if way == "park" else self.pool
+        copied = [read[source + offset] for offset in range(length)]
+        written.update(zip(range(target, target + length), copied, strict=True))

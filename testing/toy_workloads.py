@@ -1,0 +1,110 @@
+"""Random workloads for the toy model, and machines that they barely fit."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from turnout.core.engine import Engine
+from turnout.core.interfaces import KVCache, PoolSize
+from turnout.core.policy import LengthPredictor, SchedulingPolicy
+from turnout.core.preemption import Preemption, Recompute, Swap
+from turnout.core.request import RequestSpec
+from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.testing.toy_engine import toy_engine, toy_request
+from turnout.testing.toy_runner import toy_kv
+
+__all__ = ["Arrivals", "Trial", "Whimsical", "needs", "random_cache", "random_preemption", "random_workload"]
+
+Arrivals = Sequence[tuple[int, RequestSpec]]
+"""Step of arrival, and request."""
+
+
+def random_workload(rng: random.Random) -> Iterator[tuple[int, RequestSpec]]:
+    """Up to eight requests, some with a common start, to all of the toy's strategies."""
+    shared = [rng.randrange(1, 7) for _ in range(rng.randrange(0, 12))]
+    for i in range(rng.randrange(1, 9)):
+        prompt = shared + [rng.randrange(1, 7) for _ in range(rng.randrange(1, 14))]
+        strategy = rng.choice(["greedy", "lookup", "parallel", "beam"])
+        n = rng.randrange(2, 5) if strategy in ("parallel", "beam") else 1
+        spec = toy_request(f"r{i}", prompt, strategy, rng.randrange(1, 12), n, priority=rng.randrange(3))
+        yield rng.randrange(0, 10), spec
+
+
+def needs(arrivals: Arrivals) -> list[tuple[int, int]]:
+    """Sequences and length of each request at its largest."""
+    return [(spec.params.n, len(spec.prompt) + (spec.params.max_tokens or 0)) for _, spec in arrivals]
+
+
+def random_cache(rng: random.Random, arrivals: Arrivals) -> KVCache:
+    """Room for the most demanding request and hardly more, so that requests fight for memory.
+
+    Host memory for none of it, for some, or for all.
+    """
+    wanted = needs(arrivals)
+    parking = rng.choice([0, rng.randrange(1, 40), 1000, 1000])
+    if rng.random() < 0.3:
+        most = max(n * length for n, length in wanted)
+        return ContiguousCache(PoolSize(most + rng.randrange(0, 20), parking))
+    size = rng.choice([1, 2, 4, 64])
+    blocks = max(n * -(-length // size) for n, length in wanted) + rng.randrange(0, 2)
+    return toy_kv(blocks, size, parking=-(-parking // size), prefix_caching=rng.random() < 0.7)
+
+
+class Whimsical:
+    """Parks or not, as it pleases."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def parks(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
+        return self.rng.random() < 0.5
+
+
+def random_preemption(rng: random.Random) -> Preemption:
+    kinds: list[Preemption] = [Recompute(), Swap(), Swap(), Whimsical(random.Random(rng.random()))]
+    return rng.choice(kinds)
+
+
+@dataclass
+class Trial:
+    """A workload and a machine that it barely fits."""
+
+    arrivals: list[tuple[int, RequestSpec]]
+    kv: KVCache
+    budget: int
+    slots: int
+    preemption: Preemption
+
+    @classmethod
+    def draw(cls, seed: int, *, deadlines: float = 1e6) -> Trial:
+        """`deadlines`: seconds that some requests are given, at most."""
+        rng = random.Random(seed)
+        arrivals = [(step, _signed(spec, rng, deadlines)) for step, spec in random_workload(rng)]
+        kv, budget, slots = random_cache(rng, arrivals), rng.randrange(5, 24), rng.randrange(4, 8)
+        return cls(arrivals, kv, budget, slots, random_preemption(rng))
+
+    def engine(self, policy: SchedulingPolicy, predictor: LengthPredictor | None = None) -> Engine:
+        return toy_engine(
+            policy,
+            self.kv,
+            budget=self.budget,
+            slots=self.slots,
+            preemption=self.preemption,
+            predictor=predictor,
+            strict=True,
+        )
+
+
+def _signed(spec: RequestSpec, rng: random.Random, deadlines: float) -> RequestSpec:
+    """With a client and deadlines."""
+    return msgspec.structs.replace(
+        spec,
+        client=rng.choice(["", "a", "b"]),
+        deadline=rng.choice([None, deadlines * rng.uniform(0.1, 1)]),
+        ttft_deadline=rng.choice([None, deadlines * rng.uniform(0.1, 1)]),
+    )

@@ -1,0 +1,211 @@
+"""Our KV backends, each with one mistake in its host half."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from turnout.core.eviction import EvictionPolicy
+from turnout.core.interfaces import KVBackend, KVCache, PoolSize, Span
+from turnout.core.plan import Move
+from turnout.core.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.contiguous import Contiguous
+from turnout.plugins.kv_backends.paged import Paged
+
+__all__ = ["MUTANTS"]
+
+Break = Callable[[Any], None]
+"""Spoils a host half before it is used."""
+
+
+def leaked_block(kv: Any) -> None:
+    """A block that is never given back."""
+    release = kv.release
+
+    def forget(sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+        sequences = list(sequences)
+        for sequence in sequences:
+            if not keep and len(kv.tables.get(sequence.id, ())) > 2:
+                kv.tables[sequence.id].pop()
+        release(sequences, keep=keep)
+
+    kv.release = forget
+
+
+def missed_copy_on_write(kv: Any) -> None:
+    """Who writes to what it shares writes in place."""
+    kv._tables._own = lambda span, moves: None
+
+
+def lost_move(kv: Any) -> None:
+    """The copy that copy-on-write needs is not handed out."""
+    drain = kv.drain
+    kv.drain = lambda: [move for move in drain() if move.way != "copy"]
+
+
+def short_copy(kv: Any) -> None:
+    """Copies one position too few."""
+    drain = kv.drain
+
+    def shorter() -> list[Move]:
+        return [move._replace(length=max(1, move.length - 1)) for move in drain()]
+
+    kv.drain = shorter
+
+
+def late_moves(kv: Any) -> None:
+    """Moves are handed out a step too late."""
+    drain, late = kv.drain, [list[Move]()]
+
+    def later() -> list[Move]:
+        moves, late[0] = late[0], drain()
+        return moves
+
+    kv.drain = later
+
+
+def ignored_salt(kv: Any) -> None:
+    """Prefixes shared between salts."""
+    from turnout.plugins.kv_backends.paged_keys import extend_chain
+
+    def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
+        chain = kv._lookup.chains.setdefault(sequence.id, [])
+        return extend_chain(chain, sequence.tokens, "", kv.block_size, blocks)
+
+    kv._lookup.extend = extend
+
+
+def shared_too_early(kv: Any) -> None:
+    """Blocks are found before they are computed."""
+    reserve = kv.reserve
+
+    def hasty(spans: Sequence[Span]) -> bool:
+        done: bool = reserve(spans)
+        for sequence, _, upto in spans if done else ():
+            kv.commit(sequence, upto)
+        return done
+
+    kv.reserve = hasty
+
+
+def everything_cached(kv: Any) -> None:
+    """A prefix that is found leaves nothing to compute."""
+    cached = kv.cached
+    kv.cached = lambda sequence: min(len(sequence.tokens), cached(sequence) + 1)
+
+
+def optimistic_fits(kv: Any) -> None:
+    """Promises room that is not there."""
+    kv.fits = lambda spans: True
+
+
+def half_done_refusal(kv: Any) -> None:
+    """A refusal that keeps what it had taken already."""
+    reserve = kv.reserve
+
+    def greedy(spans: Sequence[Span]) -> bool:
+        if reserve(spans):
+            return True
+        first = spans[0]._replace(upto=spans[0].start + 1)
+        if kv.fits([first]):
+            reserve([first])
+        return False
+
+    kv.reserve = greedy
+
+
+def boastful_holds(kv: Any) -> None:
+    """Says that it holds twice what it does."""
+    holds = kv.holds
+    kv.holds = lambda length, sequences: holds(length // 2, sequences)
+
+
+def parked_and_lost(kv: Any) -> None:
+    """What is parked is never taken from host memory again."""
+    kv._parking.leave = lambda number: None
+
+
+def wrong_free(kv: Any) -> None:
+    """The snapshot counts a position twice."""
+    snapshot = kv.snapshot
+
+    def boast() -> Any:
+        import msgspec
+
+        taken = snapshot()
+        return msgspec.structs.replace(taken, held=taken.held + (taken.held > 0))
+
+    kv.snapshot = boast
+
+
+def leaked_slab(kv: Any) -> None:
+    """The slabs of a request with several choices are never given back."""
+    give_back = kv._give_back_if_unused
+
+    def forget(request: Any) -> None:
+        if request.width > 1 and not kv._holdings[request].sequences:
+            del kv._holdings[request]
+        else:
+            give_back(request)
+
+    kv._give_back_if_unused = forget
+
+
+def shared_slab(kv: Any) -> None:
+    """Siblings write to one slab."""
+    settle = kv._settle
+
+    def in_place(span: Span) -> None:
+        slab = kv.slabs.get(span.sequence.id)
+        if slab is None or slab.readers == 1:
+            settle(span)
+
+    kv._settle = in_place
+
+
+class _BrokenPaged(Paged):
+    broken: Break
+
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        kv = super().cache(size, eviction)
+        type(self).broken(kv)
+        return kv
+
+
+class _BrokenContiguous(Contiguous):
+    broken: Break
+
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        kv = super().cache(size, eviction)
+        type(self).broken(kv)
+        return kv
+
+
+def _paged(mistake: Break) -> Callable[[], KVBackend]:
+    kind = type(mistake.__name__, (_BrokenPaged,), {"broken": staticmethod(mistake)})
+    return lambda: kind(block_size=4)
+
+
+def _contiguous(mistake: Break) -> Callable[[], KVBackend]:
+    return type(mistake.__name__, (_BrokenContiguous,), {"broken": staticmethod(mistake)})
+
+
+PAGED = [
+    leaked_block,
+    missed_copy_on_write,
+    lost_move,
+    short_copy,
+    late_moves,
+    ignored_salt,
+    shared_too_early,
+    everything_cached,
+    optimistic_fits,
+    half_done_refusal,
+    boastful_holds,
+    parked_and_lost,
+    wrong_free,
+]
+MUTANTS: dict[str, Callable[[], KVBackend]] = {
+    **{mistake.__name__: _paged(mistake) for mistake in PAGED},
+    **{mistake.__name__: _contiguous(mistake) for mistake in (leaked_slab, shared_slab)},
+}

@@ -1,0 +1,59 @@
+"""Our eviction policies and length predictors, each with one mistake."""
+
+from __future__ import annotations
+
+from turnout.core.eviction import CachedBlock
+from turnout.core.policy import LengthPredictor
+from turnout.core.view import RequestView
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.predictors.history import History
+
+
+class GivesUpTwice(Lru):
+    """Does not forget what it gave up."""
+
+    def pop(self) -> int:
+        return next(iter(self._blocks))
+
+
+class GivesUpTheHeld(Lru):
+    """Does not forget what is held again."""
+
+    def remove(self, block: int) -> None:
+        pass
+
+
+class StartsFirst(Lru):
+    """Gives up the start of a prefix before its end."""
+
+    def pop(self) -> int:
+        return self._blocks.popitem()[0]
+
+
+class Searches(Lru):
+    """Looks at every block to find one."""
+
+    def add(self, block: CachedBlock) -> None:
+        super().add(block)
+        sorted(self._blocks)
+
+
+EVICTIONS = [GivesUpTwice, GivesUpTheHeld, StartsFirst, Searches]
+
+
+class LearnsByGuessing(History):
+    """A guess that changes the next one."""
+
+    def predict(self, request: RequestView) -> float:
+        self.guesses = getattr(self, "guesses", 0) + 1
+        return super().predict(request) + self.guesses
+
+
+class Endless(LengthPredictor):
+    """A guess that is no number of tokens."""
+
+    def predict(self, request: RequestView) -> float:
+        return float("inf")
+
+
+PREDICTORS = [LearnsByGuessing, Endless]

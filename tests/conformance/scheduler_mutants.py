@@ -1,0 +1,123 @@
+"""Our scheduling policies, each with one mistake."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import ClassVar
+
+from turnout.core.policy import Drop, Entry, SchedulingPolicy
+from turnout.core.view import RequestView, View, unveil
+from turnout.plugins.schedulers.fair import Fair
+from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.plugins.schedulers.mlfq import Mlfq
+from turnout.plugins.schedulers.prefill_first import PrefillFirst
+from turnout.plugins.schedulers.priority import Priority
+
+__all__ = [
+    "ChangesTheRequest",
+    "DropsTheSlow",
+    "ForgetsAClient",
+    "ImpatientVictim",
+    "LeavesTheLastOut",
+    "OrdersByChance",
+    "PromptsWithoutAsking",
+    "ServesTwice",
+    "SquanderedSlots",
+    "StarvesTheLong",
+    "UnfairCounter",
+    "WaitsForTheHead",
+]
+
+
+class LeavesTheLastOut(Fcfs):
+    """A lost request: who came last is never served while others wait, and not when alone either."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        return view.running + view.waiting[: len(view.waiting) - 1]
+
+
+class ServesTwice(Fcfs):
+    """Names the first of those who run once more."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        return view.running + view.waiting + view.running[:1]
+
+
+class ForgetsAClient(Fcfs):
+    """Clients without a name are not thought of."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        return [request for request in view.running + view.waiting if request.client]
+
+
+class StarvesTheLong(Fcfs):
+    """Long prompts wait while short ones do."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        return [*view.running, *sorted(view.waiting, key=lambda request: request.prompt_tokens)]
+
+
+class WaitsForTheHead(Fcfs):
+    """Serves nobody until the head of the queue fits, those who run neither."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        if view.waiting and not view.fits(view.waiting[0]):
+            return ()
+        return view.running + view.waiting
+
+
+class PromptsWithoutAsking(PrefillFirst):
+    """Prompts before all else, whether there is memory for them or not: those who run wait for ever."""
+
+    def order(self, view: View) -> Iterable[Entry]:
+        return view.waiting or view.running
+
+
+class DropsTheSlow(Fcfs):
+    """Gives up whoever waited long, deadline or not."""
+
+    def order(self, view: View) -> Iterable[Entry]:
+        yield from view.running
+        for request in view.waiting:
+            yield Drop(request, "too slow") if view.now - request.arrival > 8 else request
+
+
+class ChangesTheRequest(Fcfs):
+    """Reaches behind the view."""
+
+    def observe(self, request: RequestView, tokens: int, now: float) -> None:
+        unveil(request).timing.arrival += 1e-9
+
+
+class OrdersByChance(Fcfs):
+    """Takes its randomness from nowhere."""
+
+    head_of_line: ClassVar[bool] = False
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        return [*view.running, *random.sample(view.waiting, len(view.waiting))]
+
+
+class SquanderedSlots(Mlfq):
+    """Remembers requests by a number that two of them may share."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        return {request.prompt_tokens: request for request in super().order(view)}.values()
+
+
+class ImpatientVictim(Priority):
+    """Evicts whoever runs, whatever its priority: two of a kind evict each other for ever."""
+
+    def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
+        return running[0]
+
+
+class UnfairCounter(Fair):
+    """Charges a client for its prompts, not for what it was given."""
+
+    def observe(self, request: RequestView, tokens: int, now: float) -> None:
+        super().observe(request, 0 if request.client == "flood" else tokens, now)
+
+
+MUTANTS: list[type[SchedulingPolicy]] = [globals()[name] for name in __all__]

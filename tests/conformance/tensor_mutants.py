@@ -1,0 +1,274 @@
+"""Plugins that compute with tensors, each with one mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.interfaces import Quantizer
+from turnout.core.logits_processor import Row
+from turnout.core.plan import Logits
+from turnout.core.proposer import Proposal, Wish
+from turnout.core.request import Continuation, Request
+from turnout.core.request import Sequence as TokenSequence
+from turnout.models.families.qwen2 import Qwen2
+from turnout.plugins.decoding.candidates import continue_each
+from turnout.plugins.decoding.draw import draw
+from turnout.plugins.decoding.greedy import Greedy
+from turnout.plugins.decoding.race import race
+from turnout.plugins.decoding.sampling import Sampling
+from turnout.plugins.decoding.speculative import Speculative
+from turnout.plugins.logits_processors.min_tokens import MinTokens
+from turnout.plugins.logits_processors.penalties import Penalties
+from turnout.plugins.proposers.ngram import NGram
+
+# ------------------------------------------------------------------ decoding
+
+
+class BiasedSampler(Sampling):
+    """Draws from a distribution that is a little flatter than the model's."""
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        return continue_each(requests, logits, lambda values, rows: draw(values * 0.8, rows))
+
+
+class NoiseOfTheBatch(Sampling):
+    """Noise by the place in the batch, not by the request's seed."""
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        return continue_each(
+            requests, logits, lambda values, rows: race(values.softmax(-1), [*range(len(rows))])
+        )
+
+
+class SecondBest(Greedy):
+    """Off by one: the second likeliest token."""
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        return continue_each(requests, logits, lambda values, rows: values.topk(2).indices[:, 1])
+
+
+class DeafToProcessors(Greedy):
+    """Chooses by the raw logits."""
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
+        for request in requests:
+            for sequence in request.live:
+                token = int(logits.of([sequence])[0].argmax())
+                children = request.width if request.births == 1 else 1
+                yield from [Continuation(sequence, [token])] * children
+
+
+class SpoilsTheLogits(Greedy):
+    """Works in place."""
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        decided = list(super().decide(requests, logits))
+        logits.values.sub_(1)
+        return decided
+
+
+class OneChoiceShort(Sampling):
+    """A choice less than was asked for."""
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
+        seen: dict[Request, int] = {}
+        for continuation in super().decide(requests, logits):
+            request = continuation.parent.request
+            seen[request] = seen.get(request, 0) + 1
+            if not (request.births == 1 and request.width > 1 and seen[request] == request.width):
+                yield continuation
+
+
+class AcceptsOneGuessMore(Speculative):
+    """An off-by-one acceptance: the first wrong guess is taken, too."""
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
+        drafts = {s: list(s.draft) for request in requests for s in request.live}
+        for continuation in super().decide(requests, logits):
+            draft, tokens = drafts[continuation.parent], list(continuation.tokens)
+            if len(tokens) <= len(draft):
+                tokens[-1] = draft[len(tokens) - 1]
+            yield continuation._replace(tokens=tokens)
+
+
+class NeverForgets(Speculative):
+    """Keeps what it knew of sequences that ended."""
+
+    def __init__(self) -> None:
+        super().__init__(ngram=True)
+        self._kept: list[TokenSequence] = []
+
+    def forget(self, sequences: Sequence[TokenSequence]) -> None:
+        self._kept += sequences
+
+
+DECODINGS: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
+    "biased sampler": (BiasedSampler, ()),
+    "noise of the batch": (NoiseOfTheBatch, ()),
+    "second best": (SecondBest, ("greedy",)),
+    "deaf to processors": (DeafToProcessors, ()),
+    "spoils the logits": (SpoilsTheLogits, ()),
+    "one choice short": (OneChoiceShort, ()),
+    "accepts one guess more": (
+        lambda: AcceptsOneGuessMore(ngram=True, adaptive=False),
+        ("greedy", "sampling"),
+    ),
+    "never forgets": (NeverForgets, ()),
+}
+"""With the strategies whose tokens each claims to give."""
+
+# ------------------------------------------------------------------ proposers
+
+
+class OneGuessTooMany(NGram):
+    """Guesses one more than was wanted."""
+
+    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+        for proposal in super().propose(wishes):
+            wanted = next(wish.tokens for wish in wishes if wish.sequence is proposal.sequence)
+            yield proposal._replace(tokens=(proposal.tokens + [1] * wanted)[: wanted + 1])
+
+
+class WritesDown(NGram):
+    """Puts its guesses into the sequence."""
+
+    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+        for proposal in list(super().propose(wishes)):
+            proposal.sequence.tokens[-1] = proposal.tokens[0]
+            yield proposal
+
+
+class Remembers(NGram):
+    """Keeps what it read of sequences that ended."""
+
+    def forget(self, sequences: Iterable[TokenSequence]) -> None:
+        pass
+
+
+PROPOSERS = [OneGuessTooMany, WritesDown, Remembers]
+
+# ------------------------------------------------------------------ logits processors, quantizers, families
+
+
+class LooksAtNeighbours(Penalties):
+    """Takes the mean of the batch off."""
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        super().apply(logits, rows)
+        logits -= logits.mean()
+
+
+class BlindToGuesses(MinTokens):
+    """Counts accepted tokens alone."""
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        super().apply(logits, [Row(row.sequence, row.index) for row in rows])
+
+
+class RaisesWhatItMasks(MinTokens):
+    """Holds tokens back by making all others likelier."""
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        logits += 1
+
+
+class CountsCalls(Penalties):
+    """Depends on how often it was asked."""
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        self.calls = getattr(self, "calls", 0) + 1
+        super().apply(logits, rows)
+        logits[:, 0] += self.calls
+
+
+class Forgives(Penalties):
+    """Makes numbers of minus infinity."""
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        super().apply(logits, rows)
+        logits -= logits.min(-1, keepdim=True).values
+
+
+PROCESSORS = [LooksAtNeighbours, BlindToGuesses, RaisesWhatItMasks, CountsCalls, Forgives]
+
+
+class _Rounded(Quantizer):
+    """Weights in 8 bits with a scale for each output, computed in the layer's dtype: right."""
+
+    def wants(self, name: str, linear: nn.Linear) -> bool:
+        return "lm_head" not in name
+
+    def convert(self, linear: nn.Linear) -> nn.Module:
+        return _Int8(linear, self.scale(linear.weight.float()))
+
+    def scale(self, weight: Tensor) -> Tensor:
+        return weight.abs().amax(1, keepdim=True).clamp_min(1e-38) / 127
+
+
+class _Int8(nn.Module):
+    def __init__(self, linear: nn.Linear, scale: Tensor) -> None:
+        super().__init__()
+        self.codes = (linear.weight.float() / scale).round().clamp(-127, 127).to(torch.int8)
+        self.scale, self.bias, self.dtype = scale, linear.bias, linear.weight.dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, (self.codes * self.scale).to(self.dtype), self.bias)
+
+
+class OneScale(_Rounded):
+    """A scale that is ten times too coarse."""
+
+    def scale(self, weight: Tensor) -> Tensor:
+        return super().scale(weight) * 10
+
+
+class LosesTheBias(_Rounded):
+    def convert(self, linear: nn.Linear) -> nn.Module:
+        converted = _Int8(linear, self.scale(linear.weight.float()))
+        converted.bias = None
+        return converted
+
+
+class KeepsTheLayer(_Rounded):
+    def convert(self, linear: nn.Linear) -> nn.Module:
+        converted = super().convert(linear)
+        converted.original = [linear]  # type: ignore[assignment]
+        return converted
+
+
+class DividesByZero(_Rounded):
+    def scale(self, weight: Tensor) -> Tensor:
+        return weight.abs().amax(1, keepdim=True) / 127
+
+    def convert(self, linear: nn.Linear) -> nn.Module:
+        converted = _Int8(linear, self.scale(linear.weight.float()))
+        converted.codes = converted.codes.float() + 0 / converted.scale  # NaN where the scale is 0
+        return converted
+
+
+RIGHT_QUANTIZER = _Rounded
+QUANTIZERS = [OneScale, LosesTheBias, KeepsTheLayer, DividesByZero]
+
+
+class BatchPositions(Qwen2):
+    """Counts positions from the start of the batch."""
+
+    def build(self, spec: Any) -> nn.Module:
+        model = super().build(spec)
+        forward = model.forward
+        model.forward = lambda tokens, positions, attend: forward(tokens, torch.arange(len(tokens)), attend)
+        return model
+
+
+class AcceptsAnything(Qwen2):
+    """Builds what it does not support."""
+
+    def spec(self, config: Mapping[str, Any]) -> Any:
+        return super().spec({**config, "use_sliding_window": False})
+
+
+FAMILIES = [BatchPositions, AcceptsAnything]

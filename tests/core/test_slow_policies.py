@@ -1,0 +1,52 @@
+"""A scheduling policy that takes longer than a step can bear is named, once, and counted."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from toy import drive, expected, toy_engine, toy_kv, toy_request
+
+from turnout.core.engine import Engine
+from turnout.core.guard import PATIENCE
+from turnout.plugins.schedulers.fcfs import Fcfs
+
+
+class Ponderous(Fcfs):
+    """Its orders take as long as they are told to."""
+
+
+def engine(seconds: float) -> Engine:
+    """Whose policy takes that long for an order, by a stopwatch of its own."""
+    made = toy_engine(Ponderous(), toy_kv(24, 4))
+    ticks = iter(number * seconds for number in range(10**6))
+    made.scheduler._guard._stopwatch = lambda: next(ticks)
+    return made
+
+
+REQUESTS = [(0, toy_request(f"r{i}", [1, 2, 3, i], "greedy", 5)) for i in range(4)]
+
+
+def test_a_slow_order_is_named_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    slow = engine(2 * PATIENCE)
+    with caplog.at_level(logging.WARNING):
+        outcome = drive(slow, REQUESTS)
+    assert "Ponderous took 10.0 ms to order 4 requests" in caplog.text and len(caplog.records) == 1
+    assert slow.stats().slow_orders >= outcome.steps > 1
+    assert slow.stats().policy_faults == 0
+    for _, spec in REQUESTS:
+        assert outcome.outputs(spec.id) == expected(spec)
+
+
+def test_a_fast_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    fast = engine(PATIENCE / 2)
+    drive(fast, REQUESTS)
+    assert fast.stats().slow_orders == 0 and not caplog.records
+
+
+def test_those_of_earlier_policies_count() -> None:
+    slow = engine(2 * PATIENCE)
+    drive(slow, REQUESTS)
+    before = slow.stats().slow_orders
+    slow.scheduler.policy = Fcfs()
+    assert slow.stats().slow_orders == before > 0
