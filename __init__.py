@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from turnout.core.logits_processor import LogitsProcessor, Row
     from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
     from turnout.core.request import SamplingParams
+    from turnout.core.router import Replica, Routable, Router
     from turnout.core.structured_outputs import StructuredOutputs
     from turnout.core.view import RequestView, View
     from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput
@@ -38,8 +39,11 @@ __all__ = [
     "Logprob",
     "ModelFamily",
     "Quantizer",
+    "Replica",
     "RequestOutput",
     "RequestView",
+    "Routable",
+    "Router",
     "Row",
     "SamplingParams",
     "SchedulingPolicy",
@@ -64,6 +68,7 @@ _HOMES = {
     ),
     "turnout.core.logits_processor": ("LogitsProcessor", "Row"),
     "turnout.core.policy": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
+    "turnout.core.router": ("Replica", "Routable", "Router"),
     "turnout.core.view": ("RequestView", "View"),
     "turnout.core.request": ("SamplingParams",),
     "turnout.core.structured_outputs": ("StructuredOutputs",),

@@ -5,8 +5,8 @@ import sys
 import time
 
 import numpy as np
-import openvino as ov
-import openvino_genai as genai
+import openvino as ov  # type: ignore[import-not-found, unused-ignore]
+import openvino_genai as genai  # type: ignore[import-not-found, unused-ignore]
 
 scheduler = genai.SchedulerConfig()
 scheduler.cache_size = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ def check_plugin(ctx: click.Context, target: str, as_json: bool) -> None:
     entry = find_plugin(registry, name)
     if entry.axis != OBSERVER_AXIS:
         registry.check(entry.axis, entry.name + colon + options)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the toy's tensors are too small to be shared out
     from turnout.testing.examination import examine, suite_for  # only now: it may import torch
 
     findings = examine(suite_for(entry.axis, entry.name + colon + options, registry))

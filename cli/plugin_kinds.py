@@ -59,6 +59,13 @@ KINDS = {
         "LengthPredictorSuite",
         f"{SERVE} --scheduler sjf --length-predictor $name:weight=0.5",
     ),
+    "router": Kind(
+        "router",
+        "router",
+        "RouterSuite",
+        "turnout simulate --replicas 4 --router $name:tokens=256",
+        ('spec = "$name"', "spreads = False"),
+    ),
     "logits-processor": Kind(
         "logits_processor", "logits processor", "LogitsProcessorSuite", f"{SERVE}     # it is always active"
     ),

@@ -12,7 +12,7 @@ from turnout.cli.check_plugin import check_plugin
 from turnout.cli.find_plugin import find_plugin
 from turnout.cli.new_plugin import new_plugin
 from turnout.cli.table import aligned
-from turnout.core.plugin_axes import AXES, POLICY_AXES
+from turnout.core.plugin_axes import AXES, FLAG_AXES
 from turnout.core.plugin_options import Option
 from turnout.core.plugins import PluginEntry, Registry
 
@@ -60,7 +60,7 @@ def show(registry: Registry, target: str) -> None:
     parts = [f"{entry.axis}/{entry.name}, from {entry.origin}", inspect.cleandoc(entry.docstring)]
     if entry.axis in AXES:
         options = registry.options(entry.axis, entry.name)
-        if entry.axis in POLICY_AXES:
+        if entry.axis in FLAG_AXES:
             parts += ["\n".join(_describe(entry, options))]
     click.echo("\n\n".join(part for part in parts if part))
 

@@ -9,11 +9,10 @@ import click
 from turnout.cli.config_file import build_configs
 from turnout.cli.options import config_options
 from turnout.core.config import EngineConfig, ServerConfig
-from turnout.core.plugin_axes import POLICY_AXES
 from turnout.core.plugins import Registry
-from turnout.runner.policies import choices
+from turnout.runner.policies import check_policies
 
-__all__ = ["check_policies", "command"]
+__all__ = ["command"]
 
 
 @click.command(name="serve")
@@ -49,10 +48,3 @@ def command(
     from turnout.server.serve import serve  # only now: a mistake above should not wait for it
 
     ctx.exit(serve(engine, server))
-
-
-def check_policies(registry: Registry, config: EngineConfig) -> None:
-    """Find misspelt policies and options before anything heavy is loaded."""
-    for axis in POLICY_AXES:
-        for spec, given in choices(config, axis):
-            registry.create(axis, spec, **given)

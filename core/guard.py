@@ -21,7 +21,9 @@ Turn = tuple[Request, int]
 ALL = 2**62
 """No cap on them."""
 PATIENCE = 0.005
-"""Seconds that an order may take before the policy is named."""
+"""Seconds that an order may take."""
+HABIT = 3
+"""Orders in a row that took longer, until the policy is named."""
 
 
 class Guard:
@@ -34,6 +36,8 @@ class Guard:
         self.faults = 0
         self.slow_orders = 0
         """Orders that took longer than `PATIENCE`."""
+        self._slow_in_a_row = 0
+        self._slowness_said = False
         self._stopwatch = stopwatch  # measures, and decides nothing: plans are the same without it
         self._queues = queues
         self._strict = strict
@@ -60,22 +64,30 @@ class Guard:
             yield from arrival_order(view, served)
 
     def _timed_order(self, view: View) -> list[Entry]:
-        """All requests wait while a policy thinks, so it is named where that takes long; once."""
+        """All requests wait while a policy thinks, so it is named where that takes long."""
         started = self._stopwatch()
         entries = list(self.policy.order(view))
         taken = self._stopwatch() - started
-        if taken > PATIENCE:
-            self.slow_orders += 1
-            if self.slow_orders == 1:
-                logger.warning(
-                    "scheduling policy %s took %.1f ms to order %d requests, for which all of them wait; "
-                    "more than %g ms are too much for a step (said once)",
-                    type(self.policy).__name__,
-                    taken * 1000,
-                    len(view.running) + len(view.waiting),
-                    PATIENCE * 1000,
-                )
+        if taken <= PATIENCE:
+            self._slow_in_a_row = 0
+        else:
+            self._note_slowness(taken, len(view.running) + len(view.waiting))
         return entries
+
+    def _note_slowness(self, seconds: float, requests: int) -> None:
+        """Say it once, when it is a habit: a busy machine makes anybody slow now and then."""
+        self.slow_orders += 1
+        self._slow_in_a_row += 1
+        if self._slow_in_a_row == HABIT and not self._slowness_said:
+            self._slowness_said = True
+            logger.warning(
+                "scheduling policy %s took %.1f ms to order %d requests, for which all of them wait; "
+                "more than %g ms are too much for a step (said once)",
+                type(self.policy).__name__,
+                seconds * 1000,
+                requests,
+                PATIENCE * 1000,
+            )
 
     def victim(self, request: Request) -> Request | None:
         """Who gives way to `request`; the default's choice where the policy's cannot be carried out."""

@@ -86,6 +86,11 @@ def register_length_predictors(register: Register) -> None:
 
 
 @hookspec
+def register_routers(register: Register) -> None:
+    """Offer routing policies (`Router`), which choose among several engines."""
+
+
+@hookspec
 def register_logits_processors(register: Register) -> None:
     """Offer logits processors (`LogitsProcessor`); all are active, for the requests that want them."""
 

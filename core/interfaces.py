@@ -196,6 +196,10 @@ class KVBackend(ABC):
 
     unit: int = 1
     """Token positions that it gives out at a time: the size of its blocks, if it has blocks."""
+    grows_at: int | None = None
+    """A sequence that grows by a token a step, alone of its request, takes memory and shares what it has only
+    at multiples of so many positions; 0: never. None: nobody knows. A simulation passes over what is
+    between."""
     kernels: Kernels | None = None
     """Compiled kernels to compute with on a CPU, set before `attention` is called; None: there are none."""
     evicts: bool = False

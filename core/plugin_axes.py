@@ -10,8 +10,9 @@ from turnout.core.interfaces import Decoding, KVBackend, ModelFamily, Quantizer
 from turnout.core.logits_processor import LogitsProcessor
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.proposer import Proposer
+from turnout.core.router import Router
 
-__all__ = ["AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
+__all__ = ["AXES", "FLAG_AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ AXES = {
         Axis("decoding", "register_decodings", Decoding),
         Axis("proposer", "register_proposers", Proposer),
         Axis("length_predictor", "register_length_predictors", LengthPredictor),
+        Axis("router", "register_routers", Router),
         Axis("logits_processor", "register_logits_processors", LogitsProcessor),
         Axis("model", "register_models", ModelFamily),
     )
@@ -42,12 +44,15 @@ OBSERVER_AXIS = "observer"
 """Where hooks that watch are listed; they are not chosen, all of them are called."""
 OBSERVER_HOOKS = ("step_finished", "request_finished")
 
-POLICY_AXES = tuple(name for name in AXES if name not in ("proposer", "logits_processor", "model"))
+POLICY_AXES = tuple(name for name in AXES if name not in ("proposer", "router", "logits_processor", "model"))
 """Those chosen by a config field of the same name.
 
 A model's family follows from its checkpoint; logits processors are all active; a proposer is an option of the
-strategy that asks it.
+strategy that asks it; a router stands in front of engines, not in one.
 """
+
+FLAG_AXES = (*POLICY_AXES, "router")
+"""Those chosen by a flag of the same name, of one command or another."""
 
 
 def axis_named(name: str) -> Axis:

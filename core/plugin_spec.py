@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError
 
-__all__ = ["PluginSpec"]
+__all__ = ["PluginSpec", "parse_options"]
 
 NAME = re.compile(r"[\w.-]+", re.ASCII)
 _OPTION = re.compile(r"""\s*([A-Za-z_][\w-]*)\s*=\s*("[^"]*"|'[^']*'|(?!['"])[^,]*?)\s*(,|$)""", re.ASCII)
@@ -39,7 +39,7 @@ class PluginSpec:
         name, colon, rest = text.strip().partition(":")
         if not NAME.fullmatch(name) or (colon and not rest.strip()):
             raise ConfigError(f"{text!r} does not name a policy; {_FORM}")
-        return cls(name, _parse_options(text, rest))
+        return cls(name, parse_options(text, rest))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object]) -> PluginSpec:
@@ -56,7 +56,11 @@ class PluginSpec:
         return f"{self.name}:" + ",".join(f"{key}={_quoted(value)}" for key, value in self.options.items())
 
 
-def _parse_options(text: str, rest: str) -> dict[str, str]:
+def parse_options(text: str, rest: str) -> dict[str, str]:
+    """What `rest`, which follows the name and the colon in `text`, says.
+
+    Raises ConfigError where it does not follow the grammar.
+    """
     options: dict[str, str] = {}
     position, more = 0, bool(rest)
     while more:

@@ -23,6 +23,7 @@ from turnout.core.plugin_spec import PluginSpec
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.processors import Processors
 from turnout.core.proposer import Proposer
+from turnout.core.router import Router
 
 __all__ = ["PluginEntry", "Registry"]
 
@@ -104,6 +105,8 @@ class Registry:
     def create(self, axis: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
     @overload
     def create(self, axis: Literal["proposer"], spec: str, **given: object) -> Proposer: ...
+    @overload
+    def create(self, axis: Literal["router"], spec: str, **given: object) -> Router: ...
     @overload
     def create(self, axis: Literal["model"], spec: str, **given: object) -> ModelFamily: ...
     @overload

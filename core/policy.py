@@ -34,6 +34,12 @@ class SchedulingPolicy(ABC):
     head_of_line: ClassVar[bool] = False
     """True: a request that cannot be admitted now keeps those behind it waiting too."""
 
+    runners_first: ClassVar[bool] = False
+    """True: those who run and need nothing but their next token come first, each for all it wants; where the
+    others come does not depend on them; and `victim` and `observe` are the defaults. Nothing is lost where a
+    policy does not say so, but a simulation may then pass over such requests as long as nothing happens to
+    them. Counts where `order` is defined: a subclass with an order of its own says it again."""
+
     @abstractmethod
     def order(self, view: View) -> Iterable[Entry]:
         """Requests in the order to serve them this step; leave out whoever should not run now.

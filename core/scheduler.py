@@ -97,7 +97,7 @@ class Scheduler:
         """
         view = self._view(now)
         step = self._serve(self._guard.order(view), now)
-        if not step.useful and self.queues:
+        if not step.useful and self.queues and not self.queues.aside:
             self._guard.fault(PolicyError(_unserved(view)))
             step = self._serve(arrival_order(view), now)
         return Plan(list(chain.from_iterable(step.granted.values())), self.kv.drain()), step.dropped
@@ -114,7 +114,9 @@ class Scheduler:
         )
 
     def _serve(self, order: Iterable[Turn | Drop], now: float) -> _Step:
-        step = _Step(now, self.capacity.tokens, self._free_slots(), self.queues.running_count)
+        aside = self.queues.aside  # a token each
+        budget, runners = self.capacity.tokens - aside, self.queues.running_count - aside
+        step = _Step(now, budget, self._free_slots(), runners)
         for turn in order:
             if step.budget <= 0 or (step.closed and step.runners_left <= 0):
                 break  # whatever comes next gets nothing

@@ -88,6 +88,8 @@ class Kernels:
 
     def linear(self, x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
         """x: float32 [rows, inputs]; returns [rows, outputs]."""
+        if x.dtype != torch.float32:
+            raise TypeError(f"packed linear layers take float32, not {x.dtype}")
         if x.stride(1) != 1:
             x = x.contiguous()
         out = x.new_empty(x.shape[0], packed.outputs)
@@ -208,6 +210,9 @@ class Kernels:
 
 
 def _half(x: Tensor) -> bool:
+    """Is it bfloat16, and not float32? Raises TypeError for other numbers, which a kernel would misread."""
+    if x.dtype not in (torch.float32, torch.bfloat16):
+        raise TypeError(f"compiled kernels take float32 and bfloat16, not {x.dtype}")
     return x.dtype == torch.bfloat16
 
 

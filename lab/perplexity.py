@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from turnout.core.errors import ConfigError
 
-__all__ = ["Quality", "measure_quality"]
+__all__ = ["Quality", "measure_quality", "one_window"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _windows(tokens: Sequence[int], window: int) -> Iterator[Sequence[int]]:
 def _predictions(model: nn.Module, ids: Tensor) -> Tensor:
     """float32 logits [len(ids) - 1, vocab_size] for the tokens from the second on."""
     positions = torch.arange(len(ids), device=ids.device)
-    hidden = model(ids, positions, _one_window)
+    hidden = model(ids, positions, one_window)
     logits: Tensor = model.logits(hidden[:-1])  # type: ignore[operator]  # nn.Module's methods are untyped
     return logits.float()
 
@@ -85,7 +85,7 @@ def _divergence(found: Tensor, expected: Tensor) -> float:
     return kl_div(ours, theirs, log_target=True, reduction="sum").item()
 
 
-def _one_window(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def one_window(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention over what is given and nothing before it. Implements `Attend`."""
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
     return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)[0].transpose(0, 1)

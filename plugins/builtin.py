@@ -71,6 +71,14 @@ def register_proposers(register: Register) -> None:
 
 
 @hookimpl
+def register_routers(register: Register) -> None:
+    register("least-loaded", "turnout.plugins.routers.least_loaded:LeastLoaded")
+    register("prefix-affinity", "turnout.plugins.routers.prefix_affinity:PrefixAffinity")
+    register("round-robin", "turnout.plugins.routers.round_robin:RoundRobin")
+    register("session-affinity", "turnout.plugins.routers.session_affinity:SessionAffinity")
+
+
+@hookimpl
 def register_logits_processors(register: Register) -> None:
     """They apply in this order, but masks after all others, those of other plugins included."""
     register("penalties", "turnout.plugins.logits_processors.penalties:Penalties")

@@ -13,19 +13,19 @@ from turnout.core.admission import Limits
 from turnout.core.clock import Clock, monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
-from turnout.core.errors import ConfigError, blaming
+from turnout.core.errors import blaming
 from turnout.core.logits_processor import ServedModel
 from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
-from turnout.core.scheduler import Capacity, Scheduler
 from turnout.kernels import choose_kernels
 from turnout.models.loading import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.device import choose_device, choose_dtype
 from turnout.runner.generation_config import sampling_defaults
-from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
+from turnout.runner.kv_memory import KVHalves, build_kv_memory
+from turnout.runner.mechanism import batched_tokens, build_scheduler, context_length
 from turnout.runner.memory import Budget, weight_bytes
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.policies import Policies, build_eviction, build_policies, choices
@@ -34,9 +34,6 @@ from turnout.runner.resources import EngineResources
 from turnout.runner.weights import load_weights, quantization_of
 
 __all__ = ["AssembledEngine", "build_engine"]
-
-BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
-"""Tokens a step computes at most, by device: a step should take no longer than a reader notices."""
 
 
 @dataclass
@@ -48,6 +45,10 @@ class AssembledEngine:
     folder: Path
     """Of the model's checkpoint, where its tokenizer is too."""
     registry: Registry
+    spec: ModelSpec
+    device: torch.device
+    dtype: torch.dtype
+    """What is computed in."""
     scheduler: str
     """What the scheduling policy was built from, as ``NAME:option=value,…``."""
 
@@ -92,7 +93,7 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
     spare = build_eviction(registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, spare, taken=resources.taken)
     engine = Engine(
-        _scheduler(config, policies, kv, budget),
+        build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens),
         ModelRunner(model, kv.attention, device),
         policies.decodings,
         limits,
@@ -120,7 +121,14 @@ def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> Assembled
         ],
     )
     return AssembledEngine(
-        engine, ready, checkpoint.folder, registry, str(PluginSpec.parse(config.scheduler))
+        engine=engine,
+        ready=ready,
+        folder=checkpoint.folder,
+        registry=registry,
+        spec=checkpoint.spec,
+        device=device,
+        dtype=dtype,
+        scheduler=str(PluginSpec.parse(config.scheduler)),
     )
 
 
@@ -128,17 +136,6 @@ def _start_decodings(policies: Policies, resources: EngineResources) -> None:
     for decoding in policies.decodings:
         with blaming(f"decoding strategy {type(decoding).__name__}"):
             decoding.start(resources)
-
-
-def _scheduler(config: EngineConfig, policies: Policies, kv: KVMemory, budget: Budget) -> Scheduler:
-    return Scheduler(
-        policies.scheduler,
-        kv.cache,
-        Capacity(tokens=budget.max_batched_tokens, sequences=config.max_num_seqs),
-        policies.predictor,
-        preemption=kv.preemption,
-        strict=config.strict_plugins,
-    )
 
 
 def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Limits:
@@ -161,19 +158,14 @@ def _defaults(generation: Mapping[str, Any], policies: Policies) -> dict[str, An
 def _budget(
     config: EngineConfig, spec: ModelSpec, policies: Policies, device: torch.device, dtype: torch.dtype
 ) -> Budget:
-    max_model_len = config.max_model_len or spec.max_positions
-    if max_model_len > spec.max_positions:
-        raise ConfigError(
-            f"max_model_len={max_model_len:,} exceeds the model's {spec.max_positions:,} positions; lower it"
-        )
     return Budget(
         config=config,
         spec=spec,
         device=device,
         bytes_per_token=policies.kv.bytes_per_token(spec, dtype.itemsize),
         unit=policies.kv.unit,
-        max_model_len=max_model_len,
-        max_batched_tokens=config.max_num_batched_tokens or BATCHED_TOKENS[device.type],
+        max_model_len=context_length(config, spec),
+        max_batched_tokens=batched_tokens(config, device.type),
         rows=max(decoding.rows for decoding in policies.decodings),
     )
 

@@ -15,6 +15,7 @@ from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSi
 from turnout.core.model import ModelSpec
 from turnout.core.preemption import Auto, Preemption, Recompute, SwapCosts
 from turnout.runner import swap_costs
+from turnout.runner.mechanism import choose_preemption
 from turnout.runner.memory import Budget, format_bytes
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.swap_memory import SwapMemory
@@ -84,7 +85,8 @@ def build_kv_memory(
     with halves.blamed():
         budget.check(cache)
         parking = cache.snapshot().parking
-    preemption = swap.preemption(parking, partial(_swap_costs, halves, budget, model, spare))
+    costs = partial(_swap_costs, halves, budget, model, spare)
+    preemption = choose_preemption(budget.config, parking, costs)
     return KVMemory(cache, halves.attention(cache), preemption)
 
 

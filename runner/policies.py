@@ -11,6 +11,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import Decoding, KVBackend
+from turnout.core.plugin_axes import POLICY_AXES
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
@@ -18,23 +19,37 @@ from turnout.core.processors import Processors
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["Policies", "build_eviction", "build_policies", "choices"]
+__all__ = [
+    "HostPolicies",
+    "Policies",
+    "build_eviction",
+    "build_host_policies",
+    "build_policies",
+    "check_policies",
+    "choices",
+]
 
 SPECULATIVE = "speculative"
 """The strategy that ``spec_draft`` and its like are options of."""
 
 
 @dataclass(frozen=True)
-class Policies:
-    """One object for each axis, but all decoding strategies, the default one first, and all processors.
-
-    Without the quantizer, which depends on how the checkpoint is stored.
-    """
+class HostPolicies:
+    """Those that deal in integers: all that a simulation needs, and nothing that imports torch."""
 
     scheduler: SchedulingPolicy
     predictor: LengthPredictor
     kv: KVBackend
     eviction: EvictionPolicy
+
+
+@dataclass(frozen=True)
+class Policies(HostPolicies):
+    """One object for each axis, but all decoding strategies, the default one first, and all processors.
+
+    Without the quantizer, which depends on how the checkpoint is stored.
+    """
+
     decodings: tuple[Decoding, ...]
     """In the order in which they are asked who serves a request."""
     defaults: Mapping[str, Any]
@@ -86,19 +101,33 @@ def _decoding_choices(config: EngineConfig) -> list[Choice]:
     return [Choice(config.decoding, {})]
 
 
+def check_policies(registry: Registry, config: EngineConfig) -> None:
+    """Find misspelt policies and options before anything heavy is loaded."""
+    for axis in POLICY_AXES:
+        for spec, given in choices(config, axis):
+            registry.create(axis, spec, **given)
+
+
 def build_policies(registry: Registry, config: EngineConfig) -> Policies:
     """Raises ConfigError or PluginError, naming plugin and option."""
     decodings = [registry.create("decoding", spec, **given) for spec, given in choices(config, "decoding")]
+    return Policies(
+        **vars(build_host_policies(registry, config)),
+        decodings=(*decodings, *_other_decodings(registry, config)),
+        defaults=decodings[-1].defaults,
+        processors=registry.processors(),
+    )
+
+
+def build_host_policies(registry: Registry, config: EngineConfig) -> HostPolicies:
+    """Raises ConfigError or PluginError, naming plugin and option."""
     ((kv_spec, kv_options),) = choices(config, "kv")
     kv = registry.create("kv", kv_spec, **kv_options)
-    return Policies(
+    return HostPolicies(
         scheduler=registry.create("scheduler", config.scheduler),
         predictor=registry.create("length_predictor", config.length_predictor),
         kv=kv,
         eviction=build_eviction(registry, config, kv),
-        decodings=(*decodings, *_other_decodings(registry, config)),
-        defaults=decodings[-1].defaults,
-        processors=registry.processors(),
     )
 
 

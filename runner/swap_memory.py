@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from turnout.core.errors import ConfigError
-from turnout.core.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.runner.device import free_memory
 from turnout.runner.memory import Budget, format_bytes
 
@@ -48,21 +46,6 @@ class SwapMemory:
         if config.swap_memory:
             self._check(wanted, pool)
         return wanted // self.budget.bytes_per_token
-
-    def preemption(self, parking: int, costs: Callable[[], SwapCosts]) -> Preemption:
-        """What to do with who is preempted. `parking`: positions that the backend made of the swap memory.
-
-        `costs` is asked only where they decide.
-        """
-        config = self.budget.config
-        if not parking and (config.swap_memory or config.preemption == "swap"):
-            raise ConfigError(
-                f"kv backend {config.kv!r} parks nothing in host memory; "
-                "leave --swap-memory and --preemption out"
-            )
-        if not parking or config.preemption == "recompute":
-            return Recompute()
-        return Swap() if config.preemption == "swap" else Auto(costs())
 
     def _default(self) -> int:
         if self.budget.device.type == "cpu":

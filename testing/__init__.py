@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from turnout.testing.observer import ObserverSuite
     from turnout.testing.proposer import ProposerSuite
     from turnout.testing.quantizer import QuantizerSuite
+    from turnout.testing.router import RouterSuite
     from turnout.testing.scheduling import SchedulingPolicySuite
     from turnout.testing.suite import Suite
 
@@ -31,6 +32,7 @@ __all__ = [
     "ObserverSuite",
     "ProposerSuite",
     "QuantizerSuite",
+    "RouterSuite",
     "SchedulingPolicySuite",
     "Suite",
 ]
@@ -45,6 +47,7 @@ _HOMES = {
     "ObserverSuite": "turnout.testing.observer",
     "ProposerSuite": "turnout.testing.proposer",
     "QuantizerSuite": "turnout.testing.quantizer",
+    "RouterSuite": "turnout.testing.router",
     "SchedulingPolicySuite": "turnout.testing.scheduling",
     "Suite": "turnout.testing.suite",
 }

@@ -20,6 +20,7 @@ from turnout.testing.model_family import ModelFamilySuite
 from turnout.testing.observer import ObserverSuite
 from turnout.testing.proposer import ProposerSuite
 from turnout.testing.quantizer import QuantizerSuite
+from turnout.testing.router import RouterSuite
 from turnout.testing.scheduling import SchedulingPolicySuite
 from turnout.testing.suite import Suite
 
@@ -35,6 +36,7 @@ SUITES: dict[str, type[Suite[Any]]] = {
         DecodingSuite,
         ProposerSuite,
         LengthPredictorSuite,
+        RouterSuite,
         LogitsProcessorSuite,
         ModelFamilySuite,
     )

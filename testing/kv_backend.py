@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,6 +24,7 @@ from turnout.testing.brute_force import expected
 from turnout.testing.suite import Suite, shown, skip
 from turnout.testing.toy_decodings import Parallel
 from turnout.testing.toy_engine import drive, toy_engine
+from turnout.testing.toy_runner import Model
 from turnout.testing.toy_workloads import Arrivals, needs, random_preemption, random_workload
 
 if TYPE_CHECKING:
@@ -185,9 +186,11 @@ class KVBackendSuite(Suite[KVBackend]):
 
     # -------------------------------------------------------------- details
 
-    def _logits(self, context: Sequence[int]) -> list[float]:
-        places = [tuple(self.attends(position)) for position in range(len(context))]
-        return _without_memory(tuple(context), tuple(places))
+    @cached_property
+    def _logits(self) -> Model:
+        from turnout.testing.toy_attention import toy_spec, without_memory
+
+        return without_memory(tuple(tuple(self.attends(p)) for p in range(toy_spec().max_positions)))
 
     def _cache(self, backend: KVBackend, size: PoolSize) -> KVCache:
         return backend.cache(size, Lru())
@@ -258,13 +261,6 @@ class _Case:
     arrivals: list[tuple[int, RequestSpec]]
     kv: KVCache
     engine: Engine
-
-
-@cache
-def _without_memory(context: tuple[int, ...], attends: tuple[tuple[int, ...], ...]) -> list[float]:
-    from turnout.testing.toy_attention import attention_logits
-
-    return attention_logits(context, attends.__getitem__)
 
 
 def _job(name: str, prompt: list[int], tokens: int, *, n: int = 1, strategy: str = "greedy") -> RequestSpec:

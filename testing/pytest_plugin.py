@@ -7,11 +7,15 @@ Turnout is installed, and pytest would rewrite all of Turnout's modules.
 
 from __future__ import annotations
 
+import os
 import pkgutil
 
 import pytest
 
 import turnout.testing
+
+# Before torch is imported: the toy's tensors are too small to be shared out among threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # One by one: the package itself is imported already.
 _MODULES = (module.name for module in pkgutil.iter_modules(turnout.testing.__path__, "turnout.testing."))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -12,13 +12,11 @@ from turnout.core.interfaces import Attend
 from turnout.core.model import ModelSpec, RopeSpec
 from turnout.testing.toy_model import EOS, VOCABULARY
 
-__all__ = ["Attends", "AttentionToy", "attention_logits", "attention_toy", "toy_spec"]
+__all__ = ["AttentionToy", "WithoutMemory", "attention_toy", "toy_spec", "without_memory"]
 
 LAYERS, HEADS, KV_HEADS, HEAD_DIM = 2, 2, 1, 8
 HIDDEN = HEADS * HEAD_DIM
-
-Attends = Callable[[int], Sequence[int]]
-"""From a position to those that its query sees: all up to itself, where nothing is left out."""
+POSITIONS = 256
 
 
 def toy_spec() -> ModelSpec:
@@ -31,7 +29,7 @@ def toy_spec() -> ModelSpec:
         heads=HEADS,
         kv_heads=KV_HEADS,
         head_dim=HEAD_DIM,
-        max_positions=256,
+        max_positions=POSITIONS,
         norm_eps=1e-6,
         rope=RopeSpec(),
         qkv_bias=False,
@@ -79,19 +77,40 @@ def attention_toy(dtype: torch.dtype) -> AttentionToy:
     return AttentionToy(dtype)
 
 
-def attention_logits(context: Sequence[int], attends: Attends) -> list[float]:
-    """What the model says after `context`, [VOCABULARY], with no KV memory at all. In float64."""
-    model, length = attention_toy(torch.float64), len(context)
-    visible = torch.zeros(length, length, dtype=torch.bool)
-    for position in range(length):
-        visible[position, list(attends(position))] = True
+class WithoutMemory:
+    """What the model says with no KV memory at all, in float64: every context from its first token."""
 
-    def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        scores = torch.einsum("qhd,kd->hqk", q, k[:, 0]) / HEAD_DIM**0.5
-        weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
-        return torch.einsum("hqk,kd->qhd", weights, v[:, 0])
+    def __init__(self, seen: Sequence[Sequence[int]]) -> None:
+        """`seen`: for each position those that its query sees."""
+        self._visible = torch.zeros(len(seen), len(seen), dtype=torch.bool)
+        for position, places in enumerate(seen):
+            self._visible[position, list(places)] = True
+        self._known: dict[tuple[int, ...], list[float]] = {}
 
-    with torch.inference_mode():
-        hidden = model(torch.tensor(context), torch.arange(length), attend)
-        row: list[float] = model.logits(hidden[-1]).tolist()
-    return row
+    def __call__(self, context: Sequence[int]) -> list[float]:
+        """What comes after `context`, [VOCABULARY]."""
+        tokens = tuple(context)
+        if tokens not in self._known:
+            rows = self._logits(tokens)
+            self._known.update((tokens[: place + 1], row) for place, row in enumerate(rows))
+        return self._known[tokens]
+
+    def _logits(self, tokens: tuple[int, ...]) -> list[list[float]]:
+        model, length = attention_toy(torch.float64), len(tokens)
+        visible = self._visible[:length, :length]
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            scores = torch.einsum("qhd,kd->hqk", q, k[:, 0]) / HEAD_DIM**0.5
+            weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
+            return torch.einsum("hqk,kd->qhd", weights, v[:, 0])
+
+        with torch.inference_mode():
+            hidden = model(torch.tensor(tokens), torch.arange(length), attend)
+            rows: list[list[float]] = model.logits(hidden).tolist()
+        return rows
+
+
+@cache
+def without_memory(seen: tuple[tuple[int, ...], ...]) -> WithoutMemory:
+    """One for each way to attend, so that what was computed is remembered from test to test."""
+    return WithoutMemory(seen)

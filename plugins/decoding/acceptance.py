@@ -11,12 +11,12 @@ __all__ = ["Acceptance"]
 
 PRIOR = 0.7
 """Before anything is known: hopeful, so that it is tried."""
-WEIGHT = 2.0
+WEIGHT = 8.0
 """Guesses that the common rate counts for, in a sequence's own."""
 WEIGHT_ALL = 10.0
 """Guesses that the prior counts for, in the common rate."""
-KEEPS = 0.9
-"""Of a sequence's evidence at each verification: about the last ten count."""
+KEEPS = 0.95
+"""Of a sequence's evidence at each verification: about the last twenty count."""
 KEEPS_ALL = 0.98
 """Of the common evidence."""
 FADES = 0.9

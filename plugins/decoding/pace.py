@@ -22,12 +22,13 @@ from turnout.plugins.decoding.step_times import StepTimes
 
 __all__ = ["Pace"]
 
-MARGIN = 1.1
+MARGIN = 1.03
 """Guessing must promise that much more than not guessing."""
 REFRESH = 64
 """One step in so many does not guess, so that it stays known how long that takes."""
-RESTS = 3
-"""Steps that pass, after one for which guessing did not pay, before that is worked out again."""
+RESTS = 2
+"""Steps that pass, after one for which guessing did not pay, before that is worked out again: as many as
+there are sequences, where that is more, since working it out takes time for each of them."""
 LEAST_LEFT = 64
 """Tokens that a sequence is taken to go on for at least, where it may; else as many as it has by now."""
 BURST = 4
@@ -80,7 +81,7 @@ class Pace:
             for sequence, depth, tokens in zip(sequences, best, behind, strict=True)
         ]
         if not any(wanted):
-            self._reach, self._resting = self.most, RESTS
+            self._reach, self._resting = self.most, max(RESTS, len(sequences) if self._informed else 0)
         # Who is up to date comes first: the others' backlog is paid for only once there is reach for them.
         order = sorted(range(len(behind)), key=behind.__getitem__)
         chosen = _within(min(room, self._reach), wanted, order)
@@ -88,13 +89,18 @@ class Pace:
         self._acceptance.idle(idle, everyone=len(idle) == len(chosen))
         return chosen
 
+    @property
+    def _informed(self) -> bool:
+        """Steps of different sizes have been seen."""
+        return self._times.known >= 2
+
     def _most(self, sequences: Sequence[TokenSequence]) -> list[int]:
         return [max(0, min(self.most, sequence.room - 1)) for sequence in sequences]
 
     def _best(self, sequences: Sequence[TokenSequence]) -> tuple[list[int], float]:
         """The depths that promise most, however far from what was tried, and seconds saved for each token."""
         nothing = [0] * len(sequences)
-        if not sequences or self._times.known < 2:
+        if not sequences or not self._informed:
             return nothing, 0.0
         plain, *others = self._outlooks(sequences)
         best = max(others, key=lambda outlook: outlook.rate, default=plain)

@@ -22,6 +22,8 @@ class Contiguous(KVBackend):
     `dtype`: what keys and values are stored in; by default what the model computes in.
     """
 
+    grows_at = 0
+
     def __init__(self, dtype: KVDtype = "auto") -> None:
         self.dtype = dtype
 

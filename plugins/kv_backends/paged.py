@@ -28,7 +28,8 @@ class Paged(KVBackend):
     `prefix_caching`: keep the blocks of ended requests, for requests that start with the same tokens.
     `dtype`: what keys and values are stored in; by default what the model computes in.
     `attention`: by what it is computed: ``triton``, kernels for a GPU that read the blocks where they are, or
-    ``torch``, which gathers them; by default the former on a GPU that has Triton.
+    ``torch``, which gathers them; by default the former on a GPU that has Triton, and on a CPU what
+    ``--cpu-kernels`` says.
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
     """
 
@@ -41,7 +42,7 @@ class Paged(KVBackend):
     ) -> None:
         if block_size < 1:
             raise ConfigError(f"block_size must be at least 1 token, not {block_size}")
-        self.block_size = self.unit = block_size
+        self.block_size = self.unit = self.grows_at = block_size
         self.prefix_caching = self.evicts = prefix_caching
         self.dtype = dtype
         self._attention = attention
@@ -62,7 +63,7 @@ class Paged(KVBackend):
             return PagedKernels(spec, cache, device, dtype, self.dtype)
         from turnout.plugins.kv_backends.paged_attention import PagedAttention
 
-        kernels = None if self._attention == "torch" else self.kernels
+        kernels = self.kernels if self._attention == "auto" else None
         return PagedAttention(spec, cache, device, dtype, self.dtype, kernels)
 
     def _by_kernels(self, device: str) -> bool:

@@ -80,7 +80,7 @@ class PagedCache:
     # -------------------------------------------------------------- transitions
 
     def reserve(self, spans: Sequence[Span]) -> bool:
-        if self._tables.cover(spans):
+        if self._tables.cover(spans) or self._tables.lengthen(spans):
             return True
         arrivals = self._find(spans)
         if not self._have_room(spans, arrivals):

@@ -32,6 +32,18 @@ class Tables:
                 return False
         return True
 
+    def lengthen(self, spans: Sequence[Span]) -> bool:
+        """One more token behind full blocks, with a block to spare: what comes next most often; else
+        False."""
+        if len(spans) != 1 or not self._blocks.idle:
+            return False
+        ((sequence, start, upto),) = spans
+        table = self.of.get(sequence.id)
+        if table is None or upto - start != 1 or start != len(table) * self._size:
+            return False
+        table.append(self._blocks.take())
+        return True
+
     def needed(self, spans: Sequence[Span]) -> int:
         """Idle blocks for those that have a table: to grow it, and to copy what they share and write to."""
         total, writers = 0, dict[int, int]()

@@ -14,6 +14,7 @@ class Fcfs(SchedulingPolicy):
     """Running requests first, then waiting ones in order of arrival; nobody overtakes the head."""
 
     head_of_line = True
+    runners_first = True
 
     def order(self, view: View) -> Iterable[RequestView]:
         return view.running + view.waiting

@@ -27,6 +27,7 @@ class Hrrn(SchedulingPolicy):
     """
 
     head_of_line = True
+    runners_first = True
 
     def __init__(self, prompt_cost: float = 0.1) -> None:
         self._prompt_cost = amount("prompt_cost", prompt_cost)

@@ -23,6 +23,7 @@ class LongestPrefixMatch(SchedulingPolicy):
     """
 
     head_of_line = True
+    runners_first = True
 
     def __init__(self, max_wait: float = 10.0, max_queue: int = 128) -> None:
         if not max_wait >= 0:

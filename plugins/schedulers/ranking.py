@@ -48,6 +48,7 @@ class AgedLength(SchedulingPolicy):
     """Serves the running; admits by ``sign * length + aging * arrival``, and nobody overtakes the first."""
 
     head_of_line = True
+    runners_first = True
     sign: ClassVar[int]
 
     def __init__(self, by: By = "predicted", aging: float = 10.0) -> None:

@@ -24,6 +24,7 @@ class Sarathi(SchedulingPolicy):
     """
 
     head_of_line = True
+    runners_first = True
 
     def __init__(self, chunk: int = 512) -> None:
         if chunk < 1:

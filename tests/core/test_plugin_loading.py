@@ -71,6 +71,7 @@ def test_our_own_come_by_the_same_entry_point() -> None:
         "kv_eviction",
         "quantization",
         "decoding",
+        "router",
         "logits_processor",
         "model",
         "proposer",

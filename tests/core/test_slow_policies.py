@@ -44,6 +44,15 @@ def test_a_fast_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
     assert fast.stats().slow_orders == 0 and not caplog.records
 
 
+def test_a_hiccup_is_counted_and_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    hiccuping = engine(0)
+    ticks = iter(PATIENCE * 2 * ((number + 1) // 4) for number in range(10**6))  # every other order
+    hiccuping.scheduler._guard._stopwatch = lambda: next(ticks)
+    outcome = drive(hiccuping, [(0, toy_request("r", [1, 2, 3], "greedy", 12))])
+    assert not caplog.records
+    assert 3 <= hiccuping.stats().slow_orders < outcome.steps
+
+
 def test_those_of_earlier_policies_count() -> None:
     slow = engine(2 * PATIENCE)
     drive(slow, REQUESTS)

@@ -14,7 +14,7 @@ from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.cli.new_plugin import rendered
 from turnout.cli.plugin_kinds import KINDS
-from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer
+from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer, router
 from turnout.core.hookspecs import HOOK_API_VERSION
 from turnout.core.plugin_axes import AXES
 from turnout.core.plugins import Registry
@@ -38,6 +38,7 @@ PAGES = {
     interfaces.Adopter: "quantizers",
     interfaces.Decoding: "decoding",
     proposer.Proposer: "proposers",
+    router.Router: "routers",
     logits_processor.LogitsProcessor: "logits-processors",
     interfaces.ModelFamily: "models",
 }
@@ -51,6 +52,7 @@ EXAMPLES = {
     "quantizers": ("quantizer", "eight-bits"),
     "decoding": ("decoding", "sure-or-drawn"),
     "proposers": ("proposer", "stutter"),
+    "routers": ("router", "short-apart"),
     "logits-processors": ("logits-processor", "no-digits"),
     "models": ("model", "mimic"),
     "observers": ("observer", "log-requests"),

@@ -72,9 +72,15 @@ def tiny_model() -> nn.Module:
 
 
 def _float64_norm(norm: RMSNorm) -> nn.Module:
-    wide = nn.LayerNorm(norm.weight.shape, eps=norm.eps, bias=False, dtype=torch.float64)
+    wide = _Float64Norm(norm.weight.shape, eps=norm.eps, bias=False, dtype=torch.float64)
     wide.weight = norm.weight
     return wide
+
+
+class _Float64Norm(nn.LayerNorm):
+    def add(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        total = x if delta is None else x + delta
+        return total, self(total)
 
 
 class BruteForce:

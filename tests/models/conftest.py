@@ -112,5 +112,11 @@ def load() -> Callable[..., nn.Module]:
 
 
 @pytest.fixture
+def served() -> type[Served]:
+    """served(module): decodes with a module that is loaded already."""
+    return Served
+
+
+@pytest.fixture
 def serve(load: Callable[..., nn.Module]) -> Callable[[Path], Served]:
     return lambda folder: Served(load(folder))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Served
 from torch import nn
 
 from turnout.core.interfaces import Quantizer
@@ -37,20 +36,22 @@ def kernels() -> Kernels:
 
 @pytest.mark.parametrize("stored", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("family", "rope", "more"), VARIANTS)
-def test_logits_are_the_same(family, rope, more, stored, kernels, tiny_config, checkpoint, load) -> None:
+def test_logits_are_the_same(
+    family, rope, more, stored, kernels, tiny_config, checkpoint, load, served
+) -> None:
     folder = checkpoint(tiny_config(family, rope, **more), dtype=stored)
-    plain, native = Served(load(folder)), Served(load(folder, kernels=kernels))
+    plain, native = served(load(folder)), served(load(folder, kernels=kernels))
     for chunk in (None, 1, 3):
         torch.testing.assert_close(
             native.logits(PROMPT, chunk), plain.logits(PROMPT, chunk), rtol=1e-4, atol=1e-4
         )
 
 
-def test_logits_in_bfloat16(kernels, tiny_config, checkpoint, load) -> None:
+def test_logits_in_bfloat16(kernels, tiny_config, checkpoint, load, served) -> None:
     folder = checkpoint(tiny_config("qwen2"), dtype="bfloat16")
-    exact = Served(load(folder)).logits(PROMPT)
-    plain = Served(load(folder, dtype=torch.bfloat16)).logits(PROMPT).float()
-    native = Served(load(folder, dtype=torch.bfloat16, kernels=kernels)).logits(PROMPT).float()
+    exact = served(load(folder)).logits(PROMPT)
+    plain = served(load(folder, dtype=torch.bfloat16)).logits(PROMPT).float()
+    native = served(load(folder, dtype=torch.bfloat16, kernels=kernels)).logits(PROMPT).float()
     assert (native - exact).abs().mean() < 1.2 * (plain - exact).abs().mean()
 
 
@@ -98,7 +99,7 @@ class Takes(Quantizer):
 
 
 @pytest.mark.parametrize("ending", ["q_proj", "v_proj", "up_proj", "down_proj", "lm_head", "proj", ""])
-def test_quantizers_have_the_layers_they_want(ending, kernels, tiny_config, checkpoint, load) -> None:
+def test_quantizers_have_the_layers_they_want(ending, kernels, tiny_config, checkpoint, load, served) -> None:
     folder = checkpoint(tiny_config("qwen2", tie_word_embeddings=True))
     module = load(folder, quantizer=Takes(ending), kernels=kernels)
     taken = [name for name, layer in module.named_modules() if isinstance(layer, nn.Sequential)]
@@ -108,7 +109,7 @@ def test_quantizers_have_the_layers_they_want(ending, kernels, tiny_config, chec
     assert isinstance(attention, NativeAttention)
     assert (attention.joint is None) == (ending in ("q_proj", "v_proj", "proj", ""))
     torch.testing.assert_close(
-        Served(module).logits(PROMPT), Served(load(folder)).logits(PROMPT), rtol=1e-4, atol=1e-4
+        served(module).logits(PROMPT), served(load(folder)).logits(PROMPT), rtol=1e-4, atol=1e-4
     )
 
 

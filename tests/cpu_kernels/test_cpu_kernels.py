@@ -76,6 +76,14 @@ def test_rows_of_packed_weights(kernels: Kernels, exact: bool) -> None:
     assert torch.equal(kernels.rows(kernels.pack([weight]), tokens), weight[tokens])
 
 
+def test_other_numbers_are_refused(kernels: Kernels) -> None:
+    x, packed = normal(3, 8, dtype=torch.float16), kernels.pack([normal(4, 8)])
+    with pytest.raises(TypeError, match=r"take float32, not torch\.float16"):
+        kernels.linear(x, packed, None)
+    with pytest.raises(TypeError, match=r"float32 and bfloat16, not torch\.float16"):
+        kernels.gate(x)
+
+
 # ------------------------------------------------------------------ between them
 
 

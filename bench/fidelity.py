@@ -1,0 +1,216 @@
+"""How true the simulator is: the engine with its model, and the same engine simulated, on the same requests.
+
+The cost model is fitted anew, then both serve the same workload at loads below and above what the machine can
+do. The real engine runs in this process, without a server, so that what is compared is the simulator alone:
+requests are sent when they are due, and time in which there is nothing to do is skipped. With ``--clock
+thread`` time is the CPU time of the engine's thread, so that what else the machine does counts less; set
+OMP_NUM_THREADS=1 for that.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import torch
+
+from turnout.core.clock import Clock
+from turnout.core.config import EngineConfig
+from turnout.lab.job import Job, Workload
+from turnout.lab.marked import write_marked
+from turnout.lab.record import Record
+from turnout.lab.simulation import CostModel, run_simulated
+from turnout.lab.simulation.fit import Sample, fit
+from turnout.lab.simulation.fleet import Mix
+from turnout.lab.simulation.profile import TimedRunner, profile
+from turnout.lab.summary import Summary, summarize
+from turnout.lab.workload_source import load_workload
+from turnout.runner.assembly import build_engine
+
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "thread": time.thread_time}
+COMPARED = ("output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms")
+DOC = Path(__file__).parent.parent / "docs" / "simulation.md"
+
+
+class Skipping:
+    """A clock that jumps over the time in which there is nothing to do."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._skipped = -clock()
+
+    def __call__(self) -> float:
+        return self._clock() + self._skipped
+
+    def skip_to(self, time: float) -> None:
+        self._skipped += max(0.0, time - self())
+
+
+def run_real(
+    config: EngineConfig, workload: Workload, clock: Clock, seed: int
+) -> tuple[list[Record], list[Sample]]:
+    """An open loop of requests on their own; also what each step took."""
+    skipping = Skipping(clock)
+    assembled = build_engine(config, clock=skipping)
+    engine = assembled.engine
+    warm_up(engine, engine.limits.vocab_size)
+    engine.runner = timed = TimedRunner(engine.runner, engine, assembled.device, skipping)
+    mix = Mix(workload, seed, engine.limits.vocab_size)
+    specs = [mix.spec(index) for index in range(len(workload.jobs))]
+    records: list[Record] = []
+    samples: list[Sample] = []
+    began = skipping()
+    while len(records) < len(specs) or engine.busy:
+        if not engine.busy:
+            skipping.skip_to(began + workload.jobs[len(records)].at)
+        while len(records) < len(specs) and began + workload.jobs[len(records)].at <= skipping():
+            job, spec = workload.jobs[len(records)], specs[len(records)]
+            records.append(Record(job, len(records), job.at, job.at, prompt_tokens=job.prompt))
+            engine.add(spec)
+        since = skipping()
+        deltas, now = engine.step(), skipping()
+        samples.append(timed.sample(now - since))
+        for delta in deltas:
+            record = records[int(delta.request_id)]
+            record.token_times += [now - began] * len(delta.tokens)
+            if delta.finish_reason:
+                record.finished, record.output_tokens = now - began, len(record.token_times)
+                record.error = delta.error
+    return records, samples
+
+
+def warm_up(engine: Any, vocabulary: int) -> None:
+    """The first steps are slow for reasons of their own."""
+    mix = Mix(Workload("warm-up", [Job(0.0, 30, 8)] * 4), -1, vocabulary)
+    for index in range(4):
+        engine.add(mix.spec(index))
+    while engine.busy:
+        engine.step()
+
+
+def capacity(config: EngineConfig, cost: CostModel, jobs: list[Job]) -> float:
+    """Requests a second that the simulated machine serves when there is always another one."""
+    records = run_simulated(config, Workload("all", [replace(job, at=0.0) for job in jobs]), cost, seed=1)
+    # The first and last part do not count: not everything is busy.
+    ends = sorted(record.finished for record in records)
+    low, high = len(ends) // 5, 4 * len(ends) // 5
+    return (high - low) / (ends[high] - ends[low])
+
+
+def figures(records: list[Record]) -> dict[str, float]:
+    summary: Summary = summarize(records, max(record.finished for record in records))
+    found = summary.as_json()
+    return {name: float(found[name] or 0) for name in COMPARED}
+
+
+@dataclass(frozen=True)
+class Row:
+    load: float
+    figure: str
+    real: float
+    simulated: float
+    """By the profile that was taken just before."""
+    own: float
+    """By coefficients fitted to the real run's own steps: what is off then is not the machine's drift."""
+
+    @property
+    def off(self) -> float:
+        return self.simulated / self.real - 1
+
+    @property
+    def own_off(self) -> float:
+        return self.own / self.real - 1
+
+
+def compare(
+    config: EngineConfig, jobs: list[Job], loads: tuple[float, ...], clock: Clock, seconds: float, rounds: int
+) -> Iterator[list[Row]]:
+    """For each round, rows of each load. The model is fitted before each real run, since machines drift."""
+    for seed in range(rounds):
+        for load in loads:
+            cost = profile(config, seconds=seconds, clock=clock)
+            rate = load * capacity(config, cost, jobs)
+            first = jobs[0].at
+            workload = Workload("paced", [replace(job, at=(job.at - first) / rate) for job in jobs])
+            records, samples = run_real(config, workload, clock, seed)
+            own = msgspec.structs.replace(cost, seconds=fit(samples)[0])
+            real = figures(records)
+            simulated, owned = (
+                figures(run_simulated(config, workload, model, seed=seed)) for model in (cost, own)
+            )
+            yield [Row(load, name, real[name], simulated[name], owned[name]) for name in COMPARED]
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Medians over the rounds."""
+    lines = [
+        "| load | figure | real | simulated | off | by its own steps | off |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for load, name in dict.fromkeys((row.load, row.figure) for row in rows):
+        mine = [row for row in rows if (row.load, row.figure) == (load, name)]
+        real, simulated, off, own, own_off = (
+            statistics.median(getattr(row, part) for row in mine)
+            for part in ("real", "simulated", "off", "own", "own_off")
+        )
+        cells = f"{real:,.1f} | {simulated:,.1f} | {off:+.1%} | {own:,.1f} | {own_off:+.1%}"
+        lines.append(f"| {load:.0%} | `{name}` | {cells} |")
+    return lines
+
+
+@click.command()
+@click.option("--model", default="turnout-tiny", show_default=True)
+@click.option("--dtype", default="float32", show_default=True)
+@click.option("--scheduler", default="fcfs", show_default=True)
+@click.option("--load", "loads", multiple=True, type=float, default=(0.7, 1.3), show_default=True)
+@click.option("--requests", default=150, show_default=True)
+@click.option("--prompt", default="lognormal:100", show_default=True, help="Tokens.")
+@click.option("--output", default="lognormal:60", show_default=True, help="Tokens.")
+@click.option("--rounds", default=3, show_default=True, help="Each with a fit and a run of its own.")
+@click.option("--seconds", default=45.0, show_default=True, help="To profile for, each time.")
+@click.option("--clock", type=click.Choice(tuple(CLOCKS)), default="wall", show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
+@click.option("--write", is_flag=True, help="Write the table into docs/simulation.md.")
+def main(
+    model: str,
+    dtype: str,
+    scheduler: str,
+    loads: tuple[float, ...],
+    requests: int,
+    prompt: str,
+    output: str,
+    rounds: int,
+    seconds: float,
+    clock: str,
+    json_file: Path | None,
+    write: bool,
+) -> None:
+    """Compare what is measured with what is simulated."""
+    if clock == "thread":
+        torch.set_num_threads(1)
+    config = EngineConfig(model=model, dtype=dtype, scheduler=scheduler)
+    spec = f"poisson:rate=1,requests={requests},prompt={prompt},output={output},longest=1024"
+    workload = load_workload(spec, seed=0)
+    rows: list[Row] = []
+    for found in compare(config, list(workload.jobs), loads, CLOCKS[clock], seconds, rounds):
+        rows += found
+        for row in found:
+            profiled = f"{row.simulated:10.1f} {row.off:+7.1%}"
+            owned = f"{row.own:10.1f} {row.own_off:+7.1%}"
+            click.echo(f"{row.load:6.0%} {row.figure:>20} {row.real:10.1f} {profiled} {owned}")
+    click.echo("\n".join(table(rows)))
+    if json_file:
+        json_file.write_text(json.dumps([vars(row) for row in rows], indent=2) + "\n")
+    if write:
+        write_marked(DOC, "fidelity", "\n".join(table(rows)))
+
+
+if __name__ == "__main__":
+    main()

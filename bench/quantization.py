@@ -1,0 +1,163 @@
+"""The figures of docs/quantization.md: what each scheme saves, costs and changes.
+
+Answers are judged with the embedded model on the modules of the standard library that it was not trained
+on. Memory and speed are measured on a larger model, of any weights, with all schemes in memory: forwards are
+timed in turns, so that other work on the machine slows all of them alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import torch
+from torch import nn
+
+from turnout.core.plugins import Registry
+from turnout.kernels import choose_kernels
+from turnout.lab.marked import write_marked
+from turnout.lab.perplexity import one_window
+from turnout.lab.quality import Comparison
+from turnout.models.tiny.corpus import load_corpus
+from turnout.models.tiny.tokenizer import encode_documents
+from turnout.models.tiny.tokenizer import load_tokenizer as load_tiny_tokenizer
+from turnout.runner.checkpoint import open_checkpoint
+from turnout.runner.memory import weight_bytes
+from turnout.runner.weights import load_weights
+
+SCHEMES = ("int8", "int8wo", "int4wo", "fp8")
+DOCUMENT = Path(__file__).parent.parent / "docs" / "quantization.md"
+MIB = 2**20
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The first column is text, the others are numbers."""
+    under = "---" + "|--:" * (len(headings) - 1)
+    return "\n".join((_row(headings), f"|{under}|", *(_row(cells) for cells in rows)))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+# ------------------------------------------------------------------ answers
+
+
+def quality(tokens: int) -> str:
+    comparison = Comparison.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
+    tokenizer = load_tiny_tokenizer(comparison.checkpoint.folder)
+    texts = [document.text for document in load_corpus().held_out]
+    text = encode_documents(tokenizer, texts)[:tokens]
+    base = comparison.base(text, 1024)
+    rows = [("`none`", f"{base.perplexity:.2f}", "", "", "")]
+    for scheme in SCHEMES:
+        found = comparison.quality(scheme, text, 1024)
+        assert found.agreement is not None and found.divergence is not None
+        rows.append(
+            (
+                f"`{scheme}`",
+                f"{found.perplexity:.2f}",
+                f"{100 * (found.perplexity / base.perplexity - 1):+.2f}%",
+                f"{100 * found.agreement:.1f}%",
+                f"{found.divergence:.5f}",
+            )
+        )
+    return table(("scheme", "perplexity", "change", "agreement", "KL (nats)"), rows)
+
+
+# ------------------------------------------------------------------ memory and speed
+
+COUNTS = {1: "1 token", 8: "8 tokens", 128: "128 tokens"}
+"""Computed together: of one request, of several that decode, of a prompt."""
+ROUNDS = 3
+
+
+@dataclass
+class Loaded:
+    module: nn.Module
+    load: float
+    """Seconds."""
+    peak: int
+    """Bytes resident while loading, beyond those before."""
+    times: dict[int, float] = field(default_factory=dict)
+    """Seconds of a forward, by how many tokens it computes; the shortest that was seen."""
+
+
+def speeds(model: str) -> str:
+    models = {name: load(model, name) for name in ("none", *SCHEMES)}
+    for _ in range(ROUNDS):
+        for count in COUNTS:
+            for loaded in models.values():  # in turns: a machine's speed drifts
+                found = forward(loaded.module, count)
+                loaded.times[count] = min(found, loaded.times.get(count, found))
+    headings = ("scheme", "weights", "peak", "load", *COUNTS.values())
+    return table(headings, (_speed_row(name, models[name], models["none"]) for name in models))
+
+
+def load(model: str, quantization: str) -> Loaded:
+    registry = Registry.load()
+    checkpoint = open_checkpoint(registry, model)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak until here
+    before, start = _status("VmRSS"), time.perf_counter()
+    device, dtype = torch.device("cpu"), torch.float32
+    module = load_weights(
+        registry,
+        checkpoint,
+        quantization,
+        device=device,
+        dtype=dtype,
+        kernels=choose_kernels("auto", device, dtype).kernels,  # what each would be served with
+        progress=False,
+    )
+    click.echo(f"{quantization} is loaded", err=True)
+    return Loaded(module, time.perf_counter() - start, _status("VmHWM") - before)
+
+
+@torch.inference_mode()
+def forward(module: nn.Module, count: int) -> float:
+    """Seconds, logits of one token included."""
+    tokens, start = torch.arange(count) + 100, time.perf_counter()
+    hidden = module(tokens, torch.arange(count), one_window)
+    module.logits(hidden[-1:])  # type: ignore[operator]  # nn.Module's methods are untyped
+    return time.perf_counter() - start
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
+
+
+def _speed_row(name: str, found: Loaded, plain: Loaded) -> tuple[str, ...]:
+    times = (f"{1e3 * found.times[c]:,.0f} ms ({found.times[c] / plain.times[c]:.2f})" for c in COUNTS)
+    return (
+        f"`{name}`",
+        f"{weight_bytes(found.module) / MIB:,.0f} MiB",
+        f"{found.peak / MIB:,.0f} MiB",
+        f"{found.load:.1f} s",
+        *times,
+    )
+
+
+@click.command()
+@click.option("--model", help="For memory and speed; without it only answers are judged.")
+@click.option(
+    "--tokens", default=16_384, show_default=True, help="Held-out tokens that answers are judged by."
+)
+@click.option("--no-quality", is_flag=True, help="Judge no answers.")
+@click.option("--write", is_flag=True, help="Into docs/quantization.md.")
+def main(model: str | None, tokens: int, no_quality: bool, write: bool) -> None:
+    """Measure the built-in schemes."""
+    tables = {} if no_quality else {"quality": quality(tokens)}
+    if model is not None:
+        tables["speed"] = speeds(model)
+    for name, content in tables.items():
+        click.echo(f"{content}\n")
+        if write:
+            write_marked(DOCUMENT, name, content)
+
+
+if __name__ == "__main__":
+    main()

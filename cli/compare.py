@@ -1,0 +1,199 @@
+"""``turnout compare``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from turnout.cli.compare_progress import watching
+from turnout.cli.compare_text import as_text
+from turnout.cli.config_file import build_configs
+from turnout.cli.errors import INTERRUPTED
+from turnout.cli.options import config_options
+from turnout.cli.simulate import find_cost_model
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError, TurnoutError
+from turnout.lab.arms import check_arms, parse_arms
+from turnout.lab.compare.as_json import as_json
+from turnout.lab.compare.comparison import Comparison
+from turnout.lab.compare.experiment import Experiment
+from turnout.lab.compare.fail_on import Limit, failures, parse_limits
+from turnout.lab.compare.live import Live
+from turnout.lab.compare.metrics import metrics
+from turnout.lab.compare.question import Question
+from turnout.lab.compare.report import as_html, check_plots
+from turnout.lab.compare.simulated import Simulated
+from turnout.lab.goodput import Goodput
+from turnout.lab.simulation.presets import PRESETS
+from turnout.lab.workload_source import load_workload
+
+__all__ = ["command"]
+
+BEYOND = 3
+"""Exit code where an arm is beyond a limit of ``--fail-on``."""
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go beside the terminal."""
+
+    json: Path | None
+    report: Path | None
+
+    def check(self) -> None:
+        """Hours before they are needed. Raises ConfigError."""
+        for file in (self.json, self.report):
+            if file is not None and not file.absolute().parent.is_dir():
+                raise ConfigError(f"{file} cannot be written: there is no folder {file.parent}")
+        if self.report is not None:
+            check_plots()
+
+    def write(self, comparison: Comparison) -> None:
+        click.echo(as_text(comparison))
+        if self.json is not None:
+            self.json.write_bytes(as_json(comparison))
+        if self.report is not None and comparison.repeats:
+            self.report.write_text(as_html(comparison), encoding="utf-8")
+            click.echo(f"report: {self.report}", err=True)
+
+
+@click.command(name="compare")
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    required=True,
+    metavar="NAME:field=value,…",
+    help="A configuration, as these options change it; two or more, each compared with the first.",
+)
+@click.option("--workload", required=True, metavar="SPEC", help="A trace, or a generator and its options.")
+@click.option("--repeat", "repeats", type=int, default=5, show_default=True, help="How often each arm runs.")
+@click.option(
+    "--simulate",
+    "cost_model",
+    metavar="NAME|FILE",
+    help="Simulate instead, on a cost model: a file that `turnout profile` wrote, or an estimate: "
+    f"{', '.join(PRESETS)}.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Of the first repeat's workload and prompts; each repeat has its own, which all arms share.",
+)
+@click.option(
+    "--warm-up",
+    type=int,
+    default=8,
+    show_default=True,
+    help="Requests served before each run, and not measured.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    help="Of all requests; default: 0, or what --decoding says where it is given.",
+)
+@click.option("--goodput", metavar="METRIC:MS,…", help="What is good, such as ttft:200,tpot:50.")
+@click.option(
+    "--see",
+    type=float,
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Smallest change that matters: how many repeats would show it?",
+)
+@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write all that was measured there.")
+@click.option("--report", "report_file", type=_FILE, metavar="FILE", help="Write a page with plots there.")
+@click.option(
+    "--fail-on",
+    metavar="METRIC:±N%,…",
+    help=f"End with code {BEYOND} where an arm is shown to be beyond, such as p99_ttft:+5%.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML file whose keys are the engine's options; flags override it.",
+)
+@config_options(EngineConfig)
+@click.pass_context
+def command(  # noqa: PLR0913 - a flag each
+    ctx: click.Context,
+    /,
+    *,
+    arms: tuple[str, ...],
+    workload: str,
+    repeats: int,
+    cost_model: str | None,
+    seed: int,
+    warm_up: int,
+    temperature: float | None,
+    goodput: str | None,
+    see: float,
+    json_file: Path | None,
+    report_file: Path | None,
+    fail_on: str | None,
+    config_file: Path | None,
+    **flags: object,
+) -> None:
+    """Serve a workload with each arm, again and again, and say what differs and how sure that is.
+
+    Every run has a fresh engine in a process of its own; arms take turns, on the same requests.
+    """
+    common, _ = build_configs(config_file, flags)
+    cost = find_cost_model(cost_model) if cost_model else None
+    question = Question(
+        arms=parse_arms(arms, common),
+        workload=workload,
+        repeats=repeats,
+        seed=seed,
+        warm_up=warm_up,
+        temperature=temperature,
+        goodput=Goodput.parse(goodput) if goodput else None,
+        see=see / 100,
+        simulated=cost.name if cost else "",
+    )
+    check_arms(question.arms)
+    limits = _limits(fail_on, question)
+    load_workload(workload, seed)
+    outputs = Outputs(json_file, report_file)
+    outputs.check()
+    maker = Simulated(question, cost) if cost else Live(question)
+    comparison = _measured(ctx, Experiment(question, maker), outputs)
+    beyond = list(failures(limits, comparison)) if limits else []
+    for line in beyond:
+        click.echo(f"failed: {line}", err=True)
+    ctx.exit(BEYOND if beyond else 0)
+
+
+def _measured(ctx: click.Context, experiment: Experiment, outputs: Outputs) -> Comparison:
+    """Whatever ends it early, what has been measured is written."""
+    try:
+        experiment.make(watching(experiment.question, sys.stderr.isatty()))
+    except KeyboardInterrupt:
+        click.echo("\ninterrupted; this is what has been measured so far:", err=True)
+        outputs.write(experiment.comparison())
+        ctx.exit(INTERRUPTED)
+    except TurnoutError:
+        if experiment.runs:
+            outputs.write(experiment.comparison())
+        raise
+    comparison = experiment.comparison()
+    outputs.write(comparison)
+    return comparison
+
+
+def _limits(text: str | None, question: Question) -> Sequence[Limit]:
+    if text is None:
+        return ()
+    if question.repeats < 2:
+        raise ConfigError("--fail-on needs --repeat 2 or more: one repeat cannot tell a change from chance")
+    return parse_limits(text, metrics(goodput=question.goodput is not None, clients=True))

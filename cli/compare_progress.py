@@ -1,0 +1,32 @@
+"""How far a comparison is, on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from turnout.lab.compare.live import Watch
+from turnout.lab.compare.order import Turn
+from turnout.lab.compare.question import Question
+
+__all__ = ["watching"]
+
+
+def watching(question: Question, terminal: bool) -> Callable[[Turn], Watch]:
+    """A line for each run; in a terminal it counts the requests."""
+    total, begun = question.repeats * len(question.arms), 0
+
+    def begin(turn: Turn) -> Watch:
+        nonlocal begun
+        begun += 1
+        title = f"run {begun} of {total}: {turn.arm.name}, repeat {turn.repeat + 1}"
+        click.echo(title, err=True, nl=not terminal)
+
+        def watch(done: int, requests: int) -> None:
+            if terminal:
+                click.echo(f"\r{title}, {done} of {requests} requests", err=True, nl=done == requests)
+
+        return watch
+
+    return begin

@@ -1,0 +1,44 @@
+"""A comparison for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from turnout.cli.table import aligned
+from turnout.lab.compare.comparison import Comparison, Row
+from turnout.lab.compare.verdicts import amount, percent, within
+
+__all__ = ["as_text"]
+
+
+def as_text(comparison: Comparison) -> str:
+    """First what to know, then for each arm a table with a verdict for each metric."""
+    lines = [
+        f"{'WARNING' if finding.serious else 'note'}: {finding.text}." for finding in comparison.findings
+    ]
+    if not comparison.repeats:
+        return "\n".join([*lines, "no repeat is complete: there is nothing to compare."])
+    for arm, rows in comparison.rows.items():
+        lines += ["", *_table(comparison, arm, rows)]
+    return "\n".join([*lines, "", *_footnotes(comparison)]).lstrip("\n")
+
+
+def _table(comparison: Comparison, arm: str, rows: Sequence[Row]) -> list[str]:
+    base = comparison.question.arms[0].name
+    head = ("", "", base, arm, "change", "", "")
+    return aligned([head, *(_cells(row) for row in rows)])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    metric, difference = row.metric, row.difference
+    change = ("", "") if difference is None else (percent(difference.change), within(difference))
+    return metric.title, metric.unit, amount(row.base), amount(row.other), *change, row.verdict
+
+
+def _footnotes(comparison: Comparison) -> Iterator[str]:
+    question, count = comparison.question, len(comparison.repeats)
+    how = f"simulated on {question.simulated}" if question.simulated else "each run in a fresh process"
+    made = f"{count} of {question.repeats} repeats" if count < question.repeats else f"{count} repeats"
+    yield f"{made} of {question.workload}, {how}."
+    yield "Changes are geometric means over the repeats. Of the differences that are declared, at most 5% are"
+    yield "expected to be chance; brackets are intervals to match."

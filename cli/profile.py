@@ -1,0 +1,95 @@
+"""``turnout profile``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from tqdm import tqdm
+
+from turnout.cli.config_file import build_configs
+from turnout.cli.options import config_options
+from turnout.cli.table import aligned
+from turnout.core.config import EngineConfig
+from turnout.lab.simulation.cost import CostModel
+
+__all__ = ["command"]
+
+CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
+
+
+@click.command(name="profile")
+@click.argument("positional_model", metavar="[MODEL]", required=False)
+@click.option(
+    "--out", "file", type=click.Path(path_type=Path), required=True, help="File to write the cost model to."
+)
+@click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="To measure for.")
+@click.option(
+    "--name", default="", metavar="TEXT", help="What the cost model is called; default: after the model."
+)
+@click.option(
+    "--clock",
+    type=click.Choice(tuple(CLOCKS)),
+    default="wall",
+    show_default=True,
+    help="thread: the CPU time of the engine's thread alone, for a busy machine without a GPU; set "
+    "OMP_NUM_THREADS=1.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML file whose keys are the engine's options; flags override it.",
+)
+@config_options(EngineConfig)
+def command(
+    *,
+    positional_model: str | None,
+    file: Path,
+    seconds: float,
+    name: str,
+    clock: str,
+    config_file: Path | None,
+    **flags: object,
+) -> None:
+    """Measure what the steps of MODEL take on this machine, and fit the cost model that `simulate` reads."""
+    if positional_model is not None:
+        if flags["model"] is not None:
+            given = f"{positional_model} and --model {flags['model']}"
+            raise click.UsageError(f"the model is given twice: {given}")
+        flags["model"] = positional_model
+    config, _ = build_configs(config_file, flags)
+    from turnout.lab.simulation.profile import profile  # only now: it waits for torch
+
+    with tqdm(total=100, desc="measuring", unit="%", disable=not sys.stderr.isatty()) as bar:
+        cost = profile(
+            config,
+            seconds=seconds,
+            name=name,
+            clock=CLOCKS[clock],
+            progress=lambda share: _show(bar, share),
+        )
+    cost.save(file)
+    click.echo(describe(cost))
+    click.echo(f"written to {file}; use it with: turnout simulate --cost-model {file} …")
+
+
+def _show(bar: tqdm[NoReturn], share: float) -> None:
+    bar.update(int(100 * share) - bar.n)
+
+
+def describe(cost: CostModel) -> str:
+    """Coefficients, and how far off they are."""
+    seconds, quality = cost.seconds, cost.fit
+    rows = [(name, f"{1e6 * value:,.4g} us", meaning) for name, value, meaning in seconds.terms() if value]
+    lines = [f"cost model {cost.name}", *aligned(rows, indent="  ")]
+    if quality is not None:
+        lines.append(
+            f"fitted to {quality.steps} steps; error of a step: mean {quality.mean:.1%}, 90th percentile "
+            f"{quality.p90:.1%}, worst {quality.worst:.1%}; of all together {quality.bias:+.1%}"
+        )
+    return "\n".join(lines)

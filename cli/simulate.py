@@ -1,0 +1,202 @@
+"""``turnout simulate``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from tqdm import tqdm
+
+from turnout.cli.config_file import build_configs
+from turnout.cli.options import config_options
+from turnout.cli.table import aligned
+from turnout.core.config import EngineConfig
+from turnout.lab.arms import Arm, check_arms, parse_arms
+from turnout.lab.goodput import Goodput
+from turnout.lab.job import Workload
+from turnout.lab.simulation.cost import CostModel
+from turnout.lab.simulation.outcome import Outcome, simulate
+from turnout.lab.simulation.presets import PRESETS, preset
+from turnout.lab.simulation.simulate import Simulation
+from turnout.lab.workload_source import load_workload
+
+__all__ = ["command"]
+
+
+@click.command(name="simulate")
+@click.option(
+    "--arm",
+    "arms",
+    multiple=True,
+    metavar="NAME:option=value,…",
+    help="A configuration, as these options change it; several are simulated one after the other on the same "
+    "workload. Without one: the options as they are.",
+)
+@click.option("--workload", required=True, metavar="SPEC", help="A trace, or a generator and its options.")
+@click.option(
+    "--cost-model",
+    required=True,
+    metavar="NAME|FILE",
+    help=f"What steps take: a file that `turnout profile` wrote, or an estimate: {', '.join(PRESETS)}.",
+)
+@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Engines.")
+@click.option(
+    "--router",
+    default="round-robin",
+    show_default=True,
+    metavar="TEXT",
+    help="Which of them gets a request, as NAME or NAME:option=value,….",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the workload and its prompts.")
+@click.option(
+    "--goodput", metavar="METRIC:MS,…", help="What is good, such as ttft:200,tpot:50: how many were?"
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="one for each CPU",
+    help="Processes, where replicas have nothing to do with one another.",
+)
+@click.option(
+    "--fast/--stepwise",
+    "doze",
+    default=True,
+    show_default=True,
+    help="Pass over what happens in every step, where all comes out the same; or take each step in full.",
+)
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there; -: print."
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML file whose keys are the engine's options; flags override it.",
+)
+@config_options(EngineConfig)
+def command(*, arms: tuple[str, ...], json_file: Path | None, config_file: Path | None, **flags: Any) -> None:
+    """Serve a workload on a virtual clock: the same engine, and a model of what its steps cost.
+
+    The model, device, dtype and quantization are the cost model's; all else is as `turnout serve` has it.
+    """
+    scene = _Scene(**{name: flags.pop(name) for name in _Scene._fields})
+    common, _ = build_configs(config_file, flags)
+    chosen = parse_arms(arms or ("default",), common)
+    check_arms(chosen)
+    workload, cost = load_workload(scene.workload, scene.seed), find_cost_model(scene.cost_model)
+    outcomes = [_simulated(arm, scene, workload, cost) for arm in chosen]
+    if json_file is not None:
+        text = json.dumps(_figures(chosen, outcomes, workload, cost), indent=2) + "\n"
+        click.echo(text, nl=False) if str(json_file) == "-" else json_file.write_text(text)
+    if str(json_file) != "-":
+        click.echo("\n".join([*_heading(scene, workload, cost, chosen), "", *_table(chosen, outcomes)]))
+
+
+class _Scene(NamedTuple):
+    """What all arms have in common, as options give it."""
+
+    workload: str
+    cost_model: str
+    replicas: int
+    router: str
+    seed: int
+    goodput: str | None
+    workers: int
+    doze: bool
+
+
+def _simulated(arm: Arm, scene: _Scene, workload: Workload, cost: CostModel) -> Outcome:
+    simulation = Simulation(arm.config, workload, cost, scene.seed, scene.replicas, scene.router, scene.doze)
+    goodput = Goodput.parse(scene.goodput) if scene.goodput else None
+    with tqdm(total=len(workload.jobs), desc=arm.name, unit="req", disable=not sys.stderr.isatty()) as bar:
+
+        def progress(ended: int) -> None:
+            bar.update(ended)
+
+        return simulate(simulation, workers=scene.workers, goodput=goodput, progress=progress)
+
+
+def find_cost_model(name: str) -> CostModel:
+    """A preset, or a file. Raises ConfigError for what is neither."""
+    return CostModel.load(Path(name)) if Path(name).suffix or Path(name).is_file() else preset(name)
+
+
+def _figures(
+    arms: tuple[Arm, ...], outcomes: list[Outcome], workload: Workload, cost: CostModel
+) -> dict[str, Any]:
+    return {
+        "workload": workload.name,
+        "requests": len(workload.jobs),
+        "cost_model": {"name": cost.name, "estimate": cost.estimate, "note": cost.note},
+        "arms": {
+            arm.name: {
+                "changes": dict(arm.changes),
+                **outcome.summary.as_json(),
+                **vars(outcome.totals),
+            }
+            for arm, outcome in zip(arms, outcomes, strict=True)
+        },
+    }
+
+
+# ------------------------------------------------------------------ for people
+
+
+def _heading(scene: _Scene, workload: Workload, cost: CostModel, arms: tuple[Arm, ...]) -> list[str]:
+    fleet = f", {scene.replicas} replicas, router {scene.router}" if scene.replicas > 1 else ""
+    origin = f"{'estimated' if cost.estimate else 'measured'}: {cost.note}" if cost.note else "measured"
+    return [
+        f"simulated: {workload.name}, {len(workload.jobs):,} requests{fleet}",
+        f"cost model {cost.name} ({origin})",
+        *(f"  {arm}" for arm in arms if arm.changes),
+    ]
+
+
+def _table(arms: tuple[Arm, ...], outcomes: list[Outcome]) -> list[str]:
+    columns = [_column(outcome) for outcome in outcomes]
+    rows = [["", *(arm.name for arm in arms)]]
+    rows += [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return aligned(rows)
+
+
+_SHOWN = {
+    "completed": "Successful requests",
+    "failed": "Failed requests",
+    "duration": "Duration (s)",
+    "total_input_tokens": "Total input tokens",
+    "total_output_tokens": "Total generated tokens",
+    "request_throughput": "Request throughput (req/s)",
+    "request_goodput": "Request goodput (req/s)",
+    "output_throughput": "Output token throughput (tok/s)",
+    "total_token_throughput": "Total token throughput (tok/s)",
+}
+"""As vLLM names them."""
+
+
+def _column(outcome: Outcome) -> dict[str, str]:
+    summary, totals = outcome.summary, outcome.totals
+    column = {
+        title: _number(getattr(summary, name))
+        for name, title in _SHOWN.items()
+        if getattr(summary, name) is not None
+    }
+    for name, latency in summary.latencies.items():
+        label = "E2EL" if name == "e2el" else name.upper()
+        column |= {
+            f"Mean {label} (ms)": _number(latency.mean),
+            f"Median {label} (ms)": _number(latency.median),
+        }
+        column |= {f"P{rank:g} {label} (ms)": _number(v) for rank, v in latency.percentiles.items()}
+    column["Preemptions"] = _number(totals.preemptions)
+    column["Prefix cache hits"] = f"{100 * totals.hits / max(1, totals.lookups):.1f}%"
+    return column
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

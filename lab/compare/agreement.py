@@ -1,0 +1,127 @@
+"""Before any figure: did the arms do the same work, and say the same?
+
+A scheduler, a KV backend or a batch's size must not change what is said. Where arms differ that must not, or
+one served fewer requests, their figures do not compare, however narrow the intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from turnout.core.config import EngineConfig
+from turnout.core.plugin_spec import PluginSpec
+from turnout.lab.arms import Arm
+from turnout.lab.compare.run import Run
+from turnout.lab.record import Record
+
+__all__ = ["Finding", "check"]
+
+DECIDING = ("model", "revision", "quantization", "dtype", "device", "decoding")
+"""Fields that decide which tokens come out."""
+SPECULATING = ("spec_draft", "spec_ngram", "spec_tokens")
+"""Those of which sampling, but not greedy decoding, depends: drafts use up random numbers."""
+
+Repeat = Mapping[str, Run]
+"""By arm."""
+
+
+class Finding(NamedTuple):
+    text: str
+    """A sentence."""
+    serious: bool
+    """The figures below it do not hold."""
+
+
+def check(arms: Sequence[Arm], repeats: Sequence[Repeat], *, greedy: bool) -> list[Finding]:
+    """What a reader must know first, the worst first."""
+    found = [
+        *_totals(arms, repeats),
+        *_lengths(arms, repeats),
+        *_outputs(arms, repeats, greedy=greedy),
+        *_same_jobs(arms, repeats),
+    ]
+    return sorted(found, key=lambda finding: not finding.serious)
+
+
+# ------------------------------------------------------------------ how many
+
+
+def _totals(arms: Sequence[Arm], repeats: Sequence[Repeat]) -> Iterator[Finding]:
+    for arm in arms:
+        records = _records(arm, repeats)
+        failed = [record for record in records if record.error]
+        if failed:
+            yield Finding(
+                f"{arm.name}: {len(failed)} of {len(records)} requests failed, the first of them "
+                f"(job {failed[0].index}) because: {failed[0].error}",
+                serious=True,
+            )
+    for name, title in (("prompt_tokens", "prompt tokens"), ("output_tokens", "output tokens")):
+        totals = {arm.name: sum(getattr(r, name) for r in _records(arm, repeats)) for arm in arms}
+        if len(set(totals.values())) > 1:
+            counted = ", ".join(f"{arm} {total:,}" for arm, total in totals.items())
+            yield Finding(f"the arms served different numbers of {title}: {counted}", serious=True)
+
+
+def _lengths(arms: Sequence[Arm], repeats: Sequence[Repeat]) -> Iterator[Finding]:
+    for arm in arms:
+        odd = [r for r in _records(arm, repeats) if not r.error and r.output_tokens != r.job.output]
+        if odd:
+            yield Finding(
+                f"{arm.name}: {len(odd)} answers are not as long as was asked, the first of them "
+                f"(job {odd[0].index}) {odd[0].output_tokens} tokens instead of {odd[0].job.output}",
+                serious=True,
+            )
+
+
+def _records(arm: Arm, repeats: Sequence[Repeat]) -> list[Record]:
+    return [record for repeat in repeats for record in repeat[arm.name].records]
+
+
+def _same_jobs(arms: Sequence[Arm], repeats: Sequence[Repeat]) -> Iterator[Finding]:
+    jobs = [[record.job for record in repeat[arms[0].name].records] for repeat in repeats]
+    if len(jobs) > 1 and all(each == jobs[0] for each in jobs):
+        yield Finding(
+            "every repeat served the same jobs: intervals speak of this workload alone", serious=False
+        )
+
+
+# ------------------------------------------------------------------ what was said
+
+
+def _outputs(arms: Sequence[Arm], repeats: Sequence[Repeat], *, greedy: bool) -> Iterator[Finding]:
+    for one, other in combinations(arms, 2):
+        differing = _may_differ(one.config, other.config, greedy=greedy)
+        if differing:
+            text = f"outputs of {one.name} and {other.name} are not compared: they differ in {differing}"
+            yield Finding(text, serious=False)
+            continue
+        pairs = [
+            (repeat, a.index)
+            for repeat, runs in enumerate(repeats)
+            for a, b in zip(runs[one.name].records, runs[other.name].records, strict=True)
+            if a.digest and b.digest and a.digest != b.digest
+        ]
+        if pairs:
+            total, (repeat, job) = sum(len(runs[one.name].records) for runs in repeats), pairs[0]
+            yield Finding(
+                f"{one.name} and {other.name} must say the same, and differ in {len(pairs)} of {total} "
+                f"answers, the first in repeat {repeat + 1}, job {job}. One or two may be rounding, where "
+                "two tokens were almost equally likely; more is a fault",
+                serious=True,
+            )
+
+
+def _may_differ(one: EngineConfig, other: EngineConfig, *, greedy: bool) -> str:
+    """In which fields that decide over tokens; "" where outputs must be equal."""
+    fields = DECIDING if greedy else (*DECIDING, *SPECULATING)
+    differing = [field for field in fields if getattr(one, field) != getattr(other, field)]
+    if _kv_dtype(one) != _kv_dtype(other):
+        differing.append("kv dtype")
+    return ", ".join(differing)
+
+
+def _kv_dtype(config: EngineConfig) -> str:
+    return PluginSpec.parse(config.kv).options.get("dtype", "auto")

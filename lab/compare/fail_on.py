@@ -1,0 +1,64 @@
+"""``--fail-on "p99_ttft:+5%"``: changes that a guard does not let pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from turnout.core.errors import ConfigError, nearest
+from turnout.lab.compare.comparison import Comparison
+from turnout.lab.compare.metrics import Metric
+
+__all__ = ["Limit", "failures", "parse_limits"]
+
+_FORM = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+-])\s*(\d+(?:\.\d+)?)\s*%\s*")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Beyond this an arm fails."""
+
+    metric: str
+    change: float
+    """0.05: a rise of more than 5%; -0.05: a fall of more than 5%."""
+
+    def __str__(self) -> str:
+        return f"{self.metric}:{100 * self.change:+g}%"
+
+
+def parse_limits(text: str, metrics: Iterable[Metric]) -> list[Limit]:
+    """Several with commas between. Raises ConfigError that names what there is to limit."""
+    known = [metric.name for metric in metrics]
+    return [_parse_limit(part, known) for part in text.split(",")]
+
+
+def failures(limits: Iterable[Limit], comparison: Comparison) -> Iterator[str]:
+    """A line for each limit that an arm is beyond; a difference that is not shown fails nothing.
+
+    Arms that did not do the same work fail too: nothing can be said of them.
+    """
+    if not comparison.sound:
+        yield "the arms did not do the same work: see the warnings"
+    for rows in comparison.rows.values():
+        for row in rows:
+            difference = row.difference
+            for limit in limits:
+                if difference and difference.declared and row.metric.name == limit.metric:
+                    signed = difference.change / limit.change
+                    if signed > 1:
+                        yield f"{row.verdict}, beyond {limit}"
+
+
+def _parse_limit(text: str, known: list[str]) -> Limit:
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"{text!r} is no limit; expected METRIC:+N% or METRIC:-N%, such as p99_ttft:+5%")
+    name, sign, size = match[1].removesuffix("_ms"), match[2], float(match[3]) / 100
+    if name not in known:
+        raise ConfigError(f"no metric is called {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+    if size == 0:
+        raise ConfigError(
+            f"{text!r} limits a change to none at all; give a share above 0%, such as {name}:+1%"
+        )
+    return Limit(name, size if sign == "+" else -size)

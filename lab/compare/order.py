@@ -1,0 +1,22 @@
+"""Who runs when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from turnout.lab.arms import Arm
+
+__all__ = ["Turn", "turns"]
+
+
+class Turn(NamedTuple):
+    arm: Arm
+    repeat: int
+
+
+def turns(arms: Sequence[Arm], repeats: int) -> Iterator[Turn]:
+    """A B, B A, A B, …: a machine that slowly warms up or is slowly taken by others hits all arms alike."""
+    for repeat in range(repeats):
+        for arm in arms if repeat % 2 == 0 else reversed(arms):
+            yield Turn(arm, repeat)

@@ -1,0 +1,95 @@
+"""One run in a process of its own: ``python -m turnout.lab.compare.worker``.
+
+So nothing that an arm leaves behind (caches, compiled kernels, memory, threads) meets the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import BinaryIO
+
+import msgspec
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError, TurnoutError
+from turnout.lab.compare.asked import Asked, warm_up
+from turnout.lab.compare.feed import Feed
+from turnout.lab.compare.protocol import Done, Failed, Message, Progress, Task
+from turnout.lab.compare.run import Run
+from turnout.lab.workload_source import load_workload
+
+__all__ = ["main"]
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> None:
+    logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the comparison ends us
+    lines = _own_stdout()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return
+    _exit_with_parent()
+    try:
+        _send(lines, Done(_run(msgspec.json.decode(line, type=Task), lines)))
+    except TurnoutError as error:
+        _send(lines, Failed(str(error), asked_wrongly=isinstance(error, ConfigError)))
+    except Exception as error:
+        logger.exception("the run failed")
+        _send(lines, Failed(f"{type(error).__name__}: {error}", asked_wrongly=False))
+
+
+def _run(task: Task, lines: BinaryIO) -> Run:
+    from turnout.runner.assembly import build_engine  # torch; an idle worker should be there at once
+
+    workload = load_workload(task.workload, task.seed)
+    assembled = build_engine(EngineConfig(**task.config))
+    engine, ready = assembled.engine, assembled.ready
+
+    def asked(seed: int) -> Asked:
+        return Asked(workload, seed, ready.vocab_size, ready.defaults, task.temperature)
+
+    first = warm_up(workload, task.warm_up)
+    for _ in Feed(engine, first, asked(~task.seed)).records():
+        pass
+    before = engine.stats().preemptions
+    feed = Feed(engine, workload, asked(task.seed))
+    records = []
+    for record in feed.records():
+        records.append(record)
+        _send(lines, Progress(len(records), len(workload.jobs)))
+    records.sort(key=lambda record: record.index)
+    preemptions = engine.stats().preemptions - before
+    return Run(task.arm, task.repeat, records, feed.samples(), preemptions, ready.summary)
+
+
+def _send(lines: BinaryIO, message: Message) -> None:
+    lines.write(msgspec.json.encode(message) + b"\n")
+    lines.flush()
+
+
+def _own_stdout() -> BinaryIO:
+    """What any library prints goes to standard error; the real standard output is for messages alone."""
+    lines = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return lines
+
+
+def _exit_with_parent() -> None:
+    """However the parent ends, SIGKILL included, its end of the pipe closes."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

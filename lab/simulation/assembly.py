@@ -1,0 +1,92 @@
+"""From the server's configuration and a cost model to an engine on a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.core.admission import Limits
+from turnout.core.config import EngineConfig
+from turnout.core.engine import Engine
+from turnout.core.errors import ConfigError, blaming
+from turnout.core.interfaces import KVBackend, KVCache, PoolSize
+from turnout.core.plugin_spec import PluginSpec
+from turnout.core.plugins import Registry
+from turnout.lab.scripted import VirtualClock
+from turnout.lab.simulation.cost import CostModel
+from turnout.lab.simulation.cost_runner import CostRunner
+from turnout.lab.simulation.script import Script
+from turnout.runner.mechanism import batched_tokens, build_scheduler, choose_preemption, context_length
+from turnout.runner.policies import SPECULATIVE, build_host_policies
+
+__all__ = ["Simulated", "build_simulated"]
+
+GPU_SWAP = 4 * 2**30
+"""Bytes of swap memory beside a GPU unless told otherwise, as the server has."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    engine: Engine
+    clock: VirtualClock
+    runner: CostRunner
+    script: Script
+    backend: KVBackend
+    watched: bool
+    """A plugin wants to hear of every step from the engine."""
+
+
+def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -> Simulated:
+    """The engine that `config` asks for. Its model, device, dtype and quantization are the cost model's.
+
+    Raises ConfigError for what cannot work, as the server does, and for what is not simulated.
+    """
+    _check(config)
+    policies = build_host_policies(registry, config)
+    clock = VirtualClock()
+    length = context_length(config, cost.model)
+    with blaming(f"kv backend {config.kv!r}"):
+        position = policies.kv.bytes_per_token(cost.model, cost.itemsize)
+        size = _pool(config, cost, position, length, policies.kv.unit)
+        cache = policies.kv.cache(size, policies.eviction)
+        parking = cache.snapshot().parking
+    _check_pool(cache, length, position)
+    preemption = choose_preemption(config, parking, cost.swap_costs)
+    tokens = batched_tokens(config, cost.device)
+    scheduler = build_scheduler(config, policies, cache, preemption, tokens)
+    runner, script = CostRunner(clock, cost.seconds), Script(cost.model.vocab_size)
+    runner.queues = scheduler.queues
+    limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
+    observers = registry.observers()
+    engine = Engine(scheduler, runner, [script], limits, clock, observers)
+    return Simulated(engine, clock, runner, script, policies.kv, bool(observers.of_steps))
+
+
+def _check(config: EngineConfig) -> None:
+    if (
+        config.spec_draft
+        or config.spec_ngram
+        or config.spec_tokens is not None
+        or PluginSpec.parse(config.decoding).name == SPECULATIVE
+    ):
+        raise ConfigError(
+            "speculative decoding is not simulated: how many guesses come true depends on what is said; "
+            "leave spec_draft, spec_ngram, spec_tokens and decoding=speculative out, or use `turnout compare`"
+        )
+
+
+def _pool(config: EngineConfig, cost: CostModel, position: int, length: int, unit: int) -> PoolSize:
+    """As the server sizes it, the cost model standing in for the machine's free memory."""
+    request = -(-length // unit) * unit * position
+    memory = config.kv_memory or min(cost.kv_memory, config.max_num_seqs * request)
+    swap = config.swap_memory
+    if swap is None:
+        swap = 0 if config.preemption == "recompute" or cost.device == "cpu" else GPU_SWAP
+    return PoolSize(memory // position, swap // position)
+
+
+def _check_pool(cache: KVCache, length: int, position: int) -> None:
+    if not cache.holds(length, 1):
+        raise ConfigError(
+            f"the KV pool of {cache.capacity:,} tokens ({position:,} bytes each) does not hold one request "
+            f"of max_model_len={length:,}; raise --kv-memory or lower --max-model-len"
+        )

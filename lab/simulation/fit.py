@@ -1,0 +1,95 @@
+"""From measured steps to a cost model's coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.errors import TurnoutError
+from turnout.lab.simulation.cost import Fit, Seconds, Work
+from turnout.lab.simulation.nonnegative import Floats, nonnegative_least_squares
+
+__all__ = ["Sample", "fit"]
+
+DEVICE = {
+    "sequence": "sequences",
+    "row": "rows",
+    "group": "groups",
+    "read": "context",
+    "pair": "pairs",
+}
+"""Coefficient to what it multiplies, of the time in the runner."""
+KNOTS = (0, 4, 16, 64, 256)
+"""Numbers of tokens beyond which another one may take less, or more."""
+HOST = {"runner": "running", "waiter": "waiting"}
+"""Of the rest of a step."""
+LEAST = 40
+"""Different steps that must have been measured."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A step that was taken."""
+
+    work: Work
+    device: float
+    """Seconds in the runner."""
+    host: float
+    """Seconds in the rest of the step."""
+
+
+def fit(samples: Sequence[Sample], move: float = 0.0) -> tuple[Seconds, Fit]:
+    """Coefficients that are not negative, by least squares of relative errors. `move`: seconds, of a
+    position."""
+    if len(samples) < LEAST:
+        raise TurnoutError(
+            f"{len(samples)} different steps are too few to fit a cost model, {LEAST} are needed; "
+            "measure for longer"
+        )
+    whole = np.array([sample.device + sample.host for sample in samples])
+    device = np.array([sample.device for sample in samples])
+    host = np.array([sample.host for sample in samples])
+    works = [sample.work for sample in samples]
+    knots = [knot for knot in KNOTS if any(work.tokens > knot for work in works)]
+    segments = [[float(_within(work.tokens, knot, knots)) for work in works] for knot in knots]
+    # By the whole step in both, so that an error counts for what it is of the step.
+    found, rates = _fit_part(works, "fixed", DEVICE, device / whole, whole, segments)
+    planning, _ = _fit_part(works, "host", HOST, host / whole, whole, [])
+    tokens = tuple(zip(knots, rates, strict=True))
+    seconds = Seconds(**found, **planning, tokens=tokens, move=move)
+    return seconds, _quality(seconds, works, whole)
+
+
+def _within(tokens: int, knot: int, knots: Sequence[int]) -> int:
+    """How many of them lie between a knot and the next."""
+    end = min((other for other in knots if other > knot), default=tokens)
+    return max(0, min(tokens, end) - knot)
+
+
+def _fit_part(
+    works: Sequence[Work],
+    constant: str,
+    terms: Mapping[str, str],
+    target: Floats,
+    whole: Floats,
+    others: Sequence[Sequence[float]],
+) -> tuple[dict[str, float], list[float]]:
+    """Coefficients of `constant` and `terms` by name, and those of the columns `others`."""
+    columns = [[1.0] * len(works), *([float(getattr(w, name)) for w in works] for name in terms.values())]
+    matrix = np.column_stack([*columns, *others]) / whole[:, None]
+    values = [float(value) for value in nonnegative_least_squares(matrix, target)]
+    return dict(zip((constant, *terms), values, strict=False)), values[len(columns) :]
+
+
+def _quality(seconds: Seconds, works: Sequence[Work], whole: Floats) -> Fit:
+    said = np.array([seconds.of(work) for work in works])
+    errors = np.abs(said - whole) / whole
+    return Fit(
+        steps=len(works),
+        mean=float(errors.mean()),
+        p90=float(np.percentile(errors, 90)),
+        worst=float(errors.max()),
+        bias=float(said.sum() / whole.sum() - 1),
+    )

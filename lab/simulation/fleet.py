@@ -1,0 +1,171 @@
+"""Replicas behind a router, and the order in which things happen to them.
+
+::
+
+    heap   (time, what, …)   what: a request ended · one is sent · a replica takes a step, in this order at
+    one time
+
+A replica takes a step when it begins, so its clock is ahead until the end; what ended with the step is told
+when the clock of the world comes there. What is sent meanwhile is planned in its next step, as it is in a
+server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import count
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import PluginError, RequestError
+from turnout.core.plugins import Registry
+from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.router import Replica, Routable, Router
+from turnout.lab.job import Workload
+from turnout.lab.prompts import Prompts
+from turnout.lab.record import Record
+from turnout.lab.simulation.assembly import build_simulated
+from turnout.lab.simulation.cost import CostModel
+from turnout.lab.simulation.replica import SimulatedReplica, Totals, Watch
+from turnout.lab.simulation.traffic import Traffic
+
+__all__ = ["Fleet", "Mix"]
+
+ENDED, SENT, STEP = range(3)
+
+
+class Mix:
+    """A workload's requests, as they are sent."""
+
+    def __init__(self, workload: Workload, seed: int, vocabulary: int) -> None:
+        self.jobs = workload.jobs
+        self._prompts = Prompts(workload.jobs, seed, vocabulary)
+        self._seed = seed
+        self._params: dict[int, SamplingParams] = {}
+
+    def spec(self, index: int) -> RequestSpec:
+        """Greedy, and exactly as long as the job says."""
+        job = self.jobs[index]
+        params = self._params.get(job.output)
+        if params is None:
+            params = SamplingParams(temperature=0.0, max_tokens=job.output, ignore_eos=True)
+            self._params[job.output] = params
+        return RequestSpec(
+            id=str(index),
+            prompt=self._prompts.of(index),
+            params=params,
+            seed=self.seed_of(index),
+            priority=job.priority,
+            client=job.client,
+        )
+
+    def routable(self, index: int) -> Routable:
+        """A request as routers see it, where no turn of a session is among the jobs."""
+        job = self.jobs[index]
+        return Routable(str(index), self._prompts.of(index), job.output, job.session, job.client)
+
+    def seed_of(self, index: int) -> int:
+        """Of a request's output."""
+        return self._seed * 1_000_003 + index
+
+    def answered(self, index: int, tokens: Sequence[int]) -> None:
+        self._prompts.answered(index, tokens)
+
+
+class Fleet:
+    """Serves one workload, once."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        cost: CostModel,
+        registry: Registry,
+        router: Router,
+        replicas: Sequence[str],
+        *,
+        doze: bool = True,
+        watch: Watch | None = None,
+    ) -> None:
+        """`replicas`: their names; `watch` is told of every step."""
+        engines = [build_simulated(config, cost, registry) for _ in replicas]
+        self._script = engines[0].script
+        self._replicas = [SimulatedReplica(engine, doze=doze, watch=watch) for engine in engines]
+        self._router = router
+        self._views = [Replica(name, 0, 0) for name in replicas]
+        self._heap: list[tuple[float, int, int, int, Record | None]] = []
+        """Time, what, an order of equals, of which replica or job, and what was measured of it."""
+        self._order = count()
+        self._place: dict[int, tuple[int, int]] = {}
+        """Of jobs that are being served: the replica, and the tokens that it may become."""
+
+    def totals(self) -> Totals:
+        return sum((replica.totals() for replica in self._replicas), Totals())
+
+    def serve(self, traffic: Traffic, mix: Mix) -> Iterator[Record]:
+        """Records in the order in which requests end."""
+        begins = traffic.first()
+        upcoming = next(begins, None)
+        heap = self._heap
+        while heap or upcoming:
+            if upcoming and (not heap or (upcoming[0], SENT) <= heap[0][:2]):
+                self._send(*upcoming, mix)
+                upcoming = next(begins, None)
+                continue
+            time, what, _, number, record = heappop(heap)
+            if what == STEP:
+                self._step(number)
+            elif what == SENT:
+                self._send(time, number, mix)
+            else:
+                assert record is not None
+                self._end(record, mix)
+                for at, index in traffic.after(number, time):
+                    self._push(at, SENT, index)
+                yield record
+
+    def _push(self, time: float, what: int, number: int, record: Record | None = None) -> None:
+        heappush(self._heap, (time, what, next(self._order), number, record))
+
+    def _send(self, now: float, index: int, mix: Mix) -> None:
+        spec, job = mix.spec(index), mix.jobs[index]
+        record = Record(job, index, due=now, sent=now, prompt_tokens=len(spec.prompt))
+        number = self._choose(Routable(spec.id, spec.prompt, job.output, job.session, job.client))
+        replica, tokens = self._replicas[number], len(spec.prompt) + job.output
+        idle = not replica.busy
+        try:
+            replica.add(spec, record)
+        except RequestError as error:
+            record.finished, record.error = now, str(error)
+            self._push(now, ENDED, index, record)
+            return
+        self._place[index] = number, tokens
+        self._count(number, 1, tokens)
+        if idle:
+            self._push(replica.now, STEP, number)
+
+    def _choose(self, request: Routable) -> int:
+        number = self._router.route(request, self._views)
+        if not 0 <= number < len(self._views):
+            name = type(self._router).__name__
+            raise PluginError(f"router {name} chose replica {number} of {len(self._views)}")
+        return number
+
+    def _step(self, number: int) -> None:
+        replica = self._replicas[number]
+        for record in replica.step():
+            self._push(replica.now, ENDED, record.index, record)
+        if replica.busy:
+            self._push(replica.now, STEP, number)
+
+    def _end(self, record: Record, mix: Mix) -> None:
+        number, tokens = self._place.pop(record.index, (0, 0))
+        if tokens:
+            self._count(number, -1, -tokens)
+        seed = mix.seed_of(record.index)
+        record.digest = f"{seed}:{record.prompt_tokens}:{record.output_tokens}"
+        if record.job.session:
+            output = self._script.tokens(seed, record.prompt_tokens, record.output_tokens)
+            mix.answered(record.index, output)
+
+    def _count(self, number: int, requests: int, tokens: int) -> None:
+        name, had, held = self._views[number]
+        self._views[number] = Replica(name, had + requests, held + tokens)

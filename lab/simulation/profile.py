@@ -1,0 +1,257 @@
+"""Measuring what steps take on this machine, and fitting a cost model to it.
+
+A real engine serves made-up requests in steps over a grid: so many sequences, each with so much context; then
+a prompt among them; then others that wait. Every step is a sample: what was in it, and how long it took, in
+the runner and around it. Each round goes over the grid again, and of equal steps the median counts."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from statistics import median
+
+import torch
+
+from turnout.core.clock import Clock
+from turnout.core.config import EngineConfig
+from turnout.core.engine import Engine
+from turnout.core.interfaces import Runner
+from turnout.core.plan import Logits, Move, Plan, Way
+from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.scheduler import Capacity
+from turnout.lab.simulation.cost import CostModel, Work, work_of
+from turnout.lab.simulation.fit import Sample, fit
+from turnout.runner.assembly import AssembledEngine, build_engine
+
+__all__ = ["Scene", "TimedRunner", "measure_steps", "profile", "scenes"]
+
+DECODES = 6
+"""Steps in which all of a scene's sequences decode, and as many with a prompt among them, and with others
+waiting."""
+WAITING = 300
+SLICE = 0.1
+"""Share of all the time that a scene may be expected to take,"""
+FEW = 1000
+"""if it has more tokens than this."""
+
+Progress = Callable[[float], None]
+"""Told how much is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A point of the grid."""
+
+    batch: int
+    """Sequences."""
+    context: int
+    """Tokens of each one's prompt."""
+    prompt: int
+    """Tokens of the one that comes while they decode."""
+    output: int
+    """Tokens that each may produce: more than there are steps."""
+
+    spread: bool = False
+    """Their contexts are from this long down to an eighth of it, not all alike."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Of their prompts."""
+        shares = (1.0, 0.5, 0.75, 0.25, 0.125) if self.spread else (1.0,)
+        return [max(1, int(self.context * shares[i % len(shares)])) for i in range(self.batch)]
+
+    @property
+    def tokens(self) -> int:
+        """Computed at most."""
+        return self.batch * (self.context + self.output) + self.prompt
+
+
+def scenes(most_sequences: int, most_tokens: int, longest: int, pool: int) -> list[Scene]:
+    """The grid, small ones first. `most_tokens`: of a step; `longest`: a request; `pool`: KV positions."""
+    batches = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256) if size < most_sequences]
+    contexts = (4, 16, 64, 192, 448, 960, 1984, 4032)
+    prompts = (8, 48, 192, 512, 2048)
+    grid = [
+        Scene(batch, context, prompts[(i + j) % len(prompts)], _output(batch, context, most_tokens), spread)
+        for i, batch in enumerate(batches)
+        for j, context in enumerate(contexts)
+        for spread in (False, True)[:batch]
+    ]
+    possible = [
+        scene
+        for scene in grid
+        if max(scene.context, scene.prompt) + scene.output <= longest and scene.tokens <= 0.8 * pool
+    ]
+    return sorted(possible, key=lambda scene: scene.tokens)
+
+
+def _output(batch: int, context: int, most_tokens: int) -> int:
+    """More than there are steps: those that compute the prompts, and those after them."""
+    return 4 * DECODES + batch * context // most_tokens
+
+
+def profile(
+    config: EngineConfig,
+    *,
+    seconds: float = 60.0,
+    name: str = "",
+    clock: Clock = time.perf_counter,
+    progress: Progress = lambda share: None,
+) -> CostModel:
+    """Measure for about so many `seconds`. Raises TurnoutError where too little can be measured.
+
+    `clock` times the steps; `time.thread_time`, where everything is computed in one thread, does not count
+    what else the machine does."""
+    # Steps of known contents: nobody guesses ahead.
+    config = config.model_copy(update={"spec_draft": None, "spec_ngram": False, "spec_tokens": None})
+    assembled = build_engine(config)
+    samples = measure_steps(assembled, seconds, clock, progress)
+    coefficients, quality = fit(samples, _move_seconds(assembled, clock))
+    engine, ready = assembled.engine, assembled.ready
+    device = assembled.device
+    return CostModel(
+        name=name or f"{config.model} on {device}",
+        note="; ".join(ready.summary[:2]),
+        device="cuda" if device.type == "cuda" else "cpu",
+        kv_memory=engine.scheduler.kv.capacity * ready.kv_bytes_per_token,
+        itemsize=assembled.dtype.itemsize,
+        model=assembled.spec,
+        seconds=coefficients,
+        fit=quality,
+    )
+
+
+def measure_steps(
+    assembled: AssembledEngine, seconds: float, clock: Clock, progress: Progress = lambda share: None
+) -> list[Sample]:
+    """Go over the grid until the time is up, once at least, but for what would take too much of it."""
+    engine = assembled.engine
+    capacity = engine.scheduler.capacity
+    grid = scenes(
+        capacity.sequences, capacity.tokens, engine.limits.max_model_len, engine.scheduler.kv.capacity
+    )
+    stage = _Stage(engine, assembled.device, clock)
+    stage.play(grid[0])  # the first steps are slow for reasons of their own
+    taken: dict[tuple[Scene, int], list[Sample]] = {}
+    began, rounds = time.perf_counter(), 0
+    while not rounds or time.perf_counter() - began < seconds:
+        per_token = 0.0
+        for scene in grid:
+            since = time.perf_counter()
+            if rounds and since - began > seconds:
+                break
+            if scene.tokens > FEW and scene.tokens * per_token > SLICE * seconds:
+                break  # those that follow are no smaller
+            for place, sample in enumerate(stage.play(scene)):
+                taken.setdefault((scene, place), []).append(sample)
+            per_token = (time.perf_counter() - since) / scene.tokens
+            progress(min(1.0, (time.perf_counter() - began) / seconds))
+        rounds += 1
+    return [_middle(samples) for samples in taken.values()]
+
+
+def _middle(samples: list[Sample]) -> Sample:
+    """Of equal steps."""
+    device, host = (median(getattr(s, part) for s in samples) for part in ("device", "host"))
+    return replace(samples[0], device=device, host=host)
+
+
+class _Stage:
+    """Plays scenes with one engine."""
+
+    def __init__(self, engine: Engine, device: torch.device, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._runner = TimedRunner(engine.runner, engine, device, clock)
+        engine.runner = self._runner
+        self._ids = count()
+        self._rng = random.Random("profile")
+
+    def play(self, scene: Scene) -> list[Sample]:
+        """Every step of it."""
+        engine = self._engine
+        capacity = engine.scheduler.capacity
+        mine = [self._add(length, scene.output) for length in scene.lengths]
+        samples = list(self._until_level())
+        samples += self._steps(DECODES)
+        mine.append(self._add(scene.prompt, scene.output))
+        samples += self._steps(DECODES)
+        engine.scheduler.capacity = Capacity(capacity.tokens, engine.stats().running)
+        mine += [self._add(1, scene.output) for _ in range(WAITING)]
+        samples += self._steps(DECODES)
+        engine.scheduler.capacity = capacity
+        for request in mine:
+            engine.abort(request)
+        return samples
+
+    def _until_level(self) -> Iterator[Sample]:
+        queues = self._engine.scheduler.queues
+        while queues.waiting_count or any(not request.level for request in queues.running):
+            yield self._step()
+
+    def _steps(self, steps: int) -> list[Sample]:
+        return [self._step() for _ in range(steps)]
+
+    def _step(self) -> Sample:
+        since = self._clock()
+        self._engine.step()
+        return self._runner.sample(self._clock() - since)
+
+    def _add(self, length: int, output: int) -> str:
+        """A prompt of so many tokens that nobody has seen before."""
+        vocabulary = self._engine.limits.vocab_size
+        request = RequestSpec(
+            id=f"profile-{next(self._ids)}",
+            prompt=[self._rng.randrange(vocabulary) for _ in range(length)],
+            params=SamplingParams(temperature=0.0, max_tokens=output, ignore_eos=True),
+            seed=0,
+        )
+        self._engine.add(request)
+        return request.id
+
+
+class TimedRunner(Runner):
+    """A runner, and how long its last step took; stands in for an engine's own."""
+
+    def __init__(self, runner: Runner, engine: Engine, device: torch.device, clock: Clock) -> None:
+        self._runner, self._queues = runner, engine.scheduler.queues
+        self._device, self._clock = device, clock
+        self.work = Work()
+        self.seconds = 0.0
+
+    def run(self, plan: Plan) -> Logits:
+        since = self._clock()
+        logits = self._runner.run(plan)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self.seconds = self._clock() - since
+        self.work = work_of(plan)
+        self.work.running, self.work.waiting = self._queues.running_count, self._queues.waiting_count
+        return logits
+
+    def sample(self, whole: float) -> Sample:
+        """Of the last step, which took so many seconds in all."""
+        return Sample(self.work, self.seconds, max(0.0, whole - self.seconds))
+
+
+def _move_seconds(assembled: AssembledEngine, clock: Clock) -> float:
+    """Of a position that is parked or restored, or copied where there is nowhere to park."""
+    engine, device = assembled.engine, assembled.device
+    kv = engine.scheduler.kv
+    parking = kv.snapshot().parking
+    length = min(2048, engine.limits.max_model_len, kv.capacity // 2, parking or kv.capacity)
+    target = 0 if parking else length
+    away: Way = "park" if parking else "copy"
+    home: Way = "restore" if parking else "copy"
+    moves = [Move(0, target, length, away), Move(0, target, length, home)]
+    times = []
+    for _ in range(5):
+        since = clock()
+        engine.runner.run(Plan([], moves))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(clock() - since)
+    return median(times) / (2 * length)

@@ -1,0 +1,124 @@
+"""One engine of a simulation: requests go in, and what was measured of them comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from turnout.core.messages import Delta
+from turnout.core.observers import StepRecord
+from turnout.core.request import Request, RequestSpec
+from turnout.lab.record import Record
+from turnout.lab.simulation.assembly import Simulated
+from turnout.lab.simulation.doze import Doze, dozes
+
+__all__ = ["SimulatedReplica", "Totals", "Watch"]
+
+Watch = Callable[[StepRecord], object]
+
+
+@dataclass
+class Totals:
+    """Over all replicas."""
+
+    steps: int = 0
+    preemptions: int = 0
+    parkings: int = 0
+    """Of the preemptions, those that kept what was computed."""
+    lookups: int = 0
+    """Prompt tokens of admissions."""
+    hits: int = 0
+    """Of those looked up, found in memory."""
+    policy_faults: int = 0
+    kv_capacity: int = 0
+    """Positions of the KV pools."""
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            *(mine + its for mine, its in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
+
+
+class SimulatedReplica:
+    """An engine on its own clock, which is ahead of the world's by a step at most."""
+
+    def __init__(self, simulated: Simulated, *, doze: bool = True, watch: Watch | None = None) -> None:
+        self.simulated = simulated
+        self._engine, self._clock = simulated.engine, simulated.clock
+        self._watch = watch
+        self._open: dict[str, Record] = {}
+        self._doze = Doze(simulated, self._pay) if doze and dozes(simulated) else None
+
+    @property
+    def busy(self) -> bool:
+        return self._engine.busy
+
+    @property
+    def now(self) -> float:
+        return self._clock.now
+
+    def add(self, spec: RequestSpec, record: Record) -> None:
+        """Raises RequestError where the engine refuses it. `record` is filled until the request has ended."""
+        self._clock.now = max(self._clock.now, record.sent)
+        self._engine.add(spec)
+        self._open[spec.id] = record
+
+    def step(self) -> list[Record]:
+        """Take one, and return the records of those that ended with it."""
+        runner, started = self.simulated.runner, self._clock.now
+        steps = runner.steps
+        ended = self._stepped(steps)
+        if self._watch is not None and runner.steps > steps:
+            self._watch(self._step_record(started))
+        return ended
+
+    def _stepped(self, steps: int) -> list[Record]:
+        """`steps`: taken so far."""
+        doze = self._doze
+        if doze is None:
+            return self._taken(self._engine.step())
+        doze.before()
+        ended = [] if doze.pass_over() else self._taken(self._engine.step())
+        doze.after(self.simulated.runner.steps > steps)
+        return ended
+
+    def _step_record(self, started: float) -> StepRecord:
+        """As an engine makes them, whoever was passed over."""
+        runner, scheduler = self.simulated.runner, self._engine.scheduler
+        return StepRecord(
+            number=runner.steps,
+            started=started,
+            ended=self._clock.now,
+            tokens=runner.work.tokens,
+            rows=runner.work.rows,
+            sequences=runner.work.sequences,
+            running=scheduler.queues.running_count,
+            waiting=scheduler.queues.waiting_count,
+            kv_free=scheduler.kv.free,
+        )
+
+    def totals(self) -> Totals:
+        stats, kv = self._engine.stats(), self._engine.scheduler.kv.snapshot()
+        return Totals(
+            steps=self.simulated.runner.steps,
+            preemptions=stats.preemptions,
+            parkings=stats.parkings,
+            lookups=kv.lookups,
+            hits=kv.hits,
+            policy_faults=stats.policy_faults,
+            kv_capacity=stats.kv_capacity,
+        )
+
+    def _taken(self, deltas: list[Delta]) -> list[Record]:
+        now, ended = self._clock.now, []
+        for delta in deltas:
+            record = self._open[delta.request_id]
+            record.token_times += [now] * len(delta.tokens)
+            if delta.finish_reason:
+                record.finished, record.error = now, delta.error
+                record.output_tokens = len(record.token_times)
+                ended.append(self._open.pop(delta.request_id))
+        return ended
+
+    def _pay(self, request: Request, times: list[float]) -> None:
+        self._open[request.id].token_times += times

@@ -1,0 +1,30 @@
+"""Prompts that start alike go to one place, where what they share is computed once."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from turnout.core.errors import ConfigError
+from turnout.core.router import Replica, Routable, Router
+from turnout.plugins.routers.affinity import checked_slack, preferred
+
+__all__ = ["PrefixAffinity"]
+
+
+class PrefixAffinity(Router):
+    """By a hash of the prompt's first tokens, so that prefix caches are found again.
+
+    `tokens`: how many are looked at; prompts that differ in them may go to different places. `slack`: a
+    replica with that many times the mean load gets no more, and the next by hash does; 0: however loaded it
+    is."""
+
+    def __init__(self, tokens: int = 256, slack: float = 1.5) -> None:
+        if tokens < 1:
+            raise ConfigError(f"tokens must be at least 1, not {tokens}")
+        self._tokens = tokens
+        self._slack = checked_slack(slack)
+        self.watches = slack != 0
+
+    def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
+        return preferred(array("q", request.prompt[: self._tokens]).tobytes(), replicas, self._slack)

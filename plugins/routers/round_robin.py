@@ -1,0 +1,23 @@
+"""Round robin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnout.core.router import Replica, Routable, Router
+
+__all__ = ["RoundRobin"]
+
+
+class RoundRobin(Router):
+    """One after the other, whatever they have to do."""
+
+    watches = False
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
+        chosen = self._next % len(replicas)
+        self._next = chosen + 1
+        return chosen

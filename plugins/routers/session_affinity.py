@@ -1,0 +1,27 @@
+"""The turns of a session go to one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnout.core.router import Replica, Routable, Router
+from turnout.plugins.routers.affinity import checked_slack, preferred
+
+__all__ = ["SessionAffinity"]
+
+
+class SessionAffinity(Router):
+    """By a hash of the session, else of the client, else of the request itself.
+
+    `slack`: a replica with that many times the mean load gets no more, and the next by hash does; 0: however
+    loaded it is.
+    """
+
+    def __init__(self, slack: float = 0.0) -> None:
+        self._slack = checked_slack(slack)
+        self.watches = slack != 0
+
+    def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
+        named = (("session", request.session), ("client", request.client))
+        kind, name = next(((kind, name) for kind, name in named if name), ("request", request.id))
+        return preferred(f"{kind} {name}".encode(), replicas, self._slack)

@@ -1,0 +1,63 @@
+"""What a configuration makes of the mechanism, on a device or in a simulation. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces import KVCache
+from turnout.core.model import ModelSpec
+from turnout.core.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
+from turnout.core.scheduler import Capacity, Scheduler
+from turnout.runner.policies import HostPolicies
+
+__all__ = ["batched_tokens", "build_scheduler", "choose_preemption", "context_length"]
+
+_BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
+
+
+def batched_tokens(config: EngineConfig, device: str) -> int:
+    """Tokens a step computes at most: it should take no longer than a reader notices.
+
+    `device`: its type, ``cpu`` or ``cuda``.
+    """
+    return config.max_num_batched_tokens or _BATCHED_TOKENS[device]
+
+
+def context_length(config: EngineConfig, spec: ModelSpec) -> int:
+    """Longest prompt and output together; raises ConfigError where the model cannot do what is asked for."""
+    length = config.max_model_len or spec.max_positions
+    if length > spec.max_positions:
+        raise ConfigError(
+            f"max_model_len={length:,} exceeds the model's {spec.max_positions:,} positions; lower it"
+        )
+    return length
+
+
+def choose_preemption(config: EngineConfig, parking: int, costs: Callable[[], SwapCosts]) -> Preemption:
+    """What to do with who is preempted. `parking`: positions that the backend made of the swap memory.
+
+    `costs` is asked only where they decide. Raises ConfigError for swap memory that nobody uses.
+    """
+    if not parking and (config.swap_memory or config.preemption == "swap"):
+        raise ConfigError(
+            f"kv backend {config.kv!r} parks nothing in host memory; leave --swap-memory and --preemption out"
+        )
+    if not parking or config.preemption == "recompute":
+        return Recompute()
+    return Swap() if config.preemption == "swap" else Auto(costs())
+
+
+def build_scheduler(
+    config: EngineConfig, policies: HostPolicies, kv: KVCache, preemption: Preemption, tokens: int
+) -> Scheduler:
+    """`tokens`: those of `batched_tokens`."""
+    return Scheduler(
+        policies.scheduler,
+        kv,
+        Capacity(tokens=tokens, sequences=config.max_num_seqs),
+        policies.predictor,
+        preemption=preemption,
+        strict=config.strict_plugins,
+    )

@@ -1,0 +1,120 @@
+"""The figures and pictures of docs/comparing.md, all of them: ``python scripts/compare_docs.py``.
+
+What is simulated comes out the same on every machine; ``--only live`` measures one section on this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from turnout.core.config import EngineConfig
+from turnout.lab.arms import parse_arms
+from turnout.lab.compare import plots
+from turnout.lab.compare.comparison import Comparison, Row
+from turnout.lab.compare.experiment import Experiment
+from turnout.lab.compare.live import Live
+from turnout.lab.compare.question import Question
+from turnout.lab.compare.simulated import Simulated
+from turnout.lab.compare.verdicts import amount, percent, within
+from turnout.lab.marked import write_marked
+from turnout.lab.simulation import preset
+from turnout.scripts import check_intervals, measure_paging
+
+COST = "h100-7b"
+PARTS = ("bursty", "kv", "intervals", "paging")
+
+
+@dataclass(frozen=True)
+class Example:
+    name: str
+    arms: tuple[str, ...]
+    common: EngineConfig
+    workload: str
+    pictures: dict[str, Callable[[Comparison], str]]
+    repeats: int = 5
+
+    def question(self, simulated: str) -> Question:
+        return Question(
+            parse_arms(self.arms, self.common), self.workload, repeats=self.repeats, simulated=simulated
+        )
+
+
+BURSTY = Example(
+    "bursty",
+    ("fcfs", "ljf:scheduler=ljf", "sjf:scheduler=sjf"),
+    EngineConfig(max_num_seqs=32),
+    "gamma:rate=12,burstiness=0.25,requests=250,longest=2048",
+    {
+        "changes": lambda comparison: plots.changes(comparison, "sjf"),
+        "distributions": plots.distributions,
+        "timelines": plots.timelines,
+    },
+)
+KV = Example(
+    "kv",
+    ("slabs:kv=contiguous", "pages:kv=paged"),
+    EngineConfig(kv_memory="8GiB"),
+    "poisson:rate=14,requests=250,longest=2048",
+    {"timelines": plots.timelines},
+)
+LIVE = Example(
+    "live",
+    ("one", "again", "alone:max-num-seqs=1"),
+    EngineConfig(kv_memory="256MiB"),
+    "closed:concurrency=4,requests=24,prompt=40,output=24",
+    {},
+)
+
+
+@click.command()
+@click.option("--doc", type=click.Path(path_type=Path), default=Path("docs/comparing.md"), show_default=True)
+@click.option("--only", "parts", multiple=True, type=click.Choice([*PARTS, "live"]), default=PARTS)
+def main(doc: Path, parts: tuple[str, ...]) -> None:
+    for example in (BURSTY, KV):
+        if example.name in parts:
+            question = example.question(COST)
+            write(doc, example, Experiment(question, Simulated(question, preset(COST))))
+    if "intervals" in parts:
+        write_marked(doc, "intervals", check_intervals.table())
+    if "paging" in parts:
+        write_marked(doc, "paging", measure_paging.table())
+    if LIVE.name in parts:
+        question = LIVE.question("")
+        write(doc, LIVE, Experiment(question, Live(question)))
+
+
+def write(doc: Path, example: Example, experiment: Experiment) -> None:
+    experiment.make(lambda turn: lambda done, total: None)
+    comparison = experiment.comparison()
+    write_marked(doc, example.name, "\n\n".join(table(comparison, arm) for arm in comparison.rows))
+    for name, draw in example.pictures.items():
+        picture = doc.parent / "images" / f"comparing-{example.name}-{name}.svg"
+        picture.write_text(_on_white(draw(comparison)), encoding="utf-8")
+
+
+def table(comparison: Comparison, arm: str) -> str:
+    base = comparison.question.arms[0].name
+    notes = [f"> {finding.text}." for finding in comparison.findings if finding.serious]
+    rows = [f"| metric | {base} | {arm} | change | verdict |", "|---|--:|--:|--:|---|"]
+    return "\n".join(notes + rows + [_line(row) for row in comparison.rows[arm]])
+
+
+def _line(row: Row) -> str:
+    change = f"{percent(row.difference.change)} {within(row.difference)}" if row.difference else ""
+    told = f"**{row.judged}**" if row.judged else row.verdict
+    figures = f"{amount(row.base)} | {amount(row.other)} {row.metric.unit}"
+    return f"| {row.metric.title} | {figures} | {change} | {told} |"
+
+
+def _on_white(svg: str) -> str:
+    """A document's page may be dark."""
+    head, _, rest = svg.partition(">")
+    return f'{head}><rect width="100%" height="100%" fill="white"/>{rest}'
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What every router must keep to."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import ClassVar
+
+from turnout.core.router import Replica, Routable, Router
+from turnout.testing.suite import Suite, skip
+
+__all__ = ["RouterSuite"]
+
+REQUESTS = 200
+
+
+class RouterSuite(Suite[Router]):
+    """Always names a replica that is there, and the same one for the same requests."""
+
+    axis = "router"
+    light = True
+
+    spreads: ClassVar[bool] = True
+    """Of many equal replicas with nothing to do, none is left without requests from different sessions."""
+
+    def test_it_names_a_replica_that_is_there(self) -> None:
+        for seed in range(self.trials):
+            rng, router = random.Random(seed), self.make()
+            for number in range(40):
+                # They come and go.
+                replicas = _replicas(rng, rng.randint(1, 6))
+                chosen = router.route(_request(rng, number), replicas)
+                assert isinstance(chosen, int), f"the answer must be an index, not {chosen!r}"
+                assert 0 <= chosen < len(replicas), f"{chosen} is none of {len(replicas)} replicas"
+
+    def test_the_same_requests_go_the_same_way(self) -> None:
+        for seed in range(self.trials):
+            ways = [self._ways(self.make(), random.Random(seed)) for _ in range(2)]
+            assert ways[0] == ways[1], "two routers that saw the same requests chose differently"
+
+    def test_one_that_does_not_watch_does_not_look_at_how_replicas_stand(self) -> None:
+        if self.make().watches:
+            skip("it watches (`watches`)")
+        busy, idle = self.make(), self.make()
+        rng = random.Random(0)
+        names = [replica.name for replica in _replicas(rng, 5)]
+        for number in range(REQUESTS):
+            request = _request(rng, number)
+            stand = [Replica(name, rng.randrange(90), rng.randrange(9000)) for name in names]
+            chosen = busy.route(request, stand), idle.route(request, [Replica(name, 0, 0) for name in names])
+            assert chosen[0] == chosen[1], "`watches` is false, and yet it goes by what replicas have to do"
+
+    def test_no_replica_is_left_without(self) -> None:
+        if not self.spreads:
+            skip("not claimed (`spreads`)")
+        router, rng = self.make(), random.Random(0)
+        replicas = [Replica(f"replica-{number}", 0, 0) for number in range(4)]
+        counts = Counter(self._sent(router, replicas, rng))
+        assert len(counts) == len(replicas), f"of {REQUESTS} requests the replicas got {dict(counts)}"
+
+    # -------------------------------------------------------------- details
+
+    def _ways(self, router: Router, rng: random.Random) -> list[int]:
+        return [router.route(_request(rng, number), _replicas(rng, 4)) for number in range(40)]
+
+    def _sent(self, router: Router, replicas: list[Replica], rng: random.Random) -> list[int]:
+        """Where requests go while each replica keeps what it got."""
+        ways = []
+        for number in range(REQUESTS):
+            request = _request(rng, number)
+            chosen = router.route(request, replicas)
+            name, requests, tokens = replicas[chosen]
+            replicas[chosen] = Replica(name, requests + 1, tokens + len(request.prompt) + request.max_tokens)
+            ways.append(chosen)
+        return ways
+
+
+def _replicas(rng: random.Random, count: int) -> list[Replica]:
+    names = sorted(rng.sample(range(10), count))
+    return [Replica(f"replica-{name}", rng.randrange(20), rng.randrange(5000)) for name in names]
+
+
+def _request(rng: random.Random, number: int) -> Routable:
+    prompt = [rng.randrange(1000) for _ in range(rng.choice([3, 40, 700]))]
+    session = rng.choice(["", f"session-{rng.randrange(50)}"])
+    return Routable(f"r{number}", prompt, rng.randrange(1, 300), session, f"client-{rng.randrange(5)}")

@@ -1,0 +1,188 @@
+"""``turnout compare``, simulated where it can be; one comparison is made on real engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner, Result
+
+from turnout.cli.main import cli
+from turnout.lab.compare.simulated import Simulated
+
+FAST = "base:max-num-seqs=16"
+SLOW = "slow:max-num-seqs=2"
+WORKLOAD = "gamma:rate=40,requests=30,prompt=100,output=lognormal:mean=30"
+
+
+def compare(*arguments: str | Path, workload: str = WORKLOAD) -> Result:
+    simulated = ["--simulate", "h100-7b", "--workload", workload]
+    return CliRunner().invoke(cli, ["compare", *simulated, *map(str, arguments)])
+
+
+def refused(*arguments: str | Path, workload: str = WORKLOAD) -> str:
+    done = compare(*arguments, workload=workload)
+    assert done.exit_code == 2, done.output
+    return done.stderr
+
+
+def two(*arguments: str | Path) -> Result:
+    return compare("--arm", FAST, "--arm", SLOW, *arguments)
+
+
+def test_it_says_what_differs_and_how_sure_that_is() -> None:
+    done = two("--repeat", "3")
+    assert done.exit_code == 0
+    assert "slow lowers request throughput by" in done.stdout and ": worse" in done.stdout
+    assert "3 repeats of gamma:" in done.stdout and "simulated on h100-7b" in done.stdout
+
+
+def test_progress_goes_to_standard_error() -> None:
+    done = two("--repeat", "2")
+    lines = [line for line in done.stderr.splitlines() if line.startswith("run ")]
+    assert lines == [
+        "run 1 of 4: base, repeat 1",
+        "run 2 of 4: slow, repeat 1",
+        "run 3 of 4: slow, repeat 2",
+        "run 4 of 4: base, repeat 2",
+    ]
+    assert "run 1" not in done.stdout
+
+
+def test_json_and_report_are_written(tmp_path: Path) -> None:
+    done = two("--repeat", "2", "--json", tmp_path / "all.json", "--report", tmp_path / "report.html")
+    assert done.exit_code == 0
+    assert json.loads((tmp_path / "all.json").read_text())["repeats"] == 2
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_goodput_is_compared_where_somebody_says_what_is_good() -> None:
+    assert "goodput" in two("--repeat", "2", "--goodput", "ttft:100").stdout
+
+
+# ------------------------------------------------------------------ a guard
+
+
+def test_a_change_beyond_the_limit_ends_with_code_3() -> None:
+    done = two("--repeat", "3", "--fail-on", "mean_ttft:+5%,output_throughput:-5%")
+    assert done.exit_code == 3
+    assert "failed: slow raises mean TTFT by" in done.stderr and "beyond mean_ttft:+5%" in done.stderr
+
+
+def test_a_change_within_the_limit_passes_and_so_does_one_for_the_better() -> None:
+    assert two("--repeat", "3", "--fail-on", "mean_ttft:+500000%,mean_tpot:+5%").exit_code == 0
+
+
+def test_arms_that_did_not_do_the_same_work_do_not_pass() -> None:
+    done = compare(
+        "--arm", "base", "--arm", "short:max-model-len=110", "--repeat", "2", "--fail-on", "p99_itl:+900%"
+    )
+    assert done.exit_code == 3
+    assert "WARNING: short:" in done.stdout and "did not do the same work" in done.stderr
+
+
+def test_one_repeat_guards_nothing() -> None:
+    assert "--repeat 2 or more" in refused(
+        "--arm", FAST, "--arm", SLOW, "--repeat", "1", "--fail-on", "p99_ttft:+5%"
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ("p99_tftt:+5%", "did you mean 'p99_ttft'?"),
+        ("p99_ttft:5%", "METRIC:+N%"),
+        ("p99_ttft:+0%", "a share above 0%"),
+        ("request_goodput:-5%", "known: request_throughput"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_before_anything_runs(limit: str, told: str) -> None:
+    assert told in refused("--arm", FAST, "--arm", SLOW, "--fail-on", limit)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_what_cannot_be_compared_is_refused_in_a_line(tmp_path: Path) -> None:
+    assert "two arms or more" in refused("--arm", FAST)
+    assert "arm 'x': no option of serve" in refused("--arm", FAST, "--arm", "x:sheduler=ljf")
+    assert "arm 'x': no scheduler is called 'lfj'" in refused("--arm", FAST, "--arm", "x:scheduler=lfj")
+    assert "no workload is called 'poison'" in refused("--arm", FAST, "--arm", SLOW, workload="poison:rate=1")
+    assert "repeat must be at least 1" in refused("--arm", FAST, "--arm", SLOW, "--repeat", "0")
+    missing = tmp_path / "missing" / "report.html"
+    assert "there is no folder" in refused("--arm", FAST, "--arm", SLOW, "--report", missing)
+
+
+def test_what_is_not_simulated_is_refused_with_its_arm() -> None:
+    assert "arm 'guess': speculative decoding is not simulated" in refused(
+        "--arm", FAST, "--arm", "guess:spec-ngram=true"
+    )
+
+
+# ------------------------------------------------------------------ ends before the end
+
+
+def test_ctrl_c_keeps_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made, run = 0, Simulated.run
+
+    def interrupted(self: Simulated, *given: object) -> object:
+        nonlocal made
+        made += 1
+        if made == 6:
+            raise KeyboardInterrupt
+        return run(self, *given)
+
+    monkeypatch.setattr(Simulated, "run", interrupted)
+    done = two("--repeat", "5", "--json", tmp_path / "all.json")
+    assert done.exit_code == 130
+    assert "2 of 5 repeats" in done.stdout
+    assert json.loads((tmp_path / "all.json").read_text())["repeats"] == 2
+
+
+LIVE = ["--workload", "constant:rate=20,requests=6,prompt=16,output=8", "--warm-up", "2"]
+
+
+def test_on_real_engines_schedulers_and_kv_backends_say_the_same(tmp_path: Path) -> None:
+    arms = ["--arm", "base", "--arm", "other:scheduler=ljf,kv=contiguous", "--kv-memory", "64MiB"]
+    done = CliRunner().invoke(
+        cli, ["compare", *arms, *LIVE, "--repeat", "1", "--json", str(tmp_path / "all.json")]
+    )
+    assert done.exit_code == 0, done.output
+    assert "WARNING" not in done.stdout and "one repeat cannot tell" in done.stdout
+    document = json.loads((tmp_path / "all.json").read_text())
+    base, other = document["runs"]
+    digests = [[request["digest"] for request in run["requests"]] for run in (base, other)]
+    assert digests[0] == digests[1] and all(digests[0])
+    assert all(request["ttft"] > 0 and request["output_tokens"] == 8 for request in base["requests"])
+    assert "kv contiguous" in " ".join(other["engine"])
+
+
+def test_ctrl_c_leaves_no_process_behind() -> None:
+    command = [sys.executable, "-P", "-c", "from turnout.cli.main import main; main()", "compare", *LIVE]
+    process = subprocess.Popen(
+        [*command, "--arm", "a", "--arm", "b"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    children = _children(process.pid)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert not psutil.wait_procs(children, timeout=5)[1]
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    """Once there are some."""
+    for _ in range(300):
+        if children := psutil.Process(pid).children():
+            return children
+        time.sleep(0.1)
+    raise AssertionError("no run began within 30 seconds")

@@ -1,0 +1,92 @@
+"""``turnout simulate`` and ``turnout profile`` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from turnout.cli.main import cli
+from turnout.lab.simulation import CostModel
+
+WORKLOAD = "poisson:rate=30,requests=40,prompt=100,output=uniform:5:40"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def simulate(*arguments: str) -> Result:
+    return run("simulate", "--workload", WORKLOAD, "--cost-model", "h100-7b", *arguments)
+
+
+def test_arms_stand_side_by_side_in_vllms_words() -> None:
+    result = simulate("--arm", "base", "--arm", "long:scheduler=ljf", "--goodput", "ttft:1000")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0] == f"simulated: {WORKLOAD}, 40 requests"
+    assert "estimated: from data sheets: 1 x H100 SXM" in lines[1]
+    assert "  long (scheduler=ljf)" in lines
+    assert any(line.split() == ["base", "long"] for line in lines)
+    for name in ("Successful requests", "Request goodput (req/s)", "Mean TTFT (ms)", "P99 TPOT (ms)"):
+        (line,) = [line for line in lines if line.startswith(name)]
+        assert len(line.removeprefix(name).split()) == 2
+
+
+def test_figures_are_written_for_machines(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    assert simulate("--json", str(file), "--replicas", "2").exit_code == 0
+    written = json.loads(file.read_text())
+    assert written["cost_model"]["estimate"] is True
+    arm = written["arms"]["default"]
+    assert arm["completed"] == 40 and arm["total_input_tokens"] == 4000
+    assert 0 < arm["mean_ttft_ms"] < arm["p99_ttft_ms"]
+    printed = simulate("--json", "-", "--replicas", "2", "--stepwise")
+    assert json.loads(printed.output) == written
+
+
+def test_a_seed_is_another_run() -> None:
+    first, second, again = (simulate("--json", "-", "--seed", seed).output for seed in ("1", "2", "1"))
+    assert first == again != second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--cost-model", "h100_7b"], "did you mean"),
+        (["--cost-model", "nowhere.json"], "nowhere.json cannot be read"),
+        (["--arm", "a:scheduler=fcsf"], "arm 'a'"),
+        (["--arm", "a:spec_ngram=true"], "speculative decoding is not simulated"),
+        (["--router", "round"], "round-robin"),
+        (["--router", "least-loaded:by=mood"], "by"),
+        (["--workload", "poison:rate=1"], "poisson"),
+        (["--goodput", "speed:3"], "goodput"),
+        (["--max-model-len", "9000"], "exceeds the model's 4,096 positions"),
+        (["--replicas", "0"], "replicas"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments: list[str], words: str) -> None:
+    result = simulate(*arguments)
+    assert result.exit_code == 2, result.output
+    assert words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_machine_is_measured_and_simulated(tmp_path: Path) -> None:
+    file = tmp_path / "here.json"
+    small = ("--max-model-len", "128", "--max-num-seqs", "8", "--max-num-batched-tokens", "64")
+    measured = run("profile", "--out", str(file), "--seconds", "2", "--clock", "thread", *small)
+    assert measured.exit_code == 0, measured.output
+    assert "error of a step: mean" in measured.output
+    assert CostModel.load(file).name == "turnout-tiny on cpu"
+    arguments = ("--workload", "constant:rate=1,requests=3,prompt=20,output=5", "--cost-model", str(file))
+    result = run("simulate", *arguments, *small)
+    assert result.exit_code == 0, result.output
+    assert "cost model turnout-tiny on cpu (measured: model turnout-tiny" in result.output
+
+
+def test_options_of_routers_are_shown() -> None:
+    result = run("plugins", "show", "prefix-affinity")
+    assert "--router prefix-affinity:tokens=256" in result.output and "slack" in result.output

@@ -1,0 +1,75 @@
+"""Runs for tests: made up, or simulated with the noise of a machine."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from turnout.core.config import EngineConfig
+from turnout.lab.arms import parse_arms
+from turnout.lab.compare.live import Watch
+from turnout.lab.compare.order import Turn
+from turnout.lab.compare.question import Question
+from turnout.lab.compare.run import Run
+from turnout.lab.job import Job
+from turnout.lab.record import Record
+from turnout.lab.simulation import CostModel, preset, run_simulated
+from turnout.lab.simulation.cost import Seconds
+from turnout.lab.workload_source import load_workload
+
+H100 = preset("h100-7b")
+
+
+def question(*arms: str, workload: str = "poisson:rate=1", **given: object) -> Question:
+    return Question(parse_arms(arms or ("base", "other"), EngineConfig()), workload, **given)
+
+
+def record(index: int = 0, **changes: object) -> Record:
+    """Four tokens of output, the first after 100 ms, the others 10 ms apart."""
+    made = Record(
+        Job(at=float(index), prompt=8, output=4),
+        index,
+        due=float(index),
+        sent=float(index),
+        token_times=[index + 0.1, index + 0.11, index + 0.12, index + 0.13],
+        finished=index + 0.13,
+        prompt_tokens=8,
+        output_tokens=4,
+        digest=f"answer {index}",
+    )
+    return replace(made, **changes)
+
+
+def run(arm: str, repeat: int = 0, **changes: object) -> Run:
+    return Run(arm, repeat, [record(index, **changes) for index in range(3)])
+
+
+def slower(share: float) -> CostModel:
+    """The H100, each step `share` longer."""
+    longer = 1 + share
+    given = {name: value for name, value in vars(H100.seconds).items() if name != "tokens"}
+    seconds = {name: value * longer for name, value in given.items()}
+    tokens = tuple((count, rate * longer) for count, rate in H100.seconds.tokens)
+    return msgspec.structs.replace(H100, seconds=Seconds(**seconds, tokens=tokens))
+
+
+@dataclass
+class NoisyMachine:
+    """Makes runs of a simulated engine on a machine that is now faster, now slower."""
+
+    question: Question
+    noise: float
+    """Of a run's speed: standard deviation of its logarithm."""
+    rng: random.Random
+    slowdown: float = 0.0
+    """Of every arm but the first."""
+
+    def run(self, turn: Turn, watch: Watch) -> Run:
+        planted = self.slowdown if turn.arm is not self.question.arms[0] else 0.0
+        mood = self.rng.lognormvariate(0, self.noise)
+        workload = load_workload(self.question.workload, turn.repeat)
+        cost = slower((1 + planted) * mood - 1)
+        records = run_simulated(turn.arm.config, workload, cost, seed=turn.repeat)
+        return Run(turn.arm.name, turn.repeat, records)

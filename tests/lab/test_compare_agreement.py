@@ -1,0 +1,79 @@
+"""What must be known before any figure: whether the arms did the same work and said the same."""
+
+from __future__ import annotations
+
+from compare_runs import question, record, run
+
+from turnout.lab.compare.agreement import Finding, check
+from turnout.lab.compare.comparison import compare
+from turnout.lab.compare.run import Run
+
+
+def findings(arms: tuple[str, str], *runs: Run, greedy: bool = True) -> list[Finding]:
+    asked = question(*arms)
+    return check(asked.arms, [{each.arm: each for each in runs}], greedy=greedy)
+
+
+def test_arms_that_agree_have_no_findings() -> None:
+    assert findings(("base", "long:scheduler=ljf,kv=contiguous"), run("base"), run("long")) == []
+
+
+def test_a_scheduler_that_changes_what_is_said_is_found() -> None:
+    other = Run("long", 0, [record(0), record(1, digest="something else"), record(2)])
+    (finding,) = findings(("base", "long:scheduler=ljf"), run("base"), other)
+    assert finding.serious
+    assert "base and long must say the same, and differ in 1 of 3 answers" in finding.text
+    assert "repeat 1, job 1" in finding.text
+
+
+def test_another_model_may_say_something_else_and_the_reader_knows_that_nobody_looked() -> None:
+    (finding,) = findings(
+        ("base", "big:model=other,kv=paged:dtype=int8"), run("base"), run("big", digest="x")
+    )
+    assert not finding.serious
+    assert finding.text == "outputs of base and big are not compared: they differ in model, kv dtype"
+
+
+def test_speculation_must_not_change_greedy_answers_and_may_change_sampled_ones() -> None:
+    arms, runs = ("base", "spec:spec-ngram=true"), (run("base"), run("spec", digest="x"))
+    assert findings(arms, *runs)[0].serious
+    assert "spec_ngram" in findings(arms, *runs, greedy=False)[0].text
+
+
+def test_failed_requests_are_found_with_their_reason() -> None:
+    broken = Run("long", 0, [record(0), record(1, error="no memory", output_tokens=0), record(2)])
+    found = findings(("base", "long:scheduler=ljf"), run("base"), broken)
+    assert all(finding.serious for finding in found)
+    assert "long: 1 of 3 requests failed, the first of them (job 1) because: no memory" in found[0].text
+    assert "different numbers of output tokens: base 12, long 8" in found[1].text
+
+
+def test_answers_of_another_length_than_asked_are_found() -> None:
+    short = run("long", output_tokens=3, token_times=[1.0, 1.1, 1.2])
+    assert any(
+        "3 tokens instead of 4" in each.text for each in findings(("base", "long"), run("base"), short)
+    )
+
+
+def test_what_is_serious_comes_first() -> None:
+    other = run("big", error="no")
+    found = findings(("base", "big:model=x"), run("base"), other)
+    assert [finding.serious for finding in found] == sorted((f.serious for f in found), reverse=True)
+
+
+def test_repeats_of_one_trace_are_told_from_repeats_of_a_kind_of_workload() -> None:
+    asked = question("a", "b", repeats=2)
+    found = compare(asked, [run(arm, repeat) for arm in "ab" for repeat in (0, 1)]).findings
+    assert [finding.text for finding in found] == [
+        "every repeat served the same jobs: intervals speak of this workload alone"
+    ]
+
+
+def test_a_repeat_that_not_all_arms_have_made_is_left_out() -> None:
+    comparison = compare(question("a", "b", repeats=2), [run("a"), run("b"), run("b", 1)])
+    assert len(comparison.repeats) == 1
+
+
+def test_without_a_complete_repeat_there_are_no_figures() -> None:
+    comparison = compare(question("a", "b"), [run("a")])
+    assert comparison.repeats == [] and all(row.difference is None for row in comparison.rows["b"])

@@ -1,0 +1,119 @@
+"""What a step takes is a sum that can be done by hand; it is read from a file, or computed from a data
+sheet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulations import machine
+
+from turnout.core.errors import ConfigError
+from turnout.core.plan import Chunk, Move, Plan
+from turnout.lab.simulation import CostModel, preset
+from turnout.lab.simulation.cost import Seconds, Work, kind, work_of
+from turnout.lab.simulation.presets import PRESETS
+
+
+def test_a_step_is_the_sum_of_what_is_in_it() -> None:
+    seconds = Seconds(
+        fixed=1,
+        tokens=((0, 2),),
+        sequence=3,
+        row=5,
+        group=29,
+        read=7,
+        pair=11,
+        move=13,
+        host=17,
+        runner=19,
+        waiter=23,
+    )
+    work = Work(
+        tokens=10, sequences=2, rows=1, groups=3, context=100, pairs=50.5, moved=4, running=6, waiting=8
+    )
+    assert seconds.of(work) == 1 + 20 + 6 + 5 + 700 + 555.5 + 52 + 17 + 114 + 184 + 87
+
+
+def test_few_tokens_hide_behind_the_weights() -> None:
+    seconds = Seconds(weights=10, tokens=((0, 1),))
+    assert [seconds.of(Work(tokens=tokens)) for tokens in (1, 10, 11)] == [10, 10, 11]
+
+
+def test_the_first_tokens_may_cost_more_than_others() -> None:
+    seconds = Seconds(tokens=((0, 5), (4, 2), (8, 1)))
+    assert [seconds.of(Work(tokens=tokens)) for tokens in (0, 1, 4, 5, 8, 10)] == [0, 5, 20, 22, 28, 30]
+    for wrong in (((1, 5),), ((0, 5), (0, 2)), ((0, 5), (8, 2), (4, 1))):
+        with pytest.raises(ConfigError, match="begin at 0 and go up"):
+            Seconds(tokens=wrong)
+
+
+def test_a_plan_in_numbers() -> None:
+    chunks = [Chunk(None, 100, [1] * 4, 1), Chunk(None, 0, [1] * 3, 0)]  # type: ignore[arg-type]
+    work = work_of(Plan(chunks, [Move(0, 9, 5), Move(0, 0, 2, "park")]))
+    assert (work.tokens, work.sequences, work.rows, work.moved) == (7, 2, 1, 7)
+    assert work.context == 104 + 3
+    assert work.groups == 2
+    assert work_of(Plan(chunks, []), beside=[kind(3, 16), kind(1, 16)]).groups == 3
+    assert work.pairs == (101 + 102 + 103 + 104) + (1 + 2 + 3), "each query and all up to itself"
+
+
+@pytest.mark.parametrize("value", [-1e-9, float("inf"), float("nan")])
+def test_a_coefficient_is_a_time(value: float) -> None:
+    with pytest.raises(ConfigError, match="read must be seconds, at least 0"):
+        Seconds(read=value)
+
+
+def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "toy.json"
+    machine().save(file)
+    assert CostModel.load(file) == machine()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "is not a cost model"),
+        ("{}", "is not a cost model"),
+        ('{"name": 3}', "is not a cost model"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_is_none_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "other.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=words) as caught:
+        CostModel.load(file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_with_a_negative_coefficient_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "toy.json"
+    machine().save(file)
+    file.write_text(file.read_text().replace('"fixed": 0.002', '"fixed": -1.0'))
+    with pytest.raises(ConfigError, match=r"toy.json is not a cost model: .*fixed must be seconds"):
+        CostModel.load(file)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_estimates_and_say_so(name: str) -> None:
+    cost = preset(name)
+    assert cost.estimate and "data sheets" in cost.note and cost.device == "cuda"
+    assert cost.kv_memory > 10e9
+
+
+def test_presets_are_in_the_range_that_is_published() -> None:
+    """A sequence alone decodes at what the memory's bandwidth allows; a long prompt at half of the peak."""
+    alone = Work(tokens=1, sequences=1, rows=1, context=500, pairs=500, running=1)
+    prompt = Work(tokens=2048, sequences=1, rows=1, context=2048, pairs=2048**2 / 2, running=1)
+    decode = {name: preset(name).seconds.of(alone) for name in PRESETS}
+    prefill = {name: preset(name).seconds.of(prompt) for name in PRESETS}
+    assert 0.005 < decode["h100-7b"] < 0.008 < decode["a100-7b"] < 0.013
+    assert 0.012 < decode["h100-70b"] < 0.022 < decode["a100-70b"] < 0.032
+    assert 0.04 < prefill["h100-7b"] < 0.08 and 0.1 < prefill["h100-70b"] < 0.3
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"h100_7b.*did you mean.*h100-7b"):
+        preset("h100_7b")

@@ -1,0 +1,124 @@
+"""Coefficients come back from steps that were made with them, and none is negative."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import TurnoutError
+from turnout.lab.simulation.cost import Seconds, Work
+from turnout.lab.simulation.fit import Sample, fit
+from turnout.lab.simulation.nonnegative import nonnegative_least_squares
+from turnout.lab.simulation.profile import profile, scenes
+
+TRUE = Seconds(
+    fixed=5e-3,
+    tokens=((0, 1e-3), (4, 5e-4), (16, 3e-4), (64, 2e-4), (256, 1e-4)),
+    sequence=3e-5,
+    row=1e-5,
+    group=3e-4,
+    read=2e-6,
+    pair=1e-7,
+    host=4e-4,
+    runner=2e-5,
+    waiter=2e-7,
+)
+
+
+def steps(count: int, noise: float = 0.0) -> list[Sample]:
+    rng = random.Random(0)
+    return [_sample(rng, noise) for _ in range(count)]
+
+
+def _sample(rng: random.Random, noise: float) -> Sample:
+    sequences, context = 2 ** rng.randrange(8), 4 ** rng.randrange(1, 6)
+    prompt = rng.choice([0, 3, 16, 64, 256])
+    work = Work(
+        tokens=sequences + prompt,
+        sequences=sequences + (prompt > 0),
+        rows=rng.randint(1, sequences),
+        groups=rng.randint(1, 5),
+        context=sequences * context + prompt,
+        pairs=sequences * context + prompt**2 / 2,
+        running=sequences + (prompt > 0),
+        waiting=rng.choice([0, 0, 100]),
+    )
+    host = TRUE.host + TRUE.runner * work.running + TRUE.waiter * work.waiting
+    off = 1 + rng.uniform(-noise, noise)
+    return Sample(work, off * (TRUE.of(work) - host), off * host)
+
+
+def test_coefficients_come_back() -> None:
+    found, quality = fit(steps(400))
+    for (name, value, _), (_, true, _) in zip(found.terms(), TRUE.terms(), strict=True):
+        assert value == pytest.approx(true, rel=1e-4, abs=1e-12), name
+    assert quality.worst < 1e-4
+
+
+def test_noise_is_reported() -> None:
+    found, quality = fit(steps(400, noise=0.2))
+    assert quality.steps == 400
+    assert 0.05 < quality.mean < quality.p90 < 0.25 and abs(quality.bias) < 0.05
+    work = Work(tokens=64, sequences=64, rows=64, groups=2, context=64 * 300, pairs=64 * 300, running=64)
+    assert found.of(work) == pytest.approx(TRUE.of(work), rel=0.05)
+
+
+def test_too_few_steps_are_refused() -> None:
+    with pytest.raises(TurnoutError, match="measure for longer"):
+        fit(steps(10))
+
+
+def brute_force(matrix: np.ndarray, target: np.ndarray) -> float:
+    """The least error over every choice of columns whose best coefficients are not negative."""
+    best = float(np.linalg.norm(target))
+    for size in range(1, matrix.shape[1] + 1):
+        for columns in map(list, combinations(range(matrix.shape[1]), size)):
+            x = np.linalg.lstsq(matrix[:, columns], target, rcond=None)[0]
+            if (x >= 0).all():
+                best = min(best, float(np.linalg.norm(target - matrix[:, columns] @ x)))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_choice_of_columns_is_better(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(20, 5)) * 10.0 ** rng.integers(-4, 4, size=5)
+    target = rng.normal(size=20)
+    x = nonnegative_least_squares(matrix, target)
+    assert (x >= 0).all()
+    assert np.linalg.norm(target - matrix @ x) == pytest.approx(brute_force(matrix, target), rel=1e-6)
+
+
+def test_columns_that_say_nothing_or_the_same_are_no_trouble() -> None:
+    column = np.arange(1.0, 9.0)
+    matrix = np.column_stack([column, column, np.zeros(8)])
+    assert matrix @ nonnegative_least_squares(matrix, 3 * column) == pytest.approx(3 * column)
+    assert not nonnegative_least_squares(matrix, -column).any()
+
+
+def test_scenes_fit_the_engine() -> None:
+    for sequences, tokens, longest, pool in (
+        (256, 512, 2048, 500_000),
+        (8, 64, 128, 2000),
+        (2, 2048, 4096, 9000),
+    ):
+        found = scenes(sequences, tokens, longest, pool)
+        assert found
+        assert all(scene.batch < sequences and scene.prompt <= tokens for scene in found)
+        assert all(max(scene.context, scene.prompt) + scene.output <= longest for scene in found)
+        assert all(scene.tokens <= pool for scene in found)
+
+
+def test_a_machine_is_profiled() -> None:
+    config = EngineConfig(dtype="float32", max_model_len=256, max_num_seqs=8, max_num_batched_tokens=128)
+    cost = profile(config, seconds=3.0, clock=time.thread_time)
+    assert cost.fit is not None and cost.fit.mean < 1
+    assert cost.device == "cpu" and cost.model.layers == 8 and not cost.estimate
+    one = Work(tokens=1, sequences=1, rows=1, context=100, pairs=100, running=1)
+    prompt = Work(tokens=128, sequences=1, rows=1, context=128, pairs=128 * 64, running=1)
+    assert 1e-4 < cost.seconds.of(one) < cost.seconds.of(prompt) < 1

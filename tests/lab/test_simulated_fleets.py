@@ -1,0 +1,130 @@
+"""Many engines behind a router: who gets what, and the same figures from several processes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+from simulations import conversations, jobs, machine, sharing, simulated, simulation_of
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import PluginError
+from turnout.core.plugins import Registry
+from turnout.core.router import Router
+from turnout.lab.goodput import Goodput
+from turnout.lab.job import Job, Workload
+from turnout.lab.simulation.fleet import Fleet, Mix
+from turnout.lab.simulation.outcome import simulate
+from turnout.lab.simulation.traffic import Traffic
+
+
+def test_more_replicas_serve_sooner() -> None:
+    def mean_wait(replicas: int) -> float:
+        records = simulated(jobs(80, 200.0), replicas=replicas)
+        return sum(record.ttft for record in records) / len(records)
+
+    assert mean_wait(4) < mean_wait(1) / 3
+
+
+def test_a_prefix_is_computed_where_it_was_before() -> None:
+    def hits(router: str) -> int:
+        simulation = simulation_of(sharing(60, 20.0), replicas=3, router=router)
+        list(simulation.records())
+        return simulation.totals.hits
+
+    assert hits("prefix-affinity:tokens=64,slack=0") > hits("round-robin") + 5 * 80
+
+
+def test_a_session_stays_where_its_cache_is() -> None:
+    def hits(router: str) -> int:
+        simulation = simulation_of(conversations(12, 5), replicas=4, router=router)
+        list(simulation.records())
+        return simulation.totals.hits
+
+    assert hits("session-affinity") > 1.2 * hits("round-robin")
+
+
+def test_least_loaded_keeps_clear_of_who_is_busy() -> None:
+    work = [Job(0.01 * i, 10, 200 if i % 2 else 1) for i in range(60)]
+
+    def mean_wait(router: str) -> float:
+        records = simulated(work, replicas=2, router=router, max_num_seqs=4)
+        return sum(record.ttft for record in records) / len(records)
+
+    assert mean_wait("least-loaded") < 0.9 * mean_wait("round-robin")
+
+
+class Lost(Router):
+    def route(self, request: object, replicas: object) -> int:
+        return 7
+
+
+def test_a_router_that_points_nowhere_is_named() -> None:
+    fleet = Fleet(EngineConfig(), machine(), Registry.load(), Lost(), ["a", "b"])
+    workload = Workload("w", [Job(0.0, 1, 1)])
+    with pytest.raises(PluginError, match="router Lost chose replica 7 of 2"):
+        list(fleet.serve(Traffic(workload), Mix(workload, 0, 1000)))
+
+
+@pytest.mark.parametrize("router", ["round-robin", "prefix-affinity:slack=0"])
+def test_several_processes_find_the_same(router: str) -> None:
+    simulation = simulation_of(sharing(60, 60.0), replicas=4, router=router, pool=1040)
+    told: list[int] = []
+    one = simulate(simulation, goodput=Goodput({"ttft": 50.0}))
+    two = simulate(simulation, workers=2, goodput=Goodput({"ttft": 50.0}), progress=told.append)
+    assert two.summary == one.summary
+    assert two.totals == one.totals and sum(told) == 60
+
+
+def test_what_hangs_together_is_not_divided() -> None:
+    """Where it goes depends on how loaded they are, or on when something ends."""
+    simulate(simulation_of(conversations(3, 2), replicas=2), workers=2)
+    simulate(simulation_of(jobs(5, 9.0), replicas=2, router="least-loaded"), workers=2)
+    simulate(simulation_of(jobs(5, 9.0), replicas=2, concurrency=2), workers=2)
+
+
+# ------------------------------------------------------------------ when jobs are sent
+
+
+def sent(workload: Workload, lasting: float = 1.0) -> list[tuple[float, int]]:
+    """When each job is, if it takes so many seconds."""
+    traffic = Traffic(workload)
+    log, todo = [], list(traffic.first())
+    while todo:
+        at, index = todo.pop(0)
+        log.append((at, index))
+        todo = sorted([*todo, *traffic.after(index, at + lasting)])
+    return log
+
+
+def test_an_open_loop_does_not_wait() -> None:
+    assert sent(Workload("w", [Job(0.1 * i, 1, 1) for i in range(4)])) == [
+        (pytest.approx(0.1 * i), i) for i in range(4)
+    ]
+
+
+def test_a_turn_waits_for_the_one_before_and_thinks() -> None:
+    work = [Job(0.0, 1, 1, session="a"), Job(0.5, 1, 1, session="b"), Job(0.0, 9, 1, session="a", think=2.0)]
+    assert sent(Workload("w", work)) == [(0.0, 0), (0.5, 1), (3.0, 2)]
+
+
+def test_a_closed_loop_is_of_sessions() -> None:
+    work = [
+        Job(0.0, 1, 1, session="a"),
+        Job(0.0, 2, 1, session="a", think=5.0),
+        Job(0.0, 1, 1, session="b"),
+        Job(0.0, 2, 1, session="b"),
+    ]
+    assert sent(Workload("w", work, concurrency=1)) == [(0.0, 0), (6.0, 1), (7.0, 2), (8.0, 3)]
+
+
+def test_a_part_of_the_jobs_is_sent_by_itself() -> None:
+    workload = Workload("w", [Job(float(i), 1, 1) for i in range(6)])
+    assert [index for _, index in Traffic(workload, only=[4, 1]).first()] == [1, 4]
+
+
+def test_records_come_as_requests_end_and_nothing_is_kept() -> None:
+    simulation = simulation_of(jobs(500, 50.0))
+    assert len(list(islice(simulation.records(), 3))) == 3
+    assert Counter(type(v) for v in vars(simulation).values())[list] == 0

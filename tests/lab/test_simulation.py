@@ -1,0 +1,105 @@
+"""A simulation is the engine that serves, on a clock that the cost model moves."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from simulations import SECONDS, conversations, jobs, machine, sharing, simulated, simulation_of
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError
+from turnout.lab.job import Job, Workload
+from turnout.lab.simulation import run_simulated
+from turnout.lab.simulation.cost import Work
+
+
+def test_a_request_alone_takes_what_the_cost_model_says() -> None:
+    (record,) = simulated([Job(3.0, 40, 3)])
+    prompt = SECONDS.of(
+        Work(tokens=40, sequences=1, rows=1, groups=1, context=40, pairs=40 * 41 / 2, running=1)
+    )
+    first = SECONDS.of(Work(tokens=1, sequences=1, rows=1, groups=1, context=41, pairs=41, running=1))
+    second = SECONDS.of(Work(tokens=1, sequences=1, rows=1, groups=1, context=42, pairs=42, running=1))
+    assert record.sent == record.due == 3.0
+    assert record.ttft == pytest.approx(prompt)
+    assert record.itl == pytest.approx([first, second])
+    assert record.finished == record.token_times[-1]
+
+
+def test_every_request_gets_as_many_tokens_as_its_job_says() -> None:
+    work = jobs(60, 40.0)
+    records = simulated(work)
+    assert [record.index for record in records] == list(range(60))
+    for job, record in zip(work, records, strict=True):
+        assert record.job is job and not record.error
+        assert (record.prompt_tokens, record.output_tokens) == (job.prompt, job.output)
+        assert len(record.token_times) == job.output
+        assert record.token_times == sorted(record.token_times)
+
+
+def test_equal_arguments_give_equal_records() -> None:
+    assert simulated(sharing(50, 30.0)) == simulated(sharing(50, 30.0))
+    config, workload = EngineConfig(), Workload("w", jobs(20, 30.0))
+    assert run_simulated(config, workload, machine(), seed=1) == run_simulated(
+        config, workload, machine(), seed=1
+    )
+
+
+def test_policies_agree_on_what_is_said_and_not_on_when() -> None:
+    work = jobs(60, 200.0)
+    fcfs, ljf = simulated(work, max_num_seqs=4), simulated(work, max_num_seqs=4, scheduler="ljf")
+    assert [record.digest for record in fcfs] == [record.digest for record in ljf]
+    assert [record.ttft for record in fcfs] != [record.ttft for record in ljf]
+
+
+def test_what_was_said_before_is_found_in_the_cache() -> None:
+    simulation = simulation_of(conversations(3, 4))
+    records = sorted(simulation.records(), key=lambda record: record.index)
+    assert simulation.totals.hits >= 3 * (16 + 32 + 64), "three later turns, in whole blocks"
+    for before, after in pairwise(records):
+        if before.job.session == after.job.session:
+            assert after.sent == pytest.approx(before.finished + 0.5)
+
+
+def test_a_closed_loop_keeps_so_many_going_and_no_more() -> None:
+    records = simulated(jobs(40, 1.0), concurrency=5)
+    ends = sorted(record.finished for record in records)
+    assert [record.sent for record in records[:5]] == [0.0] * 5
+    assert sorted(record.sent for record in records)[5:] == ends[: len(records) - 5]
+
+
+def test_what_the_engine_refuses_is_a_record_with_the_reason() -> None:
+    long, fine = simulated([Job(0.0, 1000, 100), Job(0.0, 10, 10)])
+    assert "context length is 1024" in long.error and not long.token_times
+    assert not fine.error
+    records = simulated(jobs(50, 1e6), max_waiting=4, max_num_seqs=1)
+    assert any("are waiting already" in record.error for record in records)
+
+
+def test_memory_is_the_configurations_or_the_machines() -> None:
+    def preemptions(**options: object) -> int:
+        simulation = simulation_of(jobs(10, 200.0), **options)
+        list(simulation.records())
+        return simulation.totals.preemptions
+
+    assert preemptions() == 0
+    assert preemptions(max_model_len=512, kv_memory=1024 * 1024) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"spec_ngram": True}, "speculative decoding is not simulated"),
+        ({"decoding": "speculative:proposer=ngram"}, "speculative decoding is not simulated"),
+        ({"max_model_len": 5000}, "exceeds the model's 1,024 positions"),
+        ({"kv_memory": 1024}, "raise --kv-memory or lower --max-model-len"),
+        ({"scheduler": "fcsf"}, "fcfs"),
+        ({"preemption": "swap", "kv": "paged"}, "parks nothing"),
+        ({"router": "round"}, "round-robin"),
+        ({"replicas": 0}, "replicas must be at least 1"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(options: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        simulated([Job(0.0, 1, 1)], **options)

@@ -1,0 +1,106 @@
+"""Passing over what happens in every step changes nothing but how long a simulation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from simulations import conversations, jobs, machine, sharing, simulation_of
+
+from turnout.core.config import EngineConfig
+from turnout.core.interfaces import Span
+from turnout.core.observers import StepRecord
+from turnout.core.plugins import Registry
+from turnout.lab.job import Job, Workload
+from turnout.lab.record import Record
+from turnout.lab.simulation.assembly import build_simulated
+from turnout.lab.simulation.doze import dozes
+from turnout.lab.simulation.fleet import Mix
+from turnout.lab.simulation.replica import SimulatedReplica
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+
+DOZE = ["fcfs", "hrrn", "ljf", "lpm", "sarathi", "sjf"]
+STEP = ["deadline", "fair", "mlfq", "prefill-first", "priority", "srpt", "static"]
+
+
+def both(work: list[Job], **options: Any) -> None:
+    fast, slow = (simulation_of(work, doze=doze, **options) for doze in (True, False))
+    seen: tuple[list[StepRecord], list[StepRecord]] = ([], [])
+    fast.watch, slow.watch = seen[0].append, seen[1].append
+    assert list(fast.records()) == list(slow.records())
+    assert fast.totals == slow.totals
+    assert seen[0] == seen[1] and len(seen[0]) == fast.totals.steps
+
+
+@pytest.mark.parametrize("scheduler", [*DOZE, "sarathi:chunk=32", "lpm:max_queue=3", "ljf:aging=0"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="room for all"),
+        pytest.param({"pool": 1040, "max_num_seqs": 8}, id="slots short"),
+        pytest.param({"pool": 1040}, id="memory short"),
+        pytest.param({"pool": 1040, "kv": "contiguous"}, id="contiguous"),
+        pytest.param({"pool": 1040, "kv": "paged:prefix_caching=false"}, id="no prefixes"),
+        pytest.param({"max_num_batched_tokens": 24, "max_num_seqs": 40}, id="budget short"),
+        pytest.param({"pool": 1040, "block_size": 1}, id="blocks of one"),
+    ],
+)
+def test_records_are_the_same(scheduler: str, options: dict[str, Any]) -> None:
+    both(sharing(60, 60.0), scheduler=scheduler, **options)
+
+
+def test_records_are_the_same_where_memory_is_parked() -> None:
+    both(jobs(60, 100.0), pool=1040, preemption="swap", swap_memory=8 * 2**20)
+
+
+def test_records_are_the_same_with_replicas_and_sessions() -> None:
+    both(conversations(20, 5), replicas=3, router="least-loaded")
+    both(conversations(20, 5), concurrency=4, replicas=2, router="session-affinity")
+
+
+def test_memory_that_is_short_was_short() -> None:
+    """What the tests above rest on."""
+    simulation = simulation_of(sharing(60, 60.0), pool=1040)
+    list(simulation.records())
+    assert simulation.totals.preemptions > 5
+
+
+def test_a_step_costs_what_changes_in_it() -> None:
+    """Else a million requests would take hours: each is looked at once in a block, not in every step."""
+
+    def looked_at(doze: bool) -> int:
+        simulated = build_simulated(EngineConfig(), machine(1 << 16), Registry.load())
+        replica, reserve, count = SimulatedReplica(simulated, doze=doze), PagedCache.reserve, 0
+
+        def counted(cache: PagedCache, spans: Sequence[Span]) -> bool:
+            nonlocal count
+            count += 1
+            return reserve(cache, spans)
+
+        simulated.engine.scheduler.kv.reserve = partial(counted, simulated.engine.scheduler.kv)
+        mix = Mix(Workload("w", [Job(0.0, 32, 320)] * 40), 0, 1000)
+        for index in range(40):
+            replica.add(mix.spec(index), Record(mix.jobs[index], index, 0.0, 0.0))
+        while replica.busy:
+            replica.step()
+        return count
+
+    assert looked_at(False) >= 40 * 320
+    assert looked_at(True) <= 40 * (320 / 16 + 4)
+
+
+@pytest.mark.parametrize("scheduler", [*DOZE, *STEP])
+def test_only_where_the_policy_says_so(scheduler: str) -> None:
+    simulated = build_simulated(EngineConfig(scheduler=scheduler), machine(), Registry.load())
+    assert dozes(simulated) == (scheduler in DOZE)
+
+
+def test_all_policies_are_accounted_for() -> None:
+    assert sorted([*DOZE, *STEP]) == Registry.load().names("scheduler")
+
+
+@pytest.mark.parametrize("scheduler", STEP)
+def test_other_policies_are_simulated_step_by_step(scheduler: str) -> None:
+    both(jobs(20, 50.0), scheduler=scheduler, pool=1040)
