@@ -23,6 +23,8 @@ import torch
 
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
+from turnout.core.garbage import steady
+from turnout.core.plan import Move, Plan
 from turnout.lab.job import Job, Workload
 from turnout.lab.marked import write_marked
 from turnout.lab.record import Record
@@ -66,28 +68,32 @@ def run_real(
     specs = [mix.spec(index) for index in range(len(workload.jobs))]
     records: list[Record] = []
     samples: list[Sample] = []
-    began = skipping()
-    while len(records) < len(specs) or engine.busy:
-        if not engine.busy:
-            skipping.skip_to(began + workload.jobs[len(records)].at)
-        while len(records) < len(specs) and began + workload.jobs[len(records)].at <= skipping():
-            job, spec = workload.jobs[len(records)], specs[len(records)]
-            records.append(Record(job, len(records), job.at, job.at, prompt_tokens=job.prompt))
-            engine.add(spec)
-        since = skipping()
-        deltas, now = engine.step(), skipping()
-        samples.append(timed.sample(now - since))
-        for delta in deltas:
-            record = records[int(delta.request_id)]
-            record.token_times += [now - began] * len(delta.tokens)
-            if delta.finish_reason:
-                record.finished, record.output_tokens = now - began, len(record.token_times)
-                record.error = delta.error
+    with steady():
+        began = skipping()
+        while len(records) < len(specs) or engine.busy:
+            if not engine.busy:
+                skipping.skip_to(began + workload.jobs[len(records)].at)
+            while len(records) < len(specs) and began + workload.jobs[len(records)].at <= skipping():
+                job, spec = workload.jobs[len(records)], specs[len(records)]
+                records.append(Record(job, len(records), job.at, job.at, prompt_tokens=job.prompt))
+                engine.add(spec)
+            since = skipping()
+            deltas, now = engine.step(), skipping()
+            samples.append(timed.sample(now - since))
+            for delta in deltas:
+                record = records[int(delta.request_id)]
+                record.token_times += [now - began] * len(delta.tokens)
+                if delta.finish_reason:
+                    record.finished, record.output_tokens = now - began, len(record.token_times)
+                    record.error = delta.error
     return records, samples
 
 
 def warm_up(engine: Any, vocabulary: int) -> None:
-    """The first steps are slow for reasons of their own."""
+    """The first steps are slow for reasons of their own, and so is memory that is touched first."""
+    size, piece = engine.scheduler.kv.capacity, 4096
+    for start in range(piece, size, piece):
+        engine.runner.run(Plan([], [Move(0, start, min(piece, size - start), "copy")]))
     mix = Mix(Workload("warm-up", [Job(0.0, 30, 8)] * 4), -1, vocabulary)
     for index in range(4):
         engine.add(mix.spec(index))

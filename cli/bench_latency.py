@@ -12,6 +12,7 @@ import numpy as np
 from turnout.cli.bench_output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.engine_options import engine_options, offline_config
 from turnout.cli.table import tabular
+from turnout.core.garbage import steady
 from turnout.lab.job import Job
 from turnout.lab.record import Record
 
@@ -50,7 +51,7 @@ def command(
     assembled = build_engine(config)
     jobs = [Job(0.0, prompt, output)] * batch_size
     rows: list[dict[str, float]] = []
-    with progress_bar(repeat + warm_up, "batches") as done:
+    with steady(), progress_bar(repeat + warm_up, "batches") as done:
         for number in range(warm_up + repeat):
             prompts = Prompts(jobs, seed + number, assembled.ready.vocab_size)
             records = run_offline(assembled.engine, jobs, prompts)

@@ -11,6 +11,7 @@ import click
 from turnout.cli.bench_output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.engine_options import engine_options, offline_config
 from turnout.cli.table import tabular
+from turnout.core.garbage import steady
 from turnout.lab.record import Record
 from turnout.lab.workload_source import load_workload
 
@@ -52,7 +53,7 @@ def command(
 
     assembled = build_engine(config)
     rows: list[Figures] = []
-    with progress_bar(len(jobs) * (repeat + warm_up)) as done:
+    with steady(), progress_bar(len(jobs) * (repeat + warm_up)) as done:
         for number in range(warm_up + repeat):
             prompts = Prompts(jobs, seed + number, assembled.ready.vocab_size)
             records = run_offline(assembled.engine, jobs, prompts, progress=done)

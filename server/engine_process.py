@@ -19,6 +19,7 @@ import zmq
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import TurnoutError
+from turnout.core.garbage import steady
 from turnout.core.messages import Failed
 from turnout.server.channel import EngineChannel
 from turnout.server.engine_admin import Assembled
@@ -59,7 +60,8 @@ def _serve(channel: EngineChannel, factory: str) -> None:
     _exit_with_parent()
     assembled = build(EngineConfig.model_validate_json(line))
     channel.send([assembled.ready])
-    EngineLoop(assembled, channel).run()
+    with steady():
+        EngineLoop(assembled, channel).run()
 
 
 def _import(factory: str) -> Callable[[EngineConfig], Assembled]:

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from turnout.core.config import ServerConfig
+from turnout.core.garbage import steady
 from turnout.server.app import create_app
 from turnout.server.engine_client import EngineGone, ProcessClient
 from turnout.text.tokenizer import Tokenizer
@@ -33,7 +34,8 @@ async def run(
         if not stop.is_set():
             server = _Server(_uvicorn_config(client, tokenizer, config))
             _announce(client, config, listener)
-            await _serve(server, listener, client, stop)
+            with steady():
+                await _serve(server, listener, client, stop)
     finally:
         await client.close()
 

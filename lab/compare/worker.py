@@ -16,6 +16,7 @@ import msgspec
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
+from turnout.core.garbage import steady
 from turnout.lab.compare.asked import Asked, warm_up
 from turnout.lab.compare.feed import Feed
 from turnout.lab.compare.protocol import Done, Failed, Message, Progress, Task
@@ -60,9 +61,10 @@ def _run(task: Task, lines: BinaryIO) -> Run:
     before = engine.stats().preemptions
     feed = Feed(engine, workload, asked(task.seed))
     records = []
-    for record in feed.records():
-        records.append(record)
-        _send(lines, Progress(len(records), len(workload.jobs)))
+    with steady():
+        for record in feed.records():
+            records.append(record)
+            _send(lines, Progress(len(records), len(workload.jobs)))
     records.sort(key=lambda record: record.index)
     preemptions = engine.stats().preemptions - before
     return Run(task.arm, task.repeat, records, feed.samples(), preemptions, ready.summary)

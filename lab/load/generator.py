@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from turnout.core.garbage import steady
 from turnout.lab.job import Workload
 from turnout.lab.load.checks import Checks, lag_p99
 from turnout.lab.load.contents import Contents, contents_for
@@ -67,7 +66,7 @@ class _Run:
 
     async def play(self, timeout: float | None) -> LoadRun:
         async with Sender(self._target, self._now, timeout) as self._sender:
-            with _steady():
+            with steady():
                 bodies = _Ahead(self._schedule.heads, self._body)
                 self._begin = time.perf_counter()
                 await (self._open(bodies) if self._workload.concurrency is None else self._closed(bodies))
@@ -145,14 +144,3 @@ class _Ahead:
         if not self._written:
             self.write_one()
         return self._written.popleft()
-
-
-@contextmanager
-def _steady() -> Iterator[None]:
-    """Without pauses in which Python looks through what has long been there for garbage."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

@@ -18,6 +18,7 @@ import torch
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
+from turnout.core.garbage import steady
 from turnout.core.interfaces import Runner
 from turnout.core.plan import Logits, Move, Plan, Way
 from turnout.core.request import RequestSpec, SamplingParams
@@ -108,7 +109,8 @@ def profile(
     # Steps of known contents: nobody guesses ahead.
     config = config.model_copy(update={"spec_draft": None, "spec_ngram": False, "spec_tokens": None})
     assembled = build_engine(config)
-    samples = measure_steps(assembled, seconds, clock, progress)
+    with steady():
+        samples = measure_steps(assembled, seconds, clock, progress)
     coefficients, quality = fit(samples, _move_seconds(assembled, clock))
     engine, ready = assembled.engine, assembled.ready
     device = assembled.device
