@@ -286,6 +286,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
     final: bool = False
     """Another engine would do no better: what was asked for cannot work."""
+    asked_wrongly: bool = False
+    """By the configuration: a ConfigError, before the engine began to serve."""
 
 
 Event = Delta | Stats | Ready | Failed | Reply

@@ -14,7 +14,7 @@ import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.errors import EngineError
+from turnout.core.errors import ConfigError, EngineError, TurnoutError
 from turnout.core.messages import (
     Abort,
     AdminCommand,
@@ -107,7 +107,10 @@ class ProcessClient:
         self._life.configure(self._config)
 
     async def start(self) -> Ready:
-        """Wait until the engine is assembled. Raises EngineError when it cannot be."""
+        """Wait until the engine is assembled.
+
+        Raises EngineError when it cannot be, ConfigError when that is the configuration's fault.
+        """
         self._ready = asyncio.get_running_loop().create_future()
         self._life.listen(self._dispatch, self._ended)
         return await self._ready
@@ -116,15 +119,15 @@ class ProcessClient:
         """Returns when the engine is, for good, with `failure` set."""
         await self._gone.wait()
 
-    def refuse(self, reason: str) -> None:
-        """End all requests with this error, and take no more."""
+    def refuse(self, reason: str, kind: type[TurnoutError] = EngineGone) -> None:
+        """End all requests with this error, and take no more. `kind` is for whoever waits in `start`."""
         if self.failure is None:
             self.failure = reason
         for live in self._live.values():
             live.fail(EngineGone(reason))
         self._fail_replies(reason)
         if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(EngineGone(reason))
+            self._ready.set_exception(kind(reason))
 
     async def close(self) -> None:
         """Stop the process, gently if it can be, and clean up."""
@@ -208,7 +211,7 @@ class ProcessClient:
         elif isinstance(event, Failed):
             self._cause = event
             if event.final or not self._serving:
-                self.refuse(event.message)
+                self.refuse(event.message, ConfigError if event.asked_wrongly else EngineGone)
         else:
             self._begin(event)
 

@@ -14,11 +14,12 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 import zmq
 
 from turnout.core.config import EngineConfig
-from turnout.core.errors import TurnoutError
+from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.garbage import steady
 from turnout.core.messages import Failed
 from turnout.server.channel import EngineChannel
@@ -38,10 +39,17 @@ def main() -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context, EngineChannel(context, given.address) as channel:
         try:
-            _serve(channel, given.factory)
+            assembled = _assemble(given.factory)
         except Exception as error:
-            channel.send([Failed(_explain(error), final=isinstance(error, TurnoutError))])
-            sys.exit(1)
+            _fail(channel, error, asked_wrongly=isinstance(error, ConfigError))
+        if assembled is None:
+            return
+        try:
+            channel.send([assembled.ready])
+            with steady():
+                EngineLoop(assembled, channel).run()
+        except Exception as error:
+            _fail(channel, error)
 
 
 def _arguments() -> argparse.Namespace:
@@ -52,16 +60,20 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _serve(channel: EngineChannel, factory: str) -> None:
+def _assemble(factory: str) -> Assembled | None:
+    """None: the parent has gone without a word."""
     build = _import(factory)
     line = sys.stdin.buffer.readline()
     if not line:
-        return
+        return None
     _exit_with_parent()
-    assembled = build(EngineConfig.model_validate_json(line))
-    channel.send([assembled.ready])
-    with steady():
-        EngineLoop(assembled, channel).run()
+    return build(EngineConfig.model_validate_json(line))
+
+
+def _fail(channel: EngineChannel, error: Exception, *, asked_wrongly: bool = False) -> NoReturn:
+    final = isinstance(error, TurnoutError)
+    channel.send([Failed(_explain(error), final=final, asked_wrongly=asked_wrongly)])
+    sys.exit(1)
 
 
 def _import(factory: str) -> Callable[[EngineConfig], Assembled]:

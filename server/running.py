@@ -27,7 +27,10 @@ DRAIN = 3
 async def run(
     listener: socket.socket, client: ProcessClient, tokenizer: Tokenizer, config: ServerConfig
 ) -> None:
-    """Serve until asked to stop. Raises EngineError when the engine cannot be assembled, or dies."""
+    """Serve until asked to stop.
+
+    Raises what `ProcessClient.start` does, and EngineError when the engine dies.
+    """
     stop = _Stop(client)
     try:
         await _first_of(client.start(), stop.wait())

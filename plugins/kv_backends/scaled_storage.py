@@ -18,6 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from turnout.core.errors import ConfigError
 from turnout.plugins.kv_backends.storage import Lane, PoolShape, Scratch, Storage
 
 __all__ = ["Fp8Storage", "Int8Storage", "ScaledStorage"]
@@ -84,6 +85,15 @@ class Fp8Storage(ScaledStorage):
     """
 
     top = 448.0
+
+    def __init__(self, shape: PoolShape, device: torch.device, compute: torch.dtype) -> None:
+        if compute not in _WIDENING:
+            known = ", ".join(str(dtype).removeprefix("torch.") for dtype in _WIDENING)
+            raise ConfigError(
+                f"KV in fp8 is read as {known}, not as {str(compute).removeprefix('torch.')}, which the "
+                "model computes in; choose another dtype for either"
+            )
+        super().__init__(shape, device, compute)
 
     def encode(self, numbers: Tensor) -> Tensor:
         return numbers.to(torch.float8_e4m3fn).view(torch.int8)

@@ -191,3 +191,13 @@ def test_a_mistake_costs_no_import_of_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "False"]
     assert "Traceback" not in done.stderr and "did you mean 'greedy'?" in done.stderr
+
+
+def test_a_mistake_that_only_the_engine_can_find_ends_the_same_way() -> None:
+    """What does not go together is known when all of it is there: it ended with 1, as what fails does."""
+    code = "from turnout.cli.main import main; main()"
+    flags = ["serve", "--port", "0", "--kv", "contiguous", "--kv-eviction", "lru"]
+    done = subprocess.run([sys.executable, "-c", code, *flags], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("Error: kv_eviction='lru' has nothing to choose from: ")
+    assert done.stderr.count("\n") == 1 and not done.stdout

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from turnout.core.errors import ConfigError
 from turnout.models.families.qwen2 import Qwen2
 from turnout.models.shapes import Shape, config_of
 from turnout.plugins.kv_backends.contiguous import Contiguous
@@ -165,3 +166,9 @@ def test_the_bytes_of_a_token_are_the_bytes_it_takes(
 def test_int8_takes_little_more_than_a_quarter_of_float32() -> None:
     taken = {stored: sum(t.nbytes for t in storage(stored).tensors) for stored in STORED}
     assert taken["int8"] == taken["fp8"] == taken["auto"] * (64 + 2) / (64 * 4)
+
+
+def test_fp8_refuses_what_it_cannot_be_read_as() -> None:
+    """It was a KeyError at the first read."""
+    with pytest.raises(ConfigError, match="KV in fp8 is read as float32, bfloat16, float16, not as float64"):
+        storage("fp8", torch.float64)
