@@ -89,12 +89,14 @@ class Guard:
                 PATIENCE * 1000,
             )
 
-    def victim(self, request: Request) -> Request | None:
-        """Who gives way to `request`; the default's choice where the policy's cannot be carried out."""
+    def victim(self, request: Request, *, overruled: bool = False) -> Request | None:
+        """Who gives way to `request`: the default's choice where the policy's cannot be carried out, or is
+        `overruled`.
+        """
         running = self._queues.running_views
         if not running:
             return None
-        if self._default_victim:
+        if self._default_victim or overruled:
             return self._queues.newest if request.place == "running" else None
         try:
             victim = self.policy.victim(request.view, running)

@@ -392,6 +392,7 @@ class Request:
         "cached_tokens",
         "decoding",
         "fault",
+        "furthest",
         "limit",
         "live",
         "output_tokens",
@@ -436,6 +437,8 @@ class Request:
         """Its client still has to be told the `prompt_scores`."""
         self.cached_tokens = 0
         """Prompt tokens that its first admission found computed already."""
+        self.furthest = 0
+        """Positions that one of its sequences had computed at most, when it was preempted."""
         self.place: Place = "gone"
         """Which queue it is in; for `Queues` alone to set."""
         self.output_tokens = 0

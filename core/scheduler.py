@@ -17,6 +17,7 @@ from turnout.core.plan import Chunk, Plan
 from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy
 from turnout.core.prediction import Predictions
 from turnout.core.preemption import Preemption, Recompute
+from turnout.core.progress import PATIENCE, Progress
 from turnout.core.queues import Queues
 from turnout.core.request import Request, Sequence
 from turnout.core.view import KVView, RequestView, View, unveil
@@ -57,6 +58,9 @@ class Scheduler:
         self._preemption = preemption or Recompute()
         self._strict = strict
         """A policy's fault is fatal; otherwise the step falls back to arrival order."""
+        self._overruled = False
+        """The policy had requests evict each other for ever, and is not asked until one has ended."""
+        self._progress = Progress()
         self._earlier_faults = self._earlier_slow_orders = 0
         self._guard = Guard(policy, self.queues, strict=strict)
 
@@ -70,6 +74,7 @@ class Scheduler:
         self._earlier_faults += self._guard.faults
         self._earlier_slow_orders += self._guard.slow_orders
         self._guard = Guard(policy, self.queues, strict=self._strict)
+        self._overruled, self._progress = False, Progress()
 
     @property
     def policy_faults(self) -> int:
@@ -87,6 +92,8 @@ class Scheduler:
         """Forget a request that ended, wherever it is, and free what it holds."""
         self._free(request)
         self.queues.remove(request)
+        self._progress.forget(request)
+        self._overruled = False
 
     # -------------------------------------------------------------- a step
 
@@ -96,11 +103,21 @@ class Scheduler:
         Raises PolicyError when strict and the policy is at fault.
         """
         view = self._view(now)
-        step = self._serve(self._guard.order(view), now)
+        self._overrule_if_nobody_gets_on()
+        order = arrival_order(view) if self._overruled else self._guard.order(view)
+        step = self._serve(order, now, overruled=self._overruled)
         if not step.useful and self.queues and not self.queues.aside:
             self._guard.fault(PolicyError(_unserved(view)))
-            step = self._serve(arrival_order(view), now)
+            step = self._serve(arrival_order(view), now, overruled=True)
+        self._progress.grant(step.granted)
         return Plan(list(chain.from_iterable(step.granted.values())), self.kv.drain()), step.dropped
+
+    def _overrule_if_nobody_gets_on(self) -> None:
+        """In order of arrival, where the newest admission gives way, the oldest always gets on."""
+        progress = self._progress
+        if progress.evictions > PATIENCE * (self.queues.running_count + self.queues.waiting_count):
+            self._progress, self._overruled = Progress(), True
+            self._guard.fault(PolicyError(f"had {progress.evictions} requests evicted while nobody got on"))
 
     def _view(self, now: float) -> View:
         return View(
@@ -113,10 +130,10 @@ class Scheduler:
             predict=self.predictions.predict,
         )
 
-    def _serve(self, order: Iterable[Turn | Drop], now: float) -> _Step:
+    def _serve(self, order: Iterable[Turn | Drop], now: float, *, overruled: bool) -> _Step:
         aside = self.queues.aside  # a token each
         budget, runners = self.capacity.tokens - aside, self.queues.running_count - aside
-        step = _Step(now, budget, self._free_slots(), runners)
+        step = _Step(now, budget, self._free_slots(), runners, overruled)
         for turn in order:
             if step.budget <= 0 or (step.closed and step.runners_left <= 0):
                 break  # whatever comes next gets nothing
@@ -251,12 +268,13 @@ class Scheduler:
         newcomer = request.place != "running"
         if newcomer and step.declined:
             return False
-        victim = self._guard.victim(request)
+        victim = self._guard.victim(request, overruled=step.overruled)
         if victim is None:
             step.declined = step.declined or newcomer
             return False
         # What a running request had freed is for those who run: nobody is admitted into it.
         step.closed = step.closed or not newcomer
+        self._progress.evict(victim)
         self._park_or_free(victim)
         self.queues.preempt(victim)
         victim.timing.preempted.append(step.now)
@@ -284,6 +302,8 @@ class _Step:
     slots: int
     runners_left: int
     """Those who ran as the step began and are not yet come to in the order."""
+    overruled: bool
+    """The policy is not asked who gives way."""
     closed: bool = False
     """Nobody is admitted any more."""
     declined: bool = False
