@@ -11,8 +11,9 @@ import click
 from turnout.cli.check_plugin import check_plugin
 from turnout.cli.find_plugin import find_plugin
 from turnout.cli.new_plugin import new_plugin
+from turnout.cli.plugin_use import use_of
 from turnout.cli.table import aligned
-from turnout.core.plugin_axes import AXES, FLAG_AXES
+from turnout.core.plugin_axes import AXES
 from turnout.core.plugin_options import Option
 from turnout.core.plugins import PluginEntry, Registry
 
@@ -58,10 +59,8 @@ def show(registry: Registry, target: str) -> None:
     """Print a policy's description and options."""
     entry = find_plugin(registry, target)
     parts = [f"{entry.axis}/{entry.name}, from {entry.origin}", inspect.cleandoc(entry.docstring)]
-    if entry.axis in AXES:
-        options = registry.options(entry.axis, entry.name)
-        if entry.axis in FLAG_AXES:
-            parts += ["\n".join(_describe(entry, options))]
+    options = registry.options(entry.axis, entry.name) if entry.axis in AXES else []
+    parts += ["\n".join([*_describe(options), f"Use: {use_of(entry, options)}"])]
     click.echo("\n\n".join(part for part in parts if part))
 
 
@@ -89,13 +88,9 @@ def _as_table(entries: list[PluginEntry]) -> str:
 # ------------------------------------------------------------------ one of them
 
 
-def _describe(entry: PluginEntry, options: list[Option]) -> list[str]:
-    flag = f"--{entry.axis.replace('_', '-')} {entry.name}"
-    if not options:
-        return ["Options: none", f"Use:     {flag}"]
+def _describe(options: list[Option]) -> list[str]:
     rows = [(option.name, option.type, _default(option), option.help) for option in options]
-    value = options[0].default if options[0].default not in ("", "null", None) else "…"
-    return ["Options:", *aligned(rows, indent="  "), f"Use: {flag}:{options[0].name}={value}"]
+    return ["Options:", *aligned(rows, indent="  ")] if options else ["Options: none"]
 
 
 def _default(option: Option) -> str:

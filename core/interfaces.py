@@ -303,6 +303,9 @@ class ModelFamily(ABC):
 class Quantizer(ABC):
     """Replaces linear layers as their weights stream in."""
 
+    reads_only: ClassVar[bool] = False
+    """It cannot quantize: it reads checkpoints of its name, and nobody chooses it."""
+
     @abstractmethod
     def wants(self, name: str, linear: nn.Linear) -> bool:
         """Should the layer of this dotted name be converted?"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
@@ -13,8 +14,9 @@ from pathlib import Path
 import pluggy
 
 from turnout.core import hookspecs
+from turnout.core.deprecation import PluginDeprecationWarning
 from turnout.core.errors import ConfigError, PluginError, nearest
-from turnout.core.hookspecs import HOOK_API_VERSION, PROJECT, Factory
+from turnout.core.hookspecs import PROJECT, Factory
 from turnout.core.plugin_axes import AXES, OBSERVER_AXIS, OBSERVER_HOOKS, Axis
 from turnout.core.plugin_entry import NO_AXIS, Origin, PluginEntry, explain
 from turnout.core.plugin_spec import NAME
@@ -116,7 +118,7 @@ def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
 
 def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
     """Call the plugin's hooks, adding what they register to `offered`, up to where one fails."""
-    _check_version(plugin)
+    _check_version(plugin, origin)
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
     manager.register(plugin)
@@ -129,14 +131,21 @@ def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
             offered.append(PluginEntry(OBSERVER_AXIS, f"{origin.plugin}.{name}", origin, hook))
 
 
-def _check_version(plugin: object) -> None:
+def _check_version(plugin: object, origin: Origin) -> None:
+    current, oldest = hookspecs.HOOK_API_VERSION, hookspecs.OLDEST_HOOK_API
     for attribute in ("turnout_hook_api", "HOOK_API_VERSION"):
-        wanted = getattr(plugin, attribute, HOOK_API_VERSION)
-        if wanted != HOOK_API_VERSION:
+        wanted = getattr(plugin, attribute, current)
+        if wanted not in range(oldest, current + 1):
             raise PluginError(
-                f"it was written for hook API {wanted} ({attribute}), this Turnout has {HOOK_API_VERSION}; "
+                f"it was written for hook API {wanted} ({attribute}), this Turnout has {current}; "
                 "install matching versions"
             )
+        if wanted < current:
+            message = (
+                f"plugin {origin} was written for hook API {wanted}, this Turnout has {current}: it works as "
+                "before, and the next minor version of Turnout will not use it; look for a newer one"
+            )
+            warnings.warn(PluginDeprecationWarning(message), stacklevel=2)
 
 
 def _check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:

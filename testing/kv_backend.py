@@ -29,6 +29,7 @@ from turnout.testing.toy_workloads import Arrivals, needs, random_preemption, ra
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from turnout.runner.model_runner import ModelRunner
 
@@ -49,6 +50,13 @@ class KVBackendSuite(Suite[KVBackend]):
     def attends(self, position: int) -> Sequence[int]:
         """The positions that the query at `position` sees; all up to itself, unless it leaves some out."""
         return range(position + 1)
+
+    def stored(self, vectors: Tensor) -> Tensor:
+        """What is read of keys or of values that were written: the same, unless the backend rounds.
+
+        vectors: [tokens, kv_heads, head_dim], as they are returned.
+        """
+        return vectors
 
     def pool(self, rng: random.Random, arrivals: Arrivals, backend: KVBackend) -> PoolSize:
         """Room for the most demanding request and hardly more, so that requests fight for memory."""
@@ -188,9 +196,11 @@ class KVBackendSuite(Suite[KVBackend]):
 
     @cached_property
     def _logits(self) -> Model:
-        from turnout.testing.toy_attention import toy_spec, without_memory
+        from turnout.testing.toy_attention import WithoutMemory, toy_spec, without_memory
 
-        return without_memory(tuple(tuple(self.attends(p)) for p in range(toy_spec().max_positions)))
+        seen = tuple(tuple(self.attends(position)) for position in range(toy_spec().max_positions))
+        rounds = type(self).stored is not KVBackendSuite.stored
+        return WithoutMemory(seen, self.stored) if rounds else without_memory(seen)
 
     def _cache(self, backend: KVBackend, size: PoolSize) -> KVCache:
         return backend.cache(size, Lru())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -80,8 +80,11 @@ def attention_toy(dtype: torch.dtype) -> AttentionToy:
 class WithoutMemory:
     """What the model says with no KV memory at all, in float64: every context from its first token."""
 
-    def __init__(self, seen: Sequence[Sequence[int]]) -> None:
-        """`seen`: for each position those that its query sees."""
+    def __init__(
+        self, seen: Sequence[Sequence[int]], stored: Callable[[Tensor], Tensor] = lambda vectors: vectors
+    ) -> None:
+        """`seen`: for each position those that its query sees; `stored`: what is kept of keys and values."""
+        self._stored = stored
         self._visible = torch.zeros(len(seen), len(seen), dtype=torch.bool)
         for position, places in enumerate(seen):
             self._visible[position, list(places)] = True
@@ -100,6 +103,7 @@ class WithoutMemory:
         visible = self._visible[:length, :length]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            k, v = self._stored(k), self._stored(v)
             scores = torch.einsum("qhd,kd->hqk", q, k[:, 0]) / HEAD_DIM**0.5
             weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
             return torch.einsum("hqk,kd->qhd", weights, v[:, 0])

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from functools import cache
 
-__all__ = ["EOS", "VOCABULARY", "argmax", "log_softmax", "toy_logits"]
+__all__ = ["EOS", "VOCABULARY", "argmax", "log_softmax", "misled_logits", "toy_logits"]
 
 VOCABULARY = 7
 EOS = 0
@@ -21,6 +21,11 @@ def toy_logits(context: Sequence[int]) -> list[float]:
     for token in context[-CONTEXT:]:
         seed = seed * 31 + token + 1
     return _row(seed)
+
+
+def misled_logits(context: Sequence[int]) -> list[float]:
+    """Those of a smaller model: nearly the same, and wrong in a way that depends on the last token."""
+    return [value + 0.9 * ((token + context[-1]) % 3 - 1) for token, value in enumerate(toy_logits(context))]
 
 
 @cache

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from turnout.core.errors import ConfigError
 from turnout.core.logits_processor import ServedModel
 from turnout.core.model import ModelSpec
 from turnout.core.observers import Observer, Observers
 from turnout.core.resources import Companion
-from turnout.testing.toy_model import EOS, VOCABULARY
+from turnout.testing.toy_model import EOS, VOCABULARY, misled_logits
+from turnout.testing.toy_runner import ToyRunner, as_tensor, toy_kv
 
 __all__ = ["ToyResources"]
 
@@ -39,7 +39,9 @@ class ToyResources:
         return self.time
 
     def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
-        raise ConfigError(f"the toy model has no companion {name!r}; build the plugin around one in `make`")
+        """Whatever it is called: a toy that mostly says what the first one does, with a pool of its own."""
+        kv = toy_kv(512, 4)
+        return Companion(Path(), self.spec, ToyRunner(kv, model=misled_logits, values=as_tensor), kv)
 
     def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
         self.observers.watch_steps(Observer(name, hook))

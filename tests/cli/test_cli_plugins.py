@@ -33,6 +33,25 @@ def register_schedulers(register):
 '''
 
 
+WATCHER = '''
+from turnout import LogitsProcessor, hookimpl
+
+class Quiet(LogitsProcessor):
+    """Says nothing."""
+    def wants(self, params):
+        return False
+    def apply(self, logits, rows): ...
+
+@hookimpl
+def register_logits_processors(register):
+    register("quiet", Quiet)
+
+@hookimpl
+def step_finished(step):
+    """Looks on."""
+'''
+
+
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
@@ -92,12 +111,44 @@ def test_a_policys_page(inline: Path, target: str) -> None:
         "Options:\n"
         "  horizon  int    must be given\n"
         "  aging    float  default 1.0\n"
-        "Use: --scheduler tidal:horizon=…\n"
+        "Use: turnout serve --scheduler tidal:horizon=…\n"
     )
 
 
 def test_a_policy_without_options() -> None:
-    assert "Options: none\nUse:     --scheduler fcfs\n" in run("plugins", "show", "fcfs").stdout
+    assert "Options: none\nUse: turnout serve --scheduler fcfs\n" in run("plugins", "show", "fcfs").stdout
+
+
+@pytest.mark.parametrize(
+    ("target", "use"),
+    [
+        ("kv_eviction/lru", "turnout serve --kv-eviction lru"),
+        ("quantization/int8", "turnout serve --quantization int8:lm_head=false"),
+        ("quantization/fp8", "turnout serve --quantization fp8:lm_head=false"),
+        (
+            "quantization/awq",
+            "turnout serve FOLDER, where quantization_config in config.json has the quant_method awq",
+        ),
+        ("length_predictor/max_tokens", "turnout serve --length-predictor max_tokens"),
+        ("proposer/ngram", "turnout serve --decoding speculative:proposer=ngram:longest=4"),
+        ("router/round-robin", "turnout simulate --replicas 4 --router round-robin"),
+        ("logits_processor/penalties", "nothing to choose: it is active, for the requests that it wants"),
+        ("model/llama", "turnout serve FOLDER, where config.json names the architecture LlamaForCausalLM"),
+    ],
+)
+def test_how_each_kind_is_put_to_use(target: str, use: str) -> None:
+    done = run("plugins", "show", target)
+    assert done.stdout.splitlines()[-1] == f"Use: {use}"
+
+
+def test_how_those_are_put_to_use_that_nobody_chooses(inline: Path) -> None:
+    """They are named by what would leave them out."""
+    (inline.parent / "turnout_plugins.py").write_text(WATCHER)
+    for target in ("observer/turnout_plugins.py.step_finished", "logits_processor/quiet"):
+        done = run("plugins", "--config", inline, "show", target)
+        assert done.exit_code == 0, done.output
+        assert done.stdout.splitlines()[-1].startswith("Use: nothing to choose: it is a")
+        assert done.stdout.endswith("; --disable-plugin turnout_plugins.py leaves it out\n")
 
 
 @pytest.mark.parametrize(

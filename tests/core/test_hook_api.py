@@ -1,7 +1,8 @@
 """What plugins build on is held against a recorded list, so that a break is deliberate.
 
 Where this fails: a signature that plugins implement, or call, has changed. If that breaks plugins, raise
-`HOOK_API_VERSION`; a name that goes must first warn for one minor version. Then record the list anew::
+`HOOK_API_VERSION`; a name that goes must first warn for one minor version (`turnout.core.deprecation`).
+Then record the list anew::
 
     python tests/core/test_hook_api.py > tests/core/hook_api.txt
 """
@@ -17,7 +18,8 @@ import msgspec
 
 import turnout
 import turnout.testing as kit
-from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer, view
+from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer, router, view
+from turnout.core.deprecation import PluginDeprecationWarning
 from turnout.core.hookspecs import HOOK_API_VERSION
 from turnout.core.messages import KVSnapshot, PinnedPrefix
 from turnout.core.observers import RequestRecord, StepRecord
@@ -47,6 +49,7 @@ IMPLEMENTED = [
     proposer.Proposer,
     logits_processor.LogitsProcessor,
     interfaces.ModelFamily,
+    router.Router,
 ]
 """By plugins."""
 GIVEN = [
@@ -58,6 +61,8 @@ GIVEN = [
     eviction.CachedBlock,
     interfaces.Span,
     interfaces.PoolSize,
+    router.Routable,
+    router.Replica,
     proposer.Wish,
     proposer.Proposal,
     logits_processor.Row,
@@ -88,6 +93,7 @@ HELPERS = [
     read_spec,
     Decoder,
     GreedyDual.worth,
+    router.rendezvous,
 ]
 """That plugins may call, or that the complete examples in docs/plugins do."""
 
@@ -95,6 +101,7 @@ HELPERS = [
 def api() -> Iterator[str]:
     """A line for each name that plugins rely on."""
     yield f"version {HOOK_API_VERSION}"
+    yield f"warning {PluginDeprecationWarning.__module__}.{PluginDeprecationWarning.__qualname__}"
     for name, hook in vars(hookspecs).items():
         if hasattr(hook, "turnout_spec"):
             yield f"hook {name}{signature(hook)}"

@@ -18,6 +18,7 @@ class Format(Quantizer):
     """Reads, and cannot quantize."""
 
     name: ClassVar[str]
+    reads_only = True
 
     def wants(self, name: str, linear: nn.Linear) -> NoReturn:
         raise ConfigError(
