@@ -1,4 +1,4 @@
-"""The conformance suite, and that turns are taken by weight."""
+"""The conformance suites, and that turns are taken by weight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.request import RequestSpec, SamplingParams
-from turnout.testing import SchedulingPolicySuite
+from turnout.core.router import Replica, Routable
+from turnout.testing import RouterSuite, SchedulingPolicySuite
 from turnout.testing.toy_engine import drive, toy_engine
 from turnout.testing.toy_runner import toy_kv
 
@@ -24,6 +25,14 @@ class TestConformance(SchedulingPolicySuite):
 class TestConformanceWithWeights(SchedulingPolicySuite):
     spec = """weighted-round-robin:weights='{"a": 3, "b": 0.5}'"""
     bound = 60
+
+
+class TestRouterConformance(RouterSuite):
+    spec = "weighted-round-robin"
+
+
+class TestRouterConformanceWithWeights(RouterSuite):
+    spec = """weighted-round-robin:weights='{"replica-1": 3, "replica-2": 0.5}'"""
 
 
 def build(spec: str) -> SchedulingPolicy:
@@ -59,3 +68,26 @@ def test_weights_are_turns() -> None:
 def test_a_weight_that_is_none_is_refused(weight: float) -> None:
     with pytest.raises(ConfigError, match="'tin' must have a weight above 0"):
         build(f"""weighted-round-robin:weights='{{"tin": {weight}}}'""")
+
+
+def ways(spec: str, count: int, names: str = "abc") -> str:
+    """Where so many requests go."""
+    router = Registry.load().create("router", spec)
+    replicas = [Replica(name, 0, 0) for name in names]
+    return "".join(names[router.route(Routable(str(i), [1], 5), replicas)] for i in range(count))
+
+
+def test_replicas_take_turns() -> None:
+    assert ways("weighted-round-robin", 6) == "abcabc"
+
+
+def test_the_turns_of_a_heavy_replica_are_spread() -> None:
+    assert ways("""weighted-round-robin:weights='{"a": 5}'""", 14) == "aabacaaaabacaa"
+
+
+def test_a_replica_that_leaves_leaves_its_turns_to_the_others() -> None:
+    """And what it was owed is not made up for when it comes back."""
+    router = Registry.load().create("router", "weighted-round-robin")
+    both, one = [Replica("a", 0, 0), Replica("b", 0, 0)], [Replica("b", 0, 0)]
+    ways = [router.route(Routable("r", [1], 5), replicas) for replicas in (both, one, one, both, both)]
+    assert ways == [0, 0, 0, 1, 0]

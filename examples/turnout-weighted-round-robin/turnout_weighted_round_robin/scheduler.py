@@ -7,10 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from turnout import RequestView, SchedulingPolicy, View, hookimpl
-from turnout.core.errors import ConfigError
-
-turnout_hook_api = 1
+from turnout import RequestView, SchedulingPolicy, View
+from turnout_weighted_round_robin.weights import checked
 
 
 class WeightedRoundRobin(SchedulingPolicy):
@@ -30,10 +28,7 @@ class WeightedRoundRobin(SchedulingPolicy):
             Field(description="""Turns of a client in a round, 1 for others: '{"gold": 3}'."""),
         ] = None,
     ) -> None:
-        self._weights = weights or {}
-        for client, weight in self._weights.items():
-            if weight <= 0:
-                raise ConfigError(f"weights: {client!r} must have a weight above 0, not {weight}")
+        self._weights = checked(weights)
         self._progress: dict[str, float] = {}
         """Of the clients with requests in the engine: turns taken, over the weight."""
         self._admitted: set[str] = set()
@@ -69,8 +64,3 @@ class WeightedRoundRobin(SchedulingPolicy):
             if request.id not in self._admitted:
                 progress[request.client] += 1 / self._weights.get(request.client, 1.0)
         return sorted(waiting, key=turns.__getitem__)
-
-
-@hookimpl
-def register_schedulers(register):
-    register("weighted-round-robin", WeightedRoundRobin)
