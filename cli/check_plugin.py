@@ -24,8 +24,9 @@ WORDS = {"ok": "ok     ", "failed": "FAILED ", "skipped": "skipped"}
 @click.command(name="check")
 @click.argument("target", metavar="[AXIS/]NAME[:OPTION=VALUE,…]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")
+@click.option("--slow", is_flag=True, help="Also the tests that serve the embedded model, a minute or so.")
 @click.pass_context
-def check_plugin(ctx: click.Context, target: str, as_json: bool) -> None:
+def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool) -> None:
     """Run the conformance suite of its kind against an installed plugin.
 
     What it claims beyond its kind only its own tests can say. Ends with 1 where something fails.
@@ -40,7 +41,7 @@ def check_plugin(ctx: click.Context, target: str, as_json: bool) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the toy's tensors are too small to be shared out
     from turnout.testing.examination import examine, suite_for  # only now: it may import torch
 
-    findings = examine(suite_for(entry.axis, entry.name + colon + options, registry))
+    findings = examine(suite_for(entry.axis, entry.name + colon + options, registry), slow=slow)
     title = f"{entry.axis}/{entry.name}{colon}{options}, from {entry.origin}"
     failed = _print_json(title, findings) if as_json else _print(title, findings)
     ctx.exit(1 if failed else 0)

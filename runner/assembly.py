@@ -62,12 +62,15 @@ class AssembledEngine:
         return self.scheduler
 
 
-def build_engine(config: EngineConfig, *, clock: Clock = monotonic) -> AssembledEngine:
+def build_engine(
+    config: EngineConfig, *, clock: Clock = monotonic, registry: Registry | None = None
+) -> AssembledEngine:
     """Load the model, size the KV pool and put the chosen policies in place.
 
+    `registry`: where policies are looked up; None: what is installed, as `config` says.
     Raises TurnoutError, with one message that says what to do, for anything that cannot work.
     """
-    registry = Registry.load(
+    registry = registry or Registry.load(
         config_folder=config.plugins_path, disabled=config.disable_plugin, strict=config.strict_plugins
     )
     policies = build_policies(registry, config)

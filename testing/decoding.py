@@ -18,7 +18,7 @@ from turnout.core.request import RequestSpec, SamplingParams
 from turnout.core.request import Sequence as TokenSequence
 from turnout.testing.distributions import assert_follows, probabilities
 from turnout.testing.strategy_runs import PROMPT, Answers, request, run, strategy_engine
-from turnout.testing.suite import Suite, shown, skip
+from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_model import EOS, VOCABULARY, log_softmax, toy_logits
 
 if TYPE_CHECKING:
@@ -164,6 +164,16 @@ class DecodingSuite(Suite[Decoding]):
     def test_it_accepts_something(self) -> None:
         assert self._accepted(), "it accepts none of the usual parameters; say which it does in `params`"
         assert self.make().rows >= 1
+
+    @slow
+    def test_answers_of_a_real_model_depend_on_the_seed_alone(self) -> None:
+        """Alone, together, and where requests are preempted; and on what strategies it stands in for."""
+        embedded = self.embedded()
+        for params in self._accepted():
+            found = embedded.unmoved(params, decoding=self.spec)
+            for name in self.same_as:
+                if self.registry().create("decoding", name).accepts(params):
+                    assert found == embedded.tokens(params, decoding=name), f"{shown(params)}: not as {name}"
 
     # -------------------------------------------------------------- details
 

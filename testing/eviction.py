@@ -12,7 +12,8 @@ from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.brute_force import expected
-from turnout.testing.suite import Suite, shown, skip
+from turnout.testing.embedded import GREEDY
+from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_engine import drive, toy_engine
 from turnout.testing.toy_workloads import needs, random_workload
 
@@ -81,6 +82,12 @@ class EvictionPolicySuite(Suite[EvictionPolicy]):
         """A long prompt makes hundreds of calls, and all requests wait for them: no search."""
         best = min(self._seconds_a_call() for _ in range(3)) * 1e6
         assert best <= self.microseconds, f"a call takes {best:.0f} us on average with 10,000 blocks"
+
+    @slow
+    def test_a_real_model_finds_no_wrong_prefix(self) -> None:
+        embedded = self.embedded()
+        found = embedded.unmoved(GREEDY, kv="paged", kv_eviction=self.spec)
+        assert found == embedded.tokens(GREEDY), "other tokens than by the policy that is the default"
 
     # -------------------------------------------------------------- details
 

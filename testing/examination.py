@@ -22,7 +22,7 @@ from turnout.testing.proposer import ProposerSuite
 from turnout.testing.quantizer import QuantizerSuite
 from turnout.testing.router import RouterSuite
 from turnout.testing.scheduling import SchedulingPolicySuite
-from turnout.testing.suite import Suite
+from turnout.testing.suite import Suite, is_slow
 
 __all__ = ["SUITES", "Finding", "examine", "suite_for"]
 
@@ -79,9 +79,11 @@ def _observer_suite(plugin: str, registry: Registry) -> ObserverSuite:
     return suite
 
 
-def examine(suite: Examined) -> Iterator[Finding]:
-    """Run its tests, in the order in which they are written, those of all kinds first."""
+def examine(suite: Examined, *, slow: bool = False) -> Iterator[Finding]:
+    """Run its tests, in the order in which they are written, those of all kinds first; `slow` ones, too."""
     for name in _tests(type(suite)):
+        if is_slow(getattr(suite, name)) and not slow:
+            continue
         sentence = name.removeprefix("test_").replace("_", " ")
         try:
             getattr(suite, name)()

@@ -21,7 +21,8 @@ from turnout.plugins.schedulers.priority import Priority
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.audited_cache import AuditedCache
 from turnout.testing.brute_force import expected
-from turnout.testing.suite import Suite, shown, skip
+from turnout.testing.embedded import GREEDY, LENGTH
+from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_decodings import Parallel
 from turnout.testing.toy_engine import drive, toy_engine
 from turnout.testing.toy_runner import Model
@@ -192,7 +193,22 @@ class KVBackendSuite(Suite[KVBackend]):
         assert isinstance(cost, int) and cost > 0, f"bytes_per_token gave {cost!r}"
         assert self.make().unit >= 1
 
+    @slow
+    def test_a_real_model_reads_what_it_wrote(self) -> None:
+        """Alone, together, and where requests are preempted; and as `paged` does, where it is exact."""
+        embedded = self.embedded()
+        for params in (GREEDY, SamplingParams(n=2)):
+            found = embedded.unmoved(params, kv=self.spec)
+            if self._is_exact(LENGTH):
+                wanted = embedded.tokens(params, kv="paged")
+                assert found == wanted, f"{shown(params)}: other tokens than those of `paged`"
+
     # -------------------------------------------------------------- details
+
+    def _is_exact(self, length: int) -> bool:
+        """Is all of a sequence of that length read, and as it was written?"""
+        sees_all = all(set(self.attends(p)) == set(range(p + 1)) for p in range(length))
+        return sees_all and type(self).stored is KVBackendSuite.stored
 
     @cached_property
     def _logits(self) -> Model:

@@ -11,7 +11,8 @@ from turnout.core.request import Request, RequestSpec, SamplingParams
 from turnout.plugins.schedulers.sjf import Sjf
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.brute_force import expected
-from turnout.testing.suite import Suite, shown
+from turnout.testing.embedded import GREEDY
+from turnout.testing.suite import Suite, shown, slow
 from turnout.testing.toy_decodings import Parallel
 from turnout.testing.toy_engine import drive
 from turnout.testing.toy_workloads import Trial
@@ -57,6 +58,12 @@ class LengthPredictorSuite(Suite[LengthPredictor]):
             faults = engine.scheduler.predictions.faults
             assert not faults, f"{faults} guesses were no use, or raised: see the log"
             assert_all_memory_is_free(trial.kv)
+
+    @slow
+    def test_a_real_models_answers_are_the_same_by_it(self) -> None:
+        embedded = self.embedded()
+        found = embedded.unmoved(GREEDY, scheduler="sjf", length_predictor=self.spec)
+        assert found == embedded.tokens(GREEDY), "other tokens than when served in order of arrival"
 
     def _guesses(self) -> list[float]:
         predictor, guesses = self.make(), []

@@ -14,7 +14,7 @@ from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
 from turnout.core.processors import Processors
 from turnout.core.request import Request, RequestSpec, SamplingParams
 from turnout.core.structured_outputs import StructuredOutputs
-from turnout.testing.suite import Suite, shown, skip
+from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_decodings import Parallel
 
 if TYPE_CHECKING:
@@ -125,6 +125,15 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
         gc.collect()
         kept = sum(reference() is not None for reference in ended)
         assert not kept, f"still refers to {kept} sequences: keep notes in a WeakKeyDictionary"
+
+    @slow
+    def test_answers_of_a_real_model_do_not_depend_on_what_else_is_served(self) -> None:
+        """Alone, together, and where memory is so short that requests are preempted; with guesses, too."""
+        embedded = self.embedded()
+        for params in self._wanted():
+            found = embedded.unmoved(params)
+            guessing = embedded.tokens(params, spec_ngram=True, spec_tokens=3)
+            assert found == guessing, f"{shown(params)}: other tokens where guesses are verified"
 
     # -------------------------------------------------------------- details
 

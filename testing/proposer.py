@@ -10,6 +10,7 @@ from typing import ClassVar
 import msgspec
 
 from turnout.core.interfaces import Decoding
+from turnout.core.plugin_spec import PluginSpec
 from turnout.core.proposer import Proposal, Proposer, Wish
 from turnout.core.request import Request, RequestSpec, SamplingParams
 from turnout.core.request import Sequence as TokenSequence
@@ -18,7 +19,7 @@ from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.plugins.decoding.speculative import Speculative
 from turnout.testing.strategy_runs import Answers, request, run, strategy_engine
-from turnout.testing.suite import Suite, shown
+from turnout.testing.suite import Suite, shown, slow
 from turnout.testing.toy_model import VOCABULARY
 from turnout.testing.toy_resources import ToyResources
 
@@ -75,6 +76,14 @@ class ProposerSuite(Suite[Proposer]):
         proposer = self._started()
         assert proposer.cost >= 0, f"the cost is {proposer.cost}"
         assert proposer.backlog(_sequence(0)) >= 0
+
+    @slow
+    def test_answers_of_a_real_model_are_those_without_it(self) -> None:
+        embedded = self.embedded()
+        decoding = str(PluginSpec("speculative", {"proposer": self.spec, "k": "3"}))
+        for params in PARAMS:
+            found = embedded.unmoved(params, decoding=decoding)
+            assert found == embedded.tokens(params), f"{shown(params)}: other answers than without guesses"
 
     # -------------------------------------------------------------- details
 

@@ -1,8 +1,9 @@
 """For pytest: ``-p turnout.testing.pytest_plugin``, in the options of a plugin's own tests.
 
-Assertions of the suites are explained with the values they compared, and ``--turnout-trials`` says how
-many random workloads to draw. It is no ``pytest11`` entry point on purpose: it would then be loaded wherever
-Turnout is installed, and pytest would rewrite all of Turnout's modules.
+Assertions of the suites are explained with the values they compared, ``--turnout-trials`` says how many
+random workloads to draw, and ``-m slow`` runs the tests that serve the embedded model. It is no ``pytest11``
+entry point on purpose: it would then be loaded wherever Turnout is installed, and pytest would rewrite all of
+Turnout's modules.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 _MODULES = (module.name for module in pkgutil.iter_modules(turnout.testing.__path__, "turnout.testing."))
 pytest.register_assert_rewrite(*(name for name in _MODULES if name != __name__))
 
-__all__ = ["pytest_addoption", "pytest_configure", "pytest_runtest_setup"]
+from turnout.testing.pytest_marks import pytest_collection_modifyitems  # noqa: E402
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_runtest_setup"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: serves the embedded model; only run when asked for, by -m slow")
     trials = config.getoption("--turnout-trials")
     if trials is not None and trials < 1:
         raise pytest.UsageError(f"--turnout-trials must be at least 1, not {trials}")

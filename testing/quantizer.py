@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from turnout.core.interfaces import Quantizer
-from turnout.testing.suite import Suite, skip
+from turnout.testing.suite import Suite, skip, slow
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,6 +33,8 @@ class QuantizerSuite(Suite[Quantizer]):
     """Of outputs for normally distributed weights and inputs: root mean square, relative to theirs."""
     shapes: ClassVar[Sequence[tuple[int, int]]] = ((64, 96), (128, 64), (256, 32))
     """Input and output features of the layers to convert."""
+    nats: ClassVar[float] = 0.05
+    """By which the mean log-probability of texts may change with the embedded model."""
     dtypes: ClassVar[Sequence[str]] = ("float32", "bfloat16")
     names: ClassVar[Sequence[str]] = NAMES
     """Of layers; those that it wants are converted."""
@@ -92,6 +94,14 @@ class QuantizerSuite(Suite[Quantizer]):
         for (linear, first), (_, again) in zip(self._converted(), self._converted(), strict=True):
             inputs = _inputs(linear)
             assert first(inputs).equal(again(inputs)), f"{linear} is converted differently the second time"
+
+    @slow
+    def test_a_real_model_finds_texts_as_likely_as_before(self) -> None:
+        embedded = self.embedded()
+        before, after = embedded.scores(), embedded.scores(quantization=self.spec)
+        assert abs(after - before) <= self.nats, (
+            f"texts have {after:.3f} nats a token, unquantized {before:.3f}; claimed: {self.nats:g} of change"
+        )
 
     # -------------------------------------------------------------- details
 

@@ -20,7 +20,8 @@ from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.brute_force import expected
-from turnout.testing.suite import Suite, shown, skip
+from turnout.testing.embedded import GREEDY
+from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_decodings import Greedy
 from turnout.testing.toy_engine import drive, toy_engine, toy_request
 from turnout.testing.toy_runner import toy_kv
@@ -167,6 +168,14 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
         view = _view(running, waiting)
         best = min(_seconds(policy, view) for _ in range(5)) * 1000
         assert best <= self.milliseconds, f"an order of 1,250 requests takes {best:.0f} ms: all of them wait"
+
+    @slow
+    def test_tokens_of_a_real_model_are_the_same_in_any_order(self) -> None:
+        """Also where memory is so short that requests are preempted."""
+        embedded = self.embedded()
+        wanted = embedded.tokens(GREEDY, scheduler="fcfs")
+        found = embedded.unmoved(GREEDY, scheduler=self.spec)
+        assert found == wanted, "other tokens than when served in order of arrival"
 
     # -------------------------------------------------------------- details
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 from unittest import SkipTest
 
 import msgspec
@@ -15,9 +16,13 @@ from turnout.core.plugin_axes import axis_named
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 
-__all__ = ["Suite", "shown", "skip"]
+if TYPE_CHECKING:
+    from turnout.testing.embedded import Embedded
+
+__all__ = ["Suite", "is_slow", "shown", "skip", "slow"]
 
 Plugin = TypeVar("Plugin")
+Test = TypeVar("Test", bound=Callable[..., None])
 
 HEAVY = ("torch", "transformers")
 
@@ -47,6 +52,14 @@ class Suite(Generic[Plugin]):
         made: Any = self.registry().create(self.axis, self.spec)
         return made  # type: ignore[no-any-return]
 
+    def embedded(self) -> Embedded:
+        """The embedded model, served by what `registry` has."""
+        if not self.spec:
+            skip("`make` builds it, and an engine looks plugins up by name; give `spec` to try it on a model")
+        from turnout.testing.embedded import Embedded
+
+        return Embedded(self.registry())
+
     # -------------------------------------------------------------- what holds for any kind
 
     def test_it_is_of_its_kind(self) -> None:
@@ -74,6 +87,16 @@ class Suite(Generic[Plugin]):
             skip(f"{module} cannot be imported again by its name")
         found = _imports(module)
         assert not found, f"importing {module} imports {found}: import it inside the methods that need it"
+
+
+def slow(test: Test) -> Test:
+    """Marks a test that takes seconds, which ``pytest -m slow`` and ``turnout plugins check --slow`` run."""
+    test.turnout_slow = True  # type: ignore[attr-defined]
+    return test
+
+
+def is_slow(test: object) -> bool:
+    return bool(getattr(test, "turnout_slow", False))
 
 
 def skip(why: str) -> NoReturn:

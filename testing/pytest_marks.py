@@ -1,0 +1,20 @@
+"""The marker ``slow``, for those tests of the suites that serve the embedded model."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnout.testing.suite import is_slow
+
+__all__ = ["pytest_collection_modifyitems"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where no ``-m`` says which tests to run, slow ones are left out."""
+    slow = [item for item in items if is_slow(getattr(item, "function", None))]
+    for item in slow:
+        item.add_marker("slow")
+    if slow and not config.getoption("markexpr"):
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
