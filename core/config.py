@@ -121,7 +121,16 @@ class EngineConfig(_Config):
         description="What computes on a CPU: native, kernels that the first start compiles, or torch's own; "
         "auto: native where there is a compiler.",
     )
+    gpu_kernels: Literal["auto", "triton", "torch"] = Field(
+        "auto",
+        description="What computes norms, gates and rotations on a GPU: triton, fused kernels, or torch's "
+        "own operators; auto: triton where it is installed.",
+    )
     device: str = Field("auto", description="cpu, cuda or cuda:N; auto: a GPU if there is one.")
+    enforce_eager: bool = Field(
+        False,
+        description="On a GPU, launch every step kernel by kernel instead of replaying captured graphs.",
+    )
     max_model_len: int | None = Field(
         None,
         gt=0,

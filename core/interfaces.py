@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turnout.core.eviction import EvictionPolicy
     from turnout.core.messages import KVSnapshot, PinnedPrefix
     from turnout.core.model import ModelSpec
-    from turnout.core.plan import Logits, Move, Plan
+    from turnout.core.plan import Logits, Move, Plan, StepShape
     from turnout.core.request import Completion, Continuation, Request, SamplingParams
     from turnout.core.request import Sequence as TokenSequence
     from turnout.core.resources import Resources
@@ -29,6 +29,7 @@ __all__ = [
     "Adopter",
     "Attend",
     "AttentionBackend",
+    "CapturableAttention",
     "Decoding",
     "KVBackend",
     "KVCache",
@@ -36,6 +37,7 @@ __all__ = [
     "PoolSize",
     "PrefixPins",
     "Quantizer",
+    "RotatingAttend",
     "Runner",
     "Span",
 ]
@@ -171,6 +173,20 @@ class Attend(Protocol):
         ...
 
 
+class RotatingAttend(ABC):
+    """An attention backend that rotates queries and keys itself, in the pass that writes keys and values.
+
+    Models whose kernels are fused ask for that; others call it as any `Attend`.
+    """
+
+    @abstractmethod
+    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """As `Attend`, but q and k are not rotated yet; q is overwritten.
+
+        cos, sin: [tokens, 1, head_dim], the same in both halves of a head.
+        """
+
+
 class AttentionBackend(Attend, Protocol):
     """Device half of a KV backend: owns the KV tensors, the only reader of block tables."""
 
@@ -185,6 +201,25 @@ class AttentionBackend(Attend, Protocol):
     def shape(self, plan: Plan) -> Hashable | None:
         """Steps of equal shape may replay one captured graph; None: never capture."""
         ...
+
+
+class CapturableAttention(ABC):
+    """An attention backend whose steps may be captured in a graph and replayed."""
+
+    @abstractmethod
+    def shape(self, plan: Plan) -> StepShape | None:
+        """Steps of equal shape may replay one captured graph; None: this one is not captured.
+
+        Tokens of a chunk lie where they would in a step that is not padded.
+        """
+
+    @abstractmethod
+    def bind_to(self, plan: Plan, shape: StepShape) -> Attend:
+        """In place of `bind`, for a plan of this shape: what attends, the same object for equal shapes.
+
+        It reads of the plan only what is in device memory, which stays in place from one call to the next:
+        that is what a graph replays. Tokens beyond those of the plan are nobody's, and written nowhere.
+        """
 
 
 class KVBackend(ABC):

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from torch import Tensor
 
     from turnout.core.request import Sequence, TokenLogprobs
 
-__all__ = ["Chunk", "Logits", "Move", "Plan", "Way"]
+__all__ = ["Chunk", "Logits", "Move", "Plan", "StepShape", "Way"]
 
 
 # Hundreds a step: a struct is made in a quarter of a named tuple's time.
@@ -46,6 +48,15 @@ class Move(NamedTuple):
     target: int
     length: int
     way: Way = "copy"
+
+
+class StepShape(NamedTuple):
+    """What steps have in common that may replay one captured graph."""
+
+    tokens: int
+    """Of the flat batch, padded."""
+    kind: Hashable
+    """What else the attention backend tells them apart by."""
 
 
 @dataclass(frozen=True, slots=True)

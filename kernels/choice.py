@@ -10,6 +10,8 @@ import torch
 
 from turnout.core.errors import ConfigError
 from turnout.kernels.build import BuildError, built_library
+from turnout.kernels.fused import FusedKernels
+from turnout.kernels.gpu.choice import GpuChoice, gpu_kernels
 from turnout.kernels.library import Kernels
 
 __all__ = ["Choice", "choose_kernels"]
@@ -20,15 +22,24 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 class Choice(NamedTuple):
-    kernels: Kernels | None
+    kernels: FusedKernels | None
     note: str
     """For the start-up summary; empty where there was nothing to choose."""
 
 
 def choose_kernels(
-    wanted: Literal["auto", "native", "torch"], device: torch.device, dtype: torch.dtype
+    wanted: Literal["auto", "native", "torch"],
+    device: torch.device,
+    dtype: torch.dtype,
+    gpu: GpuChoice = "auto",
 ) -> Choice:
-    """Raises ConfigError where `native` was asked for and cannot be had."""
+    """Those of the device: `wanted` says what to compute with on a CPU, `gpu` on a GPU.
+
+    Triton's are also had on a CPU where `gpu` asks for them by name, under its interpreter. Raises
+    ConfigError where `native` or `triton` was asked for and cannot be had.
+    """
+    if gpu == "triton" or (device.type == "cuda" and wanted != "native"):
+        return Choice(*gpu_kernels(gpu, device))
     if device.type != "cpu" or wanted == "torch":
         if wanted == "native":
             raise ConfigError(f"cpu_kernels=native are for device cpu, not {device}; leave it out")

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from turnout.core.errors import ModelError, blaming
 from turnout.core.interfaces import Adopter, ModelFamily, Quantizer
 from turnout.core.model import ModelSpec
-from turnout.kernels import Kernels
+from turnout.kernels import FusedKernels
 from turnout.models.checkpoint import weight_files
 from turnout.models.heap import FreedMemory
 from turnout.models.native import adopt, pack_complete, pack_rest
@@ -37,7 +37,7 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
     quantizer: Quantizer | Adopter | None = None,
-    kernels: Kernels | None = None,
+    kernels: FusedKernels | None = None,
     progress: bool = True,
 ) -> nn.Module:
     """Build the family's module and fill it from the checkpoint in `folder`.

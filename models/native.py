@@ -1,8 +1,9 @@
-"""The shared layers, computed by compiled kernels: what takes the place of a model's own when there are some.
+"""The shared layers, computed by kernels: what takes the place of a model's own when there are some.
 
 A transform of the module that a family built, before its weights are there, as quantization is one while they
 come: `adopt` exchanges layers, whose parameters keep their names, `pack_complete` packs the linear layers
 that a parameter completed, joining those that read the same input, and `pack_rest` those that were left.
+What is packed for a CPU is only joined for a GPU.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from turnout.core.interfaces import Attend
-from turnout.kernels import Kernels
+from turnout.core.interfaces import Attend, RotatingAttend
+from turnout.kernels import FusedKernels
 from turnout.models.layers import Attention, GatedMLP, RMSNorm
 from turnout.models.packed import PackedEmbedding, PackedLinear, pack, packs
 from turnout.models.rope import Rotation
@@ -23,7 +24,7 @@ from turnout.models.rope import Rotation
 __all__ = ["adopt", "pack_complete", "pack_rest"]
 
 
-def adopt(module: nn.Module, kernels: Kernels) -> None:
+def adopt(module: nn.Module, kernels: FusedKernels) -> None:
     """Exchange the shared layers of `module`, wherever they are; others stay."""
     for name, layer in list(module.named_modules()):
         if type(layer) is RMSNorm:
@@ -34,7 +35,7 @@ def adopt(module: nn.Module, kernels: Kernels) -> None:
             module.set_submodule(name, NativeAttention(layer, kernels))
 
 
-def pack_complete(module: nn.Module, names: Sequence[str], kernels: Kernels) -> None:
+def pack_complete(module: nn.Module, names: Sequence[str], kernels: FusedKernels) -> None:
     """Pack what is complete now that the parameter of the layers `names` is there; it may be tied."""
     for name in names:
         parent = module.get_submodule(name.rpartition(".")[0])
@@ -43,25 +44,25 @@ def pack_complete(module: nn.Module, names: Sequence[str], kernels: Kernels) -> 
         else:
             _pack_alone(module, name, kernels)
     if len(names) > 1:
-        _share_table(module, names, kernels)
+        _share_table(module, names)
 
 
-def pack_rest(module: nn.Module, kernels: Kernels) -> None:
+def pack_rest(module: nn.Module, kernels: FusedKernels) -> None:
     """Those that were to be joined with others, which a quantizer took."""
     for name, _ in list(module.named_modules()):
         _pack_alone(module, name, kernels)
 
 
-def _share_table(module: nn.Module, names: Sequence[str], kernels: Kernels) -> None:
+def _share_table(module: nn.Module, names: Sequence[str]) -> None:
     """Let an embedding read what its tied head was packed into."""
     packed = (module.get_submodule(name) for name in names)
-    table = next((layer.packed for layer in packed if isinstance(layer, PackedLinear)), None)
+    table = next((layer for layer in packed if isinstance(layer, PackedLinear)), None)
     for name in names:
         if table is not None and isinstance(module.get_submodule(name), nn.Embedding):
-            module.set_submodule(name, PackedEmbedding(table, kernels))
+            module.set_submodule(name, PackedEmbedding(table.packed, table.kernels))
 
 
-def _pack_alone(module: nn.Module, name: str, kernels: Kernels) -> None:
+def _pack_alone(module: nn.Module, name: str, kernels: FusedKernels) -> None:
     layer = module.get_submodule(name)
     if isinstance(layer, nn.Linear) and packs(layer):
         module.set_submodule(name, pack([layer], kernels))
@@ -70,7 +71,7 @@ def _pack_alone(module: nn.Module, name: str, kernels: Kernels) -> None:
 class NativeRMSNorm(nn.Module):
     """As `RMSNorm`; adds in place."""
 
-    def __init__(self, like: RMSNorm, kernels: Kernels) -> None:
+    def __init__(self, like: RMSNorm, kernels: FusedKernels) -> None:
         super().__init__()
         self.weight, self.eps = like.weight, like.eps
         self.kernels = kernels
@@ -87,7 +88,7 @@ class Joining(nn.Module):
 
     parts: ClassVar[tuple[str, ...]]
 
-    def __init__(self, kernels: Kernels) -> None:
+    def __init__(self, kernels: FusedKernels) -> None:
         super().__init__()
         self.kernels = kernels
         self.joint: nn.Module | None = None
@@ -105,7 +106,7 @@ class NativeMLP(Joining):
 
     parts = ("gate_proj", "up_proj")
 
-    def __init__(self, like: GatedMLP, kernels: Kernels) -> None:
+    def __init__(self, like: GatedMLP, kernels: FusedKernels) -> None:
         super().__init__(kernels)
         self.gate_proj, self.up_proj, self.down_proj = like.gate_proj, like.up_proj, like.down_proj
 
@@ -123,7 +124,7 @@ class NativeAttention(Joining):
 
     parts = ("q_proj", "k_proj", "v_proj")
 
-    def __init__(self, like: Attention, kernels: Kernels) -> None:
+    def __init__(self, like: Attention, kernels: FusedKernels) -> None:
         super().__init__(kernels)
         self.layer, self.head_dim = like.layer, like.head_dim
         self.q_proj, self.k_proj, self.v_proj = like.q_proj, like.k_proj, like.v_proj
@@ -131,21 +132,33 @@ class NativeAttention(Joining):
         self._widths = [linear.out_features for linear in (like.q_proj, like.k_proj, like.v_proj)]
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        if self.joint is None:
-            q, k, v = (self._heads(part(x)) for part in (self.q_proj, self.k_proj, self.v_proj))
-            for heads in (q, k):
-                self.kernels.rotate(heads, *rotation)
+        if isinstance(attend, RotatingAttend):
+            q, k, v = self._parts(x)
+            mixed = attend.rotating(self.layer, q, k, v, rotation.cos, rotation.sin)
         else:
-            q, k, v = self._joint_heads(self.joint(x), rotation)
-        mixed = attend(self.layer, q, k, v)
+            mixed = attend(self.layer, *self._rotated(x, rotation))
         out: Tensor = self.o_proj(mixed.flatten(1))
         return out
 
-    def _joint_heads(self, qkv: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor, Tensor]:
-        heads = self._heads(qkv)
-        q, k, v = torch.split(heads, [width // self.head_dim for width in self._widths], dim=1)
+    def _parts(self, x: Tensor) -> Sequence[Tensor]:
+        """Queries, keys and values, not rotated."""
+        if self.joint is None:
+            return [self._heads(part(x)) for part in (self.q_proj, self.k_proj, self.v_proj)]
+        return self._split(self._heads(self.joint(x)))
+
+    def _rotated(self, x: Tensor, rotation: Rotation) -> Sequence[Tensor]:
+        if self.joint is None:
+            q, k, v = self._parts(x)
+            for heads in (q, k):
+                self.kernels.rotate(heads, *rotation)
+            return q, k, v
+        heads = self._heads(self.joint(x))
+        q, k, v = self._split(heads)
         self.kernels.rotate(heads[:, : q.shape[1] + k.shape[1]], *rotation)
         return q, k, v
+
+    def _split(self, heads: Tensor) -> Sequence[Tensor]:
+        return torch.split(heads, [width // self.head_dim for width in self._widths], dim=1)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], x.shape[1] // self.head_dim, self.head_dim)

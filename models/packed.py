@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from turnout.kernels import Kernels
+from turnout.kernels import FusedKernels, Kernels
 from turnout.kernels.library import Packed
 
 __all__ = ["OneDnnLinear", "PackedEmbedding", "PackedLinear", "pack", "packs"]
@@ -20,12 +20,15 @@ def packs(layer: nn.Module) -> bool:
     return not any(value.is_meta for value in layer.parameters())
 
 
-def pack(linears: Sequence[nn.Linear], kernels: Kernels) -> nn.Module:
+def pack(linears: Sequence[nn.Linear], kernels: FusedKernels) -> nn.Module:
     """One layer in place of several that read the same input; their outputs lie side by side.
 
-    float32 computes with the kernels' own product, bfloat16 with oneDNN's where the CPU has units for it.
+    On a CPU float32 computes with the kernels' own product, bfloat16 with oneDNN's where there are units for
+    it; for a GPU weights stay as they are.
     """
     bias = _joint_bias(linears)
+    if not isinstance(kernels, Kernels):
+        return linears[0] if len(linears) == 1 else _joint(linears, bias)
     if linears[0].weight.dtype == torch.float32:
         return PackedLinear([linear.weight for linear in linears], bias, kernels)
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():

@@ -19,11 +19,12 @@ from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
-from turnout.kernels import choose_kernels
+from turnout.kernels import Kernels, choose_kernels
 from turnout.models.loading import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.device import choose_device, choose_dtype
 from turnout.runner.generation_config import sampling_defaults
+from turnout.runner.graphs import choose_capture
 from turnout.runner.kv_memory import KVHalves, build_kv_memory
 from turnout.runner.mechanism import batched_tokens, build_scheduler, context_length
 from turnout.runner.memory import Budget, weight_bytes
@@ -77,8 +78,8 @@ def build_engine(
     checkpoint = open_checkpoint(registry, config.model, config.revision)
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, checkpoint.spec.dtype, device)
-    kernels, kernels_note = choose_kernels(config.cpu_kernels, device, dtype)
-    policies.kv.kernels = kernels
+    kernels, kernels_note = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
+    policies.kv.kernels = kernels if isinstance(kernels, Kernels) else None
     budget = _budget(config, checkpoint.spec, policies, device, dtype)
     limits = _limits(config, checkpoint, budget)
     # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
@@ -88,8 +89,9 @@ def build_engine(
         registry, checkpoint, config.quantization, device=device, dtype=dtype, kernels=kernels
     )
     observers = registry.observers()
+    capture = choose_capture(device, config.enforce_eager)
     resources = EngineResources(
-        registry, policies.kv, served, checkpoint.spec, budget, dtype, clock, observers
+        registry, policies.kv, served, checkpoint.spec, budget, dtype, kernels, capture, clock, observers
     )
     _start_decodings(policies, resources)
     halves = KVHalves(policies.kv, config.kv, checkpoint.spec, device, dtype)
@@ -97,7 +99,7 @@ def build_engine(
     kv = build_kv_memory(halves, budget, model, policies.eviction, spare, taken=resources.taken)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens),
-        ModelRunner(model, kv.attention, device),
+        ModelRunner(model, kv.attention, device, capture),
         policies.decodings,
         limits,
         clock,

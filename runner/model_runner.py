@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces import AttentionBackend
+from turnout.core.interfaces import AttentionBackend, CapturableAttention
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.request import Sequence
+from turnout.kernels.gpu.staging import Staging
+from turnout.runner.graphs import Capture, StepGraphs
 from turnout.runner.prompt_scores import prompt_scores
 
 __all__ = ["ModelRunner"]
@@ -19,10 +21,19 @@ __all__ = ["ModelRunner"]
 class ModelRunner:
     """A model and its KV memory on one device. Implements Runner."""
 
-    def __init__(self, model: nn.Module, attention: AttentionBackend, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        attention: AttentionBackend,
+        device: torch.device,
+        capture: Capture | None = None,
+    ) -> None:
+        """capture: captures steps that the attention backend knows the shape of; None: nothing does."""
         self.model = model
         self.attention = attention
         self.device = device
+        self._graphs = StepGraphs(model, device, capture) if capture else None
+        self._staging = Staging(device)
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> Logits:
@@ -31,24 +42,26 @@ class ModelRunner:
         chunks = plan.chunks
         if not chunks:  # a step that only preempted somebody
             return Logits(torch.empty(0, 0, device=self.device), {})
-        self.attention.bind(plan)
-        hidden = self.model(self._tokens(chunks), self._positions(chunks), self.attention)
+        hidden = self._hidden(plan)
         prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         wanted, rows = _wanted_rows(chunks)
         if len(wanted) < len(hidden):
-            hidden = hidden[self._on_device(wanted)]
+            hidden = hidden[self._staging.carry(wanted)]
         return Logits(self.model.logits(hidden), rows, prompts)  # type: ignore[operator]  # nn.Module's methods are untyped
 
-    def _tokens(self, chunks: list[Chunk]) -> Tensor:
-        count = sum(len(chunk.tokens) for chunk in chunks)
-        tokens = chain.from_iterable(chunk.tokens for chunk in chunks)
-        return self._on_device(np.fromiter(tokens, dtype=np.int64, count=count))
-
-    def _positions(self, chunks: list[Chunk]) -> Tensor:
-        return self._on_device(np.concatenate([np.arange(chunk.start, chunk.end) for chunk in chunks]))
-
-    def _on_device(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
+    def _hidden(self, plan: Plan) -> Tensor:
+        """Hidden states of all tokens, [tokens, hidden_size]."""
+        chunks, attention = plan.chunks, self.attention
+        tokens = np.fromiter(chain.from_iterable(chunk.tokens for chunk in chunks), np.int64, plan.tokens)
+        positions = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in chunks])
+        inputs = np.stack([tokens, positions])
+        if self._graphs is not None and isinstance(attention, CapturableAttention):
+            shape = attention.shape(plan)
+            if shape is not None:
+                return self._graphs.run(shape, attention.bind_to(plan, shape), inputs)
+        attention.bind(plan)
+        hidden: Tensor = self.model(*self._staging.carry(inputs), attention)
+        return hidden
 
 
 def _wanted_rows(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces import ModelFamily
 from turnout.core.model import ModelSpec
-from turnout.kernels import Kernels
+from turnout.kernels import FusedKernels
 from turnout.models.native import Joining
 from turnout.models.packed import OneDnnLinear, PackedLinear, pack
 from turnout.runner.memory import format_bytes, weight_bytes
@@ -55,7 +55,7 @@ def describe_quantization(
     *,
     dtype: torch.dtype,
     device: torch.device,
-    kernels: Kernels | None = None,
+    kernels: FusedKernels | None = None,
 ) -> list[str]:
     """A line with the sums and the times of the largest converted layer; none where nothing was converted.
 
@@ -106,7 +106,7 @@ def _tokens(count: int) -> str:
 
 
 def _plain(
-    layer: _Layer, dtype: torch.dtype, device: torch.device, kernels: Kernels | None
+    layer: _Layer, dtype: torch.dtype, device: torch.device, kernels: FusedKernels | None
 ) -> Callable[[Tensor], Tensor]:
     """The layer as it would be without quantization, of numbers that checkpoints have: bfloat16's."""
     weight = torch.randn(layer.rows, layer.columns, dtype=torch.bfloat16, device=device).to(dtype)
@@ -117,7 +117,7 @@ def _plain(
 
 @torch.inference_mode()
 def _times(
-    layer: _Layer, dtype: torch.dtype, device: torch.device, kernels: Kernels | None
+    layer: _Layer, dtype: torch.dtype, device: torch.device, kernels: FusedKernels | None
 ) -> dict[int, float]:
     """By how many tokens are computed together: the time of the layer as part of an unquantized one's."""
     plain, times = _plain(layer, dtype, device, kernels), {}

@@ -14,7 +14,9 @@ from turnout.core.model import ModelSpec
 from turnout.core.observers import Observer, Observers
 from turnout.core.plugins import Registry
 from turnout.core.resources import Companion
+from turnout.kernels import FusedKernels
 from turnout.runner.checkpoint import open_checkpoint
+from turnout.runner.graphs import Capture
 from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory import Budget, format_bytes, weight_bytes
 from turnout.runner.model_runner import ModelRunner
@@ -34,6 +36,8 @@ class EngineResources:
     spec: ModelSpec
     budget: Budget
     dtype: torch.dtype
+    kernels: FusedKernels | None
+    capture: Capture | None
     clock: Clock
     observers: Observers
     summary: list[str] = field(default_factory=list)
@@ -54,7 +58,7 @@ class EngineResources:
             quantization,
             device=device,
             dtype=self.dtype,
-            kernels=self.kv.kernels,
+            kernels=self.kernels,
             progress=False,
         )
         halves = KVHalves(self.kv, self.budget.config.kv, spec, device, self.dtype)
@@ -71,7 +75,7 @@ class EngineResources:
             f"beside it {name}:{quantized} weights {format_bytes(weight_bytes(model))}, "
             f"KV pool {format_bytes(pool)} = {cache.capacity:,} tokens"
         )
-        return Companion(checkpoint.folder, spec, ModelRunner(model, attention, device), cache)
+        return Companion(checkpoint.folder, spec, ModelRunner(model, attention, device, self.capture), cache)
 
     def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
         self.observers.watch_steps(Observer(name, hook))

@@ -9,7 +9,7 @@ from turnout.core.errors import ConfigError, ModelError
 from turnout.core.interfaces import Adopter
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
-from turnout.kernels import Kernels
+from turnout.kernels import FusedKernels
 from turnout.models.loading import load_model
 from turnout.runner.checkpoint import Checkpoint
 
@@ -25,7 +25,7 @@ def load_weights(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    kernels: Kernels | None = None,
+    kernels: FusedKernels | None = None,
     progress: bool = True,
 ) -> nn.Module:
     """quantization: a spec of that axis; kernels: what to compute with, where there are some for the device.

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from turnout.core.interfaces import CapturableAttention, RotatingAttend
 from turnout.core.model import ModelSpec
-from turnout.core.plan import Move, Plan
+from turnout.core.plan import Chunk, Move, Plan, StepShape
+from turnout.kernels.gpu.staging import Staging
+from turnout.plugins.kv_backends.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.kernels.ragged_attention import Lanes, Tiles, ragged_attention
+from turnout.plugins.kv_backends.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.movers import mover_for
 from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged_shapes import ShapedStep, shape_of
 from turnout.plugins.kv_backends.paged_tiles import tiles_of
 from turnout.plugins.kv_backends.storage import PoolShape
 from turnout.plugins.kv_backends.storages import make_storage
 
-__all__ = ["PagedKernels"]
+__all__ = ["PagedKernels", "lanes_of"]
 
 
-class PagedKernels:
+class PagedKernels(RotatingAttend, CapturableAttention):
     """Reads the block tables of a `PagedCache`; implements AttentionBackend."""
 
     def __init__(
@@ -35,41 +40,63 @@ class PagedKernels:
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
         self.storage = make_storage(stored, shape, device, dtype)
         self._mover = mover_for(self.storage.tensors, cache.parking)
-        self._lanes = [_lanes(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
+        self._lanes = [lanes_of(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
         self._cache = cache
         self._share = spec.heads // spec.kv_heads
+        self._positions = spec.max_positions
+        self._staging = Staging(device)
         self._device = device
-        self._launches: list[Tiles] = []
-        self._written = torch.empty(0, dtype=torch.int64, device=device)
+        self._bound = BoundAttention(self._lanes, cache.block_size)
+        self._shaped: dict[StepShape, ShapedStep] = {}
 
     def move(self, moves: Sequence[Move]) -> None:
         self._mover.carry_out(moves)
 
     def bind(self, plan: Plan) -> None:
-        size = self._cache.block_size
-        tables = [self._cache.tables[chunk.sequence.id] for chunk in plan.chunks]
-        self._launches = tiles_of(plan.chunks, tables, size, self._share, self._device)
-        written = []
-        for chunk, table in zip(plan.chunks, tables, strict=True):
-            positions = np.arange(chunk.start, chunk.end)
-            first = chunk.start // size
-            blocks = np.array(table[first : -(-chunk.end // size)])
-            written.append(blocks[positions // size - first] * size + positions % size)
-        self._written = torch.from_numpy(np.concatenate(written)).to(self._device, non_blocking=True)
+        size, tables = self._cache.block_size, self._tables(plan)
+        launches = tiles_of(plan.chunks, tables, size, self._share, self._staging)
+        written = self._staging.carry(slots_of(plan.chunks, tables, size))
+        self._bound = BoundAttention(self._lanes, size, launches, written)
 
-    def shape(self, plan: Plan) -> Hashable | None:
-        """Every step has its own shapes: none is captured."""
-        return None
+    def shape(self, plan: Plan) -> StepShape | None:
+        """Of decoding, and of verifying as many guesses for everybody."""
+        return shape_of(plan.chunks, self._share)
+
+    def bind_to(self, plan: Plan, shape: StepShape) -> BoundAttention:
+        size, tables = self._cache.block_size, self._tables(plan)
+        if shape not in self._shaped:
+            blocks = -(-min(self._cache.capacity, self._positions) // size)
+            self._shaped[shape] = ShapedStep(shape, self._share, blocks, self._device)
+        step = self._shaped[shape]
+        step.fill(plan.chunks, tables, slots_of(plan.chunks, tables, size), size, self._staging)
+        if step.attention is None:
+            step.attention = BoundAttention(self._lanes, size, [step.tiles], step.written)
+        return step.attention
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.storage.write(layer, self._written, k, v)
-        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        for tiles in self._launches:
-            ragged_attention(q, self._lanes[layer], tiles, self._cache.block_size, out)
-        return out
+        return self._bound(layer, q, k, v)
+
+    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return self._bound.rotating(layer, q, k, v, cos, sin)
+
+    def _tables(self, plan: Plan) -> list[Sequence[int]]:
+        return [self._cache.tables[chunk.sequence.id] for chunk in plan.chunks]
 
 
-def _lanes(tensors: Sequence[Tensor], layer: int, stored: KVDtype) -> Lanes:
+def slots_of(
+    chunks: Sequence[Chunk], tables: Sequence[Sequence[int]], block_size: int
+) -> npt.NDArray[np.int32]:
+    """Where tokens are written: [tokens]. tables: of each chunk's sequence, blocks of the pool."""
+    written = []
+    for chunk, table in zip(chunks, tables, strict=True):
+        positions = np.arange(chunk.start, chunk.end)
+        first = chunk.start // block_size
+        blocks = np.array(table[first : -(-chunk.end // block_size)])
+        written.append(blocks[positions // block_size - first] * block_size + positions % block_size)
+    return np.concatenate(written).astype(np.int32)
+
+
+def lanes_of(tensors: Sequence[Tensor], layer: int, stored: KVDtype) -> Lanes:
     if stored in ("auto", "bfloat16"):
         k, v = (tensor[layer] for tensor in tensors)
         return Lanes(k, v)

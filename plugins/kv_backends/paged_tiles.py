@@ -10,9 +10,10 @@ import numpy.typing as npt
 import torch
 
 from turnout.core.plan import Chunk
+from turnout.kernels.gpu.staging import Staging
 from turnout.plugins.kv_backends.kernels.ragged_attention import Tiles, parts_of
 
-__all__ = ["tiles_of"]
+__all__ = ["SHORT", "padded_rows", "slots_table", "tiles_of"]
 
 Ints = npt.NDArray[np.int32]
 
@@ -39,7 +40,7 @@ def tiles_of(
     tables: Sequence[Sequence[int]],
     block_size: int,
     share: int,
-    device: torch.device,
+    staging: Staging,
 ) -> list[Tiles]:
     """One launch for the short chunks and one for the long ones, as far as there are any.
 
@@ -49,21 +50,21 @@ def tiles_of(
     starts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
     firsts = np.cumsum(lengths, dtype=np.int32) - lengths
     blocks = -(-(starts + lengths) // block_size)
-    common = (_slots(tables, blocks, block_size), firsts, starts, lengths)
+    common = (slots_table(tables, blocks, block_size), firsts, starts, lengths)
     short = lengths * share <= SHORT
     launches = []
     if short.any():
         members = _where(short)
-        rows = _padded(int(lengths[short].max()) * share)
+        rows = padded_rows(int(lengths[short].max()) * share)
         parts = parts_of(int((starts + lengths)[short].max()))
         launches.append(_Launch(members, np.zeros_like(members), rows, parts))
     if not short.all():
-        rows = max(LONG, _padded(share))
+        rows = max(LONG, padded_rows(share))
         launches.append(_Launch(*_cut(_where(~short), lengths, rows // share), rows, 1))
-    return _on_device(common, launches, device)
+    return _on_device(common, launches, staging)
 
 
-def _slots(tables: Sequence[Sequence[int]], blocks: Ints, block_size: int) -> Ints:
+def slots_table(tables: Sequence[Sequence[int]], blocks: Ints, block_size: int) -> Ints:
     """[chunks, most blocks]: where each block begins; 0 beyond a chunk's own, which is never read."""
     slots = np.zeros((len(tables), int(blocks.max())), dtype=np.int32)
     for row, table, count in zip(slots, tables, blocks, strict=True):
@@ -83,15 +84,16 @@ def _cut(members: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints]:
     return of, (ordinal * size).astype(np.int32)
 
 
-def _padded(rows: int) -> int:
+def padded_rows(rows: int) -> int:
+    """Of a tile: a power of two."""
     return max(FEWEST, 1 << (rows - 1).bit_length())
 
 
-def _on_device(common: Sequence[Ints], launches: Sequence[_Launch], device: torch.device) -> list[Tiles]:
+def _on_device(common: Sequence[Ints], launches: Sequence[_Launch], staging: Staging) -> list[Tiles]:
     """All of it in one transfer."""
     arrays = [*common, *(array for launch in launches for array in (launch.chunks, launch.offsets))]
-    flat = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays]))
-    pieces = torch.split(flat.to(device, non_blocking=True), [array.size for array in arrays])
+    flat = staging.carry(np.concatenate([array.reshape(-1) for array in arrays]))
+    pieces = torch.split(flat, [array.size for array in arrays])
     tensors = iter(piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True))
     tables, firsts, starts, lengths = (next(tensors) for _ in common)
     return [

@@ -18,17 +18,19 @@ __all__ = ["Fp8", "Fp8WeightOnly"]
 class Fp8WeightOnly(LinearScheme):
     """Weights in e4m3 with a scale for each output; activations stay as they are.
 
-    Saves memory, not time: a CPU knows no such numbers, so they are decoded to float32 as they are used.
+    On a CPU it saves memory, not time: that knows no such numbers, so they are decoded as they are used.
     `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory.
     """
 
     name: ClassVar[str] = "fp8wo"
+    activations: ClassVar[bool] = False
+    """Are they in fp8, too, where a card can?"""
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+        from turnout.plugins.quantization.device_layers import fp8_layer
         from turnout.plugins.quantization.encoding import to_e4m3
-        from turnout.plugins.quantization.layers.fp8 import Fp8Linear
 
-        return Fp8Linear(*to_e4m3(weight), bias)
+        return fp8_layer(*to_e4m3(weight), bias, activations=self.activations)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         from turnout.plugins.quantization.encoding import to_e4m3
@@ -39,12 +41,13 @@ class Fp8WeightOnly(LinearScheme):
 
 
 class Fp8(Fp8WeightOnly):
-    """Weights in e4m3, activations too where the hardware multiplies such numbers. On the CPU: `fp8wo`.
+    """Weights in e4m3, activations too where the hardware multiplies such numbers. Elsewhere as `fp8wo`.
 
     Also reads checkpoints in fp8 with a scale for each block or layer, as DeepSeek and Qwen publish them.
     """
 
     name: ClassVar[str] = "fp8"
+    activations: ClassVar[bool] = True
 
     def stored(self, weight: Tensor) -> StoredLayer:
         return replace(super().stored(weight), activations={**DYNAMIC, "type": "float"})

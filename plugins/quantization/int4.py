@@ -33,11 +33,11 @@ class Int4WeightOnly(LinearScheme):
         return fits and super().wants(name, linear)
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+        from turnout.plugins.quantization.device_layers import int4_layer
         from turnout.plugins.quantization.encoding import to_int4
-        from turnout.plugins.quantization.layers.int4 import Int4Linear
 
         codes, scale, zero = to_int4(weight, self.group(weight.shape[1]))
-        return Int4Linear(codes, scale, (8 - zero.float()) * scale, bias)
+        return int4_layer(codes, scale, (8 - zero.float()) * scale, bias)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         import torch

@@ -26,10 +26,10 @@ class Int8(LinearScheme):
     name: ClassVar[str] = "int8"
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+        from turnout.plugins.quantization.device_layers import int8_layer
         from turnout.plugins.quantization.encoding import to_int8
-        from turnout.plugins.quantization.layers.int8 import Int8Linear
 
-        return Int8Linear(*to_int8(weight), bias)
+        return int8_layer(*to_int8(weight), bias)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         from turnout.plugins.quantization.encoding import to_int8
@@ -49,10 +49,10 @@ class Int8WeightOnly(LinearScheme):
     name: ClassVar[str] = "int8wo"
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+        from turnout.plugins.quantization.device_layers import int8_weight_layer
         from turnout.plugins.quantization.encoding import to_int8
-        from turnout.plugins.quantization.layers.int8 import Int8WeightLinear
 
-        return Int8WeightLinear(*to_int8(weight), bias)
+        return int8_weight_layer(*to_int8(weight), bias)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         import torch

@@ -43,9 +43,9 @@ class LinearScheme(Quantizer):
 
     def convert(self, linear: nn.Linear) -> nn.Module:
         device = linear.weight.device
-        if device.type != "cpu":
+        if device.type not in ("cpu", "cuda"):
             raise ConfigError(
-                f"quantization {self.name!r} has no kernels for {device} yet; use --device cpu or leave "
+                f"quantization {self.name!r} has no kernels for {device}; use --device cpu or cuda, or leave "
                 "--quantization out"
             )
         return self.layer(linear.weight, linear.bias)

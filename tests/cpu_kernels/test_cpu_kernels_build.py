@@ -83,7 +83,7 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
 def test_what_is_not_asked_for_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "built_library", None)
     assert choose_kernels("torch", CPU, torch.float32) == (None, "CPU kernels torch, as asked for")
-    assert choose_kernels("auto", CUDA, torch.float32) == (None, "")
+    assert choose_kernels("auto", CUDA, torch.float32, "torch") == (None, "GPU kernels torch, as asked for")
     assert "not in torch.float16" in choose_kernels("auto", CPU, torch.float16).note
 
 

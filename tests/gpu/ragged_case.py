@@ -132,3 +132,4 @@ class ModelSpecLike:
     heads: int
     kv_heads: int
     head_dim: int
+    max_positions: int = 4096

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from turnout.core.config import EngineConfig
+from turnout.core.engine import Engine
 from turnout.core.errors import ConfigError
 from turnout.core.request import RequestSpec, SamplingParams
 from turnout.models.random_weights import write_random_checkpoint
@@ -33,6 +34,10 @@ def served(model: Path, kv: str, device: torch.device, **options: Any) -> tuple[
         model=str(model), kv=kv, device=device.type, dtype="float32", max_model_len=64, **options
     )
     engine = build_engine(config).engine
+    return serve(engine), engine.scheduler.preemptions
+
+
+def serve(engine: Engine) -> list[list[int]]:
     params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
     outputs: dict[str, list[int]] = {}
     for number, prompt in enumerate(PROMPTS):
@@ -41,17 +46,18 @@ def served(model: Path, kv: str, device: torch.device, **options: Any) -> tuple[
     while engine.busy:
         for delta in engine.step():
             outputs[delta.request_id] += delta.tokens
-    return list(outputs.values()), engine.scheduler.preemptions
+    return list(outputs.values())
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"kv_memory": "1MiB"},
+        {"kv_memory": "1MiB", "gpu_kernels": "triton"},
         {"kv_memory": "1MiB", "max_num_batched_tokens": 7, "block_size": 4},
         {"kv_memory": 72 * BYTES_PER_TOKEN, "block_size": 4, "preemption": "swap", "swap_memory": "1MiB"},
     ],
-    ids=["plain", "chunked", "swapped"],
+    ids=["plain", "fused", "chunked", "swapped"],
 )
 def test_tokens_are_those_of_plain_pytorch(
     model: Path, options: dict[str, Any], device: torch.device
@@ -66,3 +72,5 @@ def test_without_a_gpu_they_are_refused(model: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("TRITON_INTERPRET")
     with pytest.raises(ConfigError, match="attention=triton needs a GPU; use torch on a CPU"):
         served(model, "paged:attention=triton", torch.device("cpu"))
+    with pytest.raises(ConfigError, match="gpu_kernels=triton on device cpu: they need a GPU; leave it out"):
+        served(model, "paged", torch.device("cpu"), gpu_kernels="triton")

@@ -8,26 +8,16 @@ import torch
 import triton
 from torch import Tensor
 
+from turnout.plugins.kv_backends.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.kernels.ragged_programs import attend, merge
 
-__all__ = ["Lanes", "Tiles", "parts_of", "ragged_attention"]
+__all__ = ["PART", "Tiles", "most_parts", "parts_of", "ragged_attention"]
 
 STEP = 64
 """Positions of context that a program reads at a time."""
 PART = 512
 """Positions of context from which splitting it pays."""
 MOST_PARTS = 16
-
-
-class Lanes(NamedTuple):
-    """One layer of a pool. k and v: [slots, kv_heads, head_dim], strided alike; scales: [slots, kv_heads]."""
-
-    k: Tensor
-    v: Tensor
-    k_scales: Tensor | None = None
-    v_scales: Tensor | None = None
-    fp8: bool = False
-    """int8 codes stand for float8_e4m3fn, not for whole numbers."""
 
 
 class Tiles(NamedTuple):
@@ -56,6 +46,11 @@ def parts_of(context: int) -> int:
     return min(MOST_PARTS, -(-context // PART))
 
 
+def most_parts() -> int:
+    """Into how many any context is split at most."""
+    return MOST_PARTS
+
+
 def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out: Tensor) -> None:
     """Causal attention of the tiles' tokens, into their rows of `out`.
 
@@ -64,8 +59,6 @@ def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out
     """
     (tokens, heads, dim), kv_heads = q.shape, lanes.k.shape[1]
     share, split = heads // kv_heads, tiles.parts > 1
-    codes = "none" if lanes.k_scales is None else "fp8" if lanes.fp8 else "int8"
-    scales = lanes.k_scales if lanes.k_scales is not None else q
     partial = q.new_empty((tiles.parts, *q.shape) if split else 0, dtype=torch.float32)
     logsums = q.new_empty((tiles.parts, tokens, heads) if split else 0, dtype=torch.float32)
     attend[len(tiles.chunks), kv_heads, tiles.parts](
@@ -89,8 +82,7 @@ def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out
         q.stride(1),
         lanes.k.stride(0),
         lanes.k.stride(1),
-        scales.stride(0),
-        scales.stride(1),
+        *lanes.scale_strides,
         tiles.tables.stride(0),
         share=share,
         dim=dim,
@@ -101,7 +93,7 @@ def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out
         MOST_PARTS=MOST_PARTS,
         SPLIT=split,
         BLOCK=block_size,
-        CODES=codes,
+        CODES=lanes.codes,
         # float32 means float32, not the 10 bits of tf32.
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=4 if tiles.rows <= 64 else 8,
@@ -116,8 +108,8 @@ def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out
             tiles.chunks,
             tiles.offsets,
             tokens,
+            tiles.parts,
             dim=dim,
             DIM=triton.next_power_of_2(dim),
-            PARTS=tiles.parts,
-            PADDED=triton.next_power_of_2(tiles.parts),
+            PADDED=triton.next_power_of_2(MOST_PARTS),
         )

@@ -18,15 +18,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from turnout.kernels.gpu.number_programs import dot, widen_e4m3
+
 __all__ = ["attend", "merge"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
-E4M3_BIAS = tl.constexpr(2.0**120)
-"""What lies between the exponents' biases of float32 and e4m3."""
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "table_row"])
 def attend(
     q,
     k,
@@ -85,7 +84,7 @@ def attend(
     upto = tl.minimum(start + length, start + offset + ROWS // share)
     begin = 0
     if SPLIT:
-        parts = tl.minimum(MOST_PARTS, tl.cdiv(upto, PART))
+        parts = tl.maximum(1, tl.minimum(MOST_PARTS, tl.cdiv(upto, PART)))
         span = tl.cdiv(tl.cdiv(upto, STEP), parts) * STEP
         begin = part * span
         upto = tl.minimum(upto, begin + span)
@@ -111,7 +110,7 @@ def attend(
             )
         else:
             keys, values = keys.to(queries.dtype), values.to(queries.dtype)
-        scores = _dot(queries, tl.trans(keys), PRECISION) * (softmax_scale * LOG2_E)
+        scores = dot(queries, tl.trans(keys), PRECISION) * (softmax_scale * LOG2_E)
         seen = there[None, :] & (position[None, :] <= (start + token)[:, None])
         scores = tl.where(seen, scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
@@ -120,7 +119,7 @@ def attend(
         weights = tl.exp2(scores - level[:, None])
         shrink = tl.exp2(top - level)
         total = total * shrink + tl.sum(weights, 1)
-        mixed = mixed * shrink[:, None] + _dot(weights.to(queries.dtype), values, PRECISION)
+        mixed = mixed * shrink[:, None] + dot(weights.to(queries.dtype), values, PRECISION)
         top = higher
 
     total = tl.where(total == 0.0, 1.0, total)  # of rows that are none, and of a part of no context
@@ -128,34 +127,24 @@ def attend(
     kept = real[:, None] & inside[None, :]
     if SPLIT:
         cell = (part * tokens + place) * heads + query_head
-        tl.store(partial + cell[:, None] * dim + d[None, :], mixed, mask=kept)
+        if begin < upto:  # a part of no context has no weight, and is not read
+            tl.store(partial + cell[:, None] * dim + d[None, :], mixed, mask=kept)
         tl.store(logsums + cell, top + tl.log2(total), mask=real)
     else:
         tl.store(out + (place * heads + query_head)[:, None] * dim + d[None, :], mixed, mask=kept)
 
 
 @triton.jit
-def _dot(a, b, PRECISION: tl.constexpr):
-    """Products of a's and b's numbers, summed in float32."""
-    if INTERPRETED:  # which takes bfloat16 for integers here
-        a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, input_precision=PRECISION)
-
-
-@triton.jit
 def _widen(codes, scales, CODES: tl.constexpr):
     """[step, dim] int8 codes and their scales to float32."""
     if CODES == "fp8":
-        # By its bits: not every card converts e4m3, and every card shifts.
-        bits = codes.to(tl.int32)
-        bits = ((bits & 0x80) << 24) | ((bits & 0x7F) << 20)
-        numbers = bits.to(tl.float32, bitcast=True) * E4M3_BIAS
+        numbers = widen_e4m3(codes)
     else:
         numbers = codes.to(tl.float32)
     return numbers * scales.to(tl.float32)[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "parts"])
 def merge(
     partial,
     logsums,
@@ -165,9 +154,9 @@ def merge(
     chunks,
     offsets,
     tokens,
+    parts,
     dim: tl.constexpr,
     DIM: tl.constexpr,
-    PARTS: tl.constexpr,
     PADDED: tl.constexpr,
 ):
     """Put the parts of one head of one token together. Grid: (tiles, tokens of a tile, heads)."""
@@ -180,7 +169,7 @@ def merge(
         part = tl.arange(0, PADDED)
         d = tl.arange(0, DIM)
         cell = (part * tokens + place) * heads + head
-        logs = tl.load(logsums + cell, mask=part < PARTS, other=float("-inf"))
+        logs = tl.load(logsums + cell, mask=part < parts, other=float("-inf"))
         weights = tl.exp2(logs - tl.max(logs, 0))
         # A part of no context has weight 0, and may hold anything.
         used = (weights > 0.0)[:, None] & (d < dim)[None, :]

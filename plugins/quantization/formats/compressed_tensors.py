@@ -26,13 +26,13 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces import Adopter
+from turnout.plugins.quantization.device_layers import int8_layer
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer
 from turnout.plugins.quantization.formats.integer import IntegerWeights
 from turnout.plugins.quantization.formats.parts import Parts
 from turnout.plugins.quantization.formats.settings import Settings
-from turnout.plugins.quantization.layers.int8 import Int8Linear
 
 __all__ = ["CompressedTensorsAdopter"]
 
@@ -105,7 +105,7 @@ class _Group:
         if self.floats:
             if self.strategy == "block":
                 return block_layer(parts, self.block or (128, 128), "weight_scale")
-            return channel_layer(parts)
+            return channel_layer(parts, activations=self.activations)
         if parts.has("weight_packed"):
             return self._packed(parts)
         return self._plain(parts)
@@ -120,7 +120,7 @@ class _Group:
         bias = parts.bias()
         parts.finish()
         if self.activations and self.symmetric:
-            return Int8Linear(codes, scale[:, 0].contiguous(), bias)
+            return int8_layer(codes, scale[:, 0].contiguous(), bias)
         if self.activations:
             raise ModelError(
                 f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"
@@ -143,7 +143,7 @@ class _Group:
         parts.finish()
         if self.activations:
             signed = (codes.to(torch.int16) - 128).to(torch.int8)
-            return Int8Linear(signed, scale[:, 0].contiguous(), bias)
+            return int8_layer(signed, scale[:, 0].contiguous(), bias)
         if order is not None:
             codes = codes[:, order]
         return IntegerWeights(codes, scale, zero, order).layer(parts.layer, self.bits, bias)

@@ -17,10 +17,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from turnout.core.interfaces import Adopter
+from turnout.plugins.quantization.device_layers import fp8_block_layer
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer, check_numbers, take_weight
 from turnout.plugins.quantization.formats.parts import Parts
 from turnout.plugins.quantization.formats.settings import Settings
-from turnout.plugins.quantization.layers.fp8 import Fp8BlockLinear
 
 __all__ = ["Fp8Adopter"]
 
@@ -35,7 +35,7 @@ class Fp8Adopter(Adopter):
         parts = Parts(name, tensors, like)
         parts.ignore("input_scale")
         if self.block is None:
-            return channel_layer(parts)
+            return channel_layer(parts, activations=True)
         return block_layer(parts, self.block, "weight_scale_inv")
 
 
@@ -46,7 +46,7 @@ def block_layer(parts: Parts, block: tuple[int, int], scale_name: str) -> nn.Mod
     bias = parts.bias()
     parts.finish()
     check_numbers(parts.layer, weight)
-    return Fp8BlockLinear(weight, scale, block, bias)
+    return fp8_block_layer(weight, scale, block, bias)
 
 
 def read_block(settings: Settings, key: str) -> tuple[int, int] | None:

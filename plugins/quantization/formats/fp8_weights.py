@@ -6,20 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
+from turnout.plugins.quantization.device_layers import fp8_layer
 from turnout.plugins.quantization.formats.parts import Parts
-from turnout.plugins.quantization.layers.fp8 import Fp8Linear
 
 __all__ = ["channel_layer", "check_numbers", "take_weight"]
 
 
-def channel_layer(parts: Parts) -> nn.Module:
-    """A scale for each output, or one for all."""
+def channel_layer(parts: Parts, *, activations: bool = False) -> nn.Module:
+    """A scale for each output, or one for all. activations: in fp8 too, where a card can."""
     weight = take_weight(parts)
     scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
     bias = parts.bias()
     parts.finish()
     check_numbers(parts.layer, weight)
-    return Fp8Linear(weight, scale.flatten().expand(parts.outputs).contiguous(), bias)
+    return fp8_layer(
+        weight, scale.flatten().expand(parts.outputs).contiguous(), bias, activations=activations
+    )
 
 
 def take_weight(parts: Parts) -> Tensor:

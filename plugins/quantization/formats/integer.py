@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.plugins.quantization.layers.int4 import GROUPS, TILE, Int4Linear
-from turnout.plugins.quantization.layers.int8 import Int8GroupLinear, Int8WeightLinear
+from turnout.plugins.quantization.device_layers import int4_layer, int8_group_layer, int8_weight_layer
+from turnout.plugins.quantization.layers.int4 import GROUPS, TILE
 
 __all__ = ["IntegerWeights"]
 
@@ -33,8 +33,8 @@ class IntegerWeights(NamedTuple):
     def _int8(self, bias: Tensor | None) -> nn.Module:
         if self.scale.shape[1] == 1 and self.order is None and bool((self.zero == 128).all()):
             signed = (self.codes.to(torch.int16) - 128).to(torch.int8)
-            return Int8WeightLinear(signed, self.scale[:, 0].contiguous(), bias)
-        return Int8GroupLinear(self.codes, self.scale, -self.zero * self.scale, bias, self.order)
+            return int8_weight_layer(signed, self.scale[:, 0].contiguous(), bias)
+        return int8_group_layer(self.codes, self.scale, -self.zero * self.scale, bias, self.order)
 
     def _int4(self, name: str, bias: Tensor | None) -> nn.Module:
         outputs, width = self.codes.shape
@@ -47,4 +47,4 @@ class IntegerWeights(NamedTuple):
             )
         scale = self.scale.repeat_interleave(stored // group, dim=1)
         zero = self.zero.repeat_interleave(stored // group, dim=1)
-        return Int4Linear(self.codes, scale, (8 - zero) * scale, bias, self.order)
+        return int4_layer(self.codes, scale, (8 - zero) * scale, bias, self.order)

@@ -1,0 +1,1 @@
+"""Triton programs that models call between their matrix products."""

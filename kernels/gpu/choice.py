@@ -1,0 +1,44 @@
+"""Whether an engine computes with Triton's kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from turnout.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from turnout.kernels.gpu.layers import GpuKernels
+
+__all__ = ["GpuChoice", "gpu_kernels", "triton_problem"]
+
+GpuChoice = Literal["auto", "triton", "torch"]
+
+
+def triton_problem(device: torch.device) -> str | None:
+    """Why Triton's kernels cannot run there; None: they can. On a CPU only under Triton's interpreter."""
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    if device.type == "cpu" and not os.environ.get("TRITON_INTERPRET"):
+        return "they need a GPU"
+    return None
+
+
+def gpu_kernels(wanted: GpuChoice, device: torch.device) -> tuple[GpuKernels | None, str]:
+    """The kernels, and a note for the start-up summary.
+
+    Raises ConfigError where `triton` was asked for and cannot be had.
+    """
+    if wanted == "torch" or (wanted == "auto" and device.type != "cuda"):
+        return None, "GPU kernels torch, as asked for" if wanted == "torch" else ""
+    problem = triton_problem(device)
+    if problem is None:
+        from turnout.kernels.gpu.layers import GpuKernels
+
+        return GpuKernels(), "GPU kernels triton"
+    if wanted == "triton":
+        raise ConfigError(f"gpu_kernels=triton on device {device}: {problem}; leave it out")
+    return None, f"GPU kernels torch, slower than Triton's: {problem}"

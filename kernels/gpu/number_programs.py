@@ -1,0 +1,67 @@
+"""What other Triton programs share: products, rounding, and 8-bit floating point by its bits.
+
+By bits, because not every card converts e4m3 and every card shifts::
+
+    e4m3     s eeee mmm                     bias 7
+    float32  s 0000eeee mmm00000…           bias 127, hence the factor 2^120
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["dot", "encode_e4m3", "narrow", "round_even", "widen_e4m3"]
+
+INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+WHOLE = tl.constexpr(1.5 * 2.0**23)
+"""Added to a float32 of less than 2^22 and taken off again, it leaves a whole number, ties to even."""
+E4M3_BIAS = tl.constexpr(2.0**120)
+E4M3_TOP = tl.constexpr(448.0)
+E4M3_NORMAL = tl.constexpr(2.0**-6)
+"""The smallest number with a leading one; below it codes count steps of 2^-9."""
+
+
+@triton.jit
+def dot(a, b, PRECISION: tl.constexpr):
+    """Products of a's and b's floating-point numbers, summed in float32."""
+    if INTERPRETED:  # which takes bfloat16 for integers here
+        a, b = a.to(tl.float32), b.to(tl.float32)
+    return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def narrow(x, dtype: tl.constexpr):
+    """float32 to `dtype`, ties to even."""
+    if INTERPRETED and dtype == tl.bfloat16:  # which would cut off
+        bits = x.to(tl.int32, bitcast=True)
+        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000
+        return bits.to(tl.float32, bitcast=True).to(dtype)
+    else:
+        return x.to(dtype)
+
+
+@triton.jit
+def round_even(x):
+    """float32 of less than 2^22 to the nearest whole number."""
+    return (x + WHOLE) - WHOLE
+
+
+@triton.jit
+def encode_e4m3(x):
+    """float32 to the codes of float8_e4m3fn, as int8; what is larger than 448 becomes 448."""
+    bits = x.to(tl.int32, bitcast=True)
+    size = tl.minimum(tl.abs(x), E4M3_TOP)
+    large = size.to(tl.int32, bitcast=True)
+    large = ((large + 0x7FFFF + ((large >> 20) & 1)) >> 20) - (120 << 3)
+    small = round_even(size * 512.0).to(tl.int32)
+    code = tl.where(size < E4M3_NORMAL, small, large)
+    return (code | ((bits >> 24) & 0x80)).to(tl.int8)
+
+
+@triton.jit
+def widen_e4m3(codes):
+    """int8 codes of float8_e4m3fn to float32."""
+    bits = codes.to(tl.int32)
+    bits = ((bits & 0x80) << 24) | ((bits & 0x7F) << 20)
+    return bits.to(tl.float32, bitcast=True) * E4M3_BIAS

@@ -1,0 +1,88 @@
+"""Steps that may be captured: what shape they have, and the device memory that all steps of one shape read.
+
+Steps are alike in which everybody computes as many tokens: decoding, or verifying as many guesses. They are
+padded to one of few batch sizes with chunks of no tokens, whose tiles read nothing and write nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from turnout.core.plan import Chunk, StepShape
+from turnout.kernels.gpu.staging import Staging
+from turnout.plugins.kv_backends.bound_attention import BoundAttention
+from turnout.plugins.kv_backends.kernels.ragged_attention import PART, Tiles, most_parts
+from turnout.plugins.kv_backends.paged_tiles import SHORT, padded_rows, slots_table
+
+__all__ = ["ShapedStep", "padded_batch", "shape_of"]
+
+
+class Uniform(NamedTuple):
+    """The kind of a step whose chunks are all of one length."""
+
+    sequences: int
+    """Padded."""
+    split: bool
+    """Are contexts read in parts?"""
+
+
+def shape_of(chunks: Sequence[Chunk], share: int) -> StepShape | None:
+    """None for steps that are not alike. share: query heads for each KV head."""
+    length = len(chunks[0].tokens)
+    if length * share > SHORT or any(len(chunk.tokens) != length for chunk in chunks):
+        return None
+    sequences = padded_batch(len(chunks))
+    split = max(chunk.end for chunk in chunks) > PART
+    return StepShape(sequences * length, Uniform(sequences, split))
+
+
+def padded_batch(count: int) -> int:
+    """1, 2, 4, 8, then multiples of 8, from 64 on of 16, from 128 on of 32 and so on."""
+    if count <= 8:
+        return 1 << (count - 1).bit_length()
+    step = max(8, 1 << ((count - 1).bit_length() - 3))
+    return -(-count // step) * step
+
+
+class ShapedStep:
+    """Block tables and tiles of one shape, in memory that stays where it is."""
+
+    def __init__(self, shape: StepShape, share: int, blocks: int, device: torch.device) -> None:
+        """blocks: most of a sequence."""
+        assert isinstance(shape.kind, Uniform)
+        sequences = self._sequences = shape.kind.sequences
+        length = shape.tokens // sequences
+        # firsts, starts, lengths, chunks and offsets of the sequences, then the slots of the tokens
+        self._numbers = torch.zeros(5 * sequences + shape.tokens, dtype=torch.int32, device=device)
+        pieces = torch.split(self._numbers, [sequences] * 5 + [shape.tokens])
+        firsts, starts, lengths, members, offsets, self.written = pieces
+        tables = torch.zeros((sequences, blocks), dtype=torch.int32, device=device)
+        rows, parts = padded_rows(length * share), most_parts() if shape.kind.split else 1
+        self.tiles = Tiles(tables, firsts, starts, lengths, members, offsets, rows, parts)
+        self.attention: BoundAttention | None = None
+
+    def fill(
+        self,
+        chunks: Sequence[Chunk],
+        tables: Sequence[Sequence[int]],
+        slots: npt.NDArray[np.int32],
+        block_size: int,
+        staging: Staging,
+    ) -> None:
+        """tables: of each chunk's sequence, blocks of the pool; slots: where tokens are written, [tokens]."""
+        length, members = len(chunks[0].tokens), np.arange(self._sequences)
+        real = members < len(chunks)
+        starts = np.zeros(self._sequences, np.int32)
+        starts[: len(chunks)] = [chunk.start for chunk in chunks]
+        columns = np.stack([members * length, starts, real * length, members, np.zeros_like(members)])
+        nobodys = np.full(len(self.written) - len(slots), -1, np.int32)
+        numbers = np.concatenate([columns.astype(np.int32).reshape(-1), slots, nobodys])
+        staging.carry(numbers, self._numbers)
+        blocks = -(-(starts[: len(chunks)] + length) // block_size)
+        table = staging.carry(slots_table(tables, blocks, block_size))
+        self.tiles.tables[: len(chunks), : table.shape[1]].copy_(table, non_blocking=True)

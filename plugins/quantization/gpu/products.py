@@ -1,0 +1,204 @@
+"""Products with quantized weights as functions of tensors."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from turnout.plugins.quantization.gpu.product_programs import both, join, quantize_rows, weight_only
+
+__all__ = ["Kind", "Weights", "multiply", "multiply_codes", "quantize"]
+
+Kind = Literal["int8", "fp8", "int4"]
+
+PROGRAMS = 256
+"""To launch at least, if inputs can be cut into parts for that: two for each multiprocessor of an H100."""
+FEW_ROWS = 64
+"""Up to as many, inputs are cut; into how many parts depends on the weights alone, not on the rows."""
+MOST_PARTS = 8
+FEWEST_STEPS = 4
+"""Of a part."""
+JOINED = 512
+"""Outputs that a program joins."""
+
+
+class Weights(NamedTuple):
+    """weight = code · scale + offset, for each output and group of inputs."""
+
+    kind: Kind
+    codes: Tensor
+    """[outputs, inputs]: int8, or e4m3 in int8; or uint8 [outputs, inputs / 2], inputs j and j + group / 2
+    of a group in the low and the high half of a byte, 8 more than they are."""
+    scale: Tensor
+    """float32 [outputs, groups]."""
+    offset: Tensor | None = None
+    """As `scale`."""
+    group: int = 0
+    """Inputs in a group; 0: there is one group, and no offset."""
+
+    @property
+    def outputs(self) -> int:
+        return self.codes.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        return self.codes.shape[1] * (2 if self.kind == "int4" else 1)
+
+    @property
+    def step(self) -> int:
+        """Inputs that a program takes at a time."""
+        if self.kind == "int4":
+            return self.group
+        return 128 if self.scale.shape[1] == 1 else min(128, self.group & -self.group)
+
+
+class _Tiling(NamedTuple):
+    rows: int
+    columns: int
+    parts: int
+    span: int
+    """Inputs of a part."""
+
+    def grid(self, rows: int, outputs: int) -> tuple[int, int, int]:
+        return triton.cdiv(outputs, self.columns), triton.cdiv(rows, self.rows), self.parts
+
+    @property
+    def options(self) -> dict[str, int]:
+        large = self.rows > FEW_ROWS
+        return {"num_warps": 8 if large else 4, "num_stages": 3 if large else 4}
+
+
+def _tiling(rows: int, weights: Weights) -> _Tiling:
+    outputs, inputs, step = weights.outputs, weights.inputs, weights.step
+    steps = triton.cdiv(inputs, step)
+    if rows > FEW_ROWS:
+        # A group's sums are kept apart until they are scaled, which takes as many registers again.
+        return _Tiling(128, 64 if weights.group else 128, 1, steps * step)
+    columns = 32
+    wanted = triton.cdiv(PROGRAMS, triton.cdiv(outputs, columns))
+    parts = max(1, min(MOST_PARTS, wanted, steps // FEWEST_STEPS))
+    span = triton.cdiv(steps, parts) * step
+    return _Tiling(max(16, triton.next_power_of_2(rows)), columns, triton.cdiv(inputs, span), span)
+
+
+def multiply(x: Tensor, weights: Weights, bias: Tensor | None) -> Tensor:
+    """x · weightsᵀ + bias. x: [rows, inputs] in floating point; returns [rows, outputs] in its dtype."""
+    rows, outputs = len(x), weights.outputs
+    tiling = _tiling(rows, weights)
+    target, out = _targets(x, x.dtype, tiling, outputs, torch.float32)
+    weight_only[tiling.grid(rows, outputs)](
+        x,
+        weights.codes,
+        weights.scale,
+        weights.scale if weights.offset is None else weights.offset,
+        weights.scale if bias is None else bias,
+        target,
+        rows,
+        outputs,
+        weights.inputs,
+        tiling.span,
+        x.stride(0),
+        weights.codes.stride(0),
+        weights.scale.shape[1],
+        GROUP=weights.group,
+        ROWS=tiling.rows,
+        COLUMNS=tiling.columns,
+        STEP=weights.step,
+        CODES=weights.kind,
+        OFFSET=weights.offset is not None,
+        BIAS=bias is not None,
+        WHOLE=tiling.parts == 1,
+        # float32 means float32, not the 10 bits of tf32.
+        PRECISION="ieee" if x.dtype == torch.float32 else "tf32",
+        **tiling.options,
+    )
+    if tiling.parts > 1:
+        _join(target, None, weights.scale if weights.group == 0 else None, bias, out)
+    return out
+
+
+def multiply_codes(
+    x: Tensor, x_scale: Tensor, weights: Weights, bias: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    """x · x_scale · weightsᵀ + bias, in `dtype`. x: codes of the weights' kind, int8 or fp8, [rows, inputs];
+    x_scale: float32 [rows]; `weights` in one group."""
+    rows, outputs = len(x), weights.outputs
+    tiling = _tiling(rows, weights)
+    floats = weights.kind == "fp8"
+    target, out = _targets(x, dtype, tiling, outputs, torch.float32 if floats else torch.int32)
+    both[tiling.grid(rows, outputs)](
+        x,
+        weights.codes,
+        x_scale,
+        weights.scale,
+        weights.scale if bias is None else bias,
+        target,
+        rows,
+        outputs,
+        weights.inputs,
+        tiling.span,
+        x.stride(0),
+        weights.codes.stride(0),
+        ROWS=tiling.rows,
+        COLUMNS=tiling.columns,
+        STEP=weights.step,
+        FLOATS=floats,
+        BIAS=bias is not None,
+        WHOLE=tiling.parts == 1,
+        **tiling.options,
+    )
+    if tiling.parts > 1:
+        _join(target, x_scale, weights.scale, bias, out)
+    return out
+
+
+def quantize(x: Tensor, kind: Literal["int8", "fp8"]) -> tuple[Tensor, Tensor]:
+    """Codes, int8 [rows, size], and a scale for each row, float32 [rows]."""
+    rows, size = x.shape
+    codes = torch.empty((rows, size), dtype=torch.int8, device=x.device)
+    scales = torch.empty(rows, dtype=torch.float32, device=x.device)
+    padded = triton.next_power_of_2(size)
+    quantize_rows[rows,](
+        x,
+        codes,
+        scales,
+        size,
+        x.stride(0),
+        SIZE=padded,
+        FLOATS=kind == "fp8",
+        num_warps=min(16, max(1, padded // 512)),
+    )
+    return codes, scales
+
+
+def _targets(
+    x: Tensor, dtype: torch.dtype, tiling: _Tiling, outputs: int, summed: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Where products go, and what is returned: the same where there is one part."""
+    out = torch.empty((len(x), outputs), dtype=dtype, device=x.device)
+    if tiling.parts == 1:
+        return out, out
+    return torch.empty((tiling.parts, *out.shape), dtype=summed, device=x.device), out
+
+
+def _join(
+    parts: Tensor, x_scale: Tensor | None, scale: Tensor | None, bias: Tensor | None, out: Tensor
+) -> None:
+    count, rows, outputs = parts.shape
+    join[rows, triton.cdiv(outputs, JOINED)](
+        parts,
+        parts if x_scale is None else x_scale,
+        parts if scale is None else scale,
+        parts if bias is None else bias,
+        out,
+        count,
+        rows,
+        outputs,
+        BLOCK=JOINED,
+        X_SCALE=x_scale is not None,
+        SCALE=scale is not None,
+        BIAS=bias is not None,
+    )

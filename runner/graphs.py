@@ -1,0 +1,120 @@
+"""Captured graphs: a step's forward recorded once for each shape, and replayed by one call.
+
+A graph reads and writes the memory that it was captured with. So each shape has its own tensors for token ids
+and positions, which are filled before it runs; the attention backend has the same for what it reads.
+
+::
+
+    the first step of a shape     runs as it is, on the shape's tensors: what compiles, compiles now
+    the second                    is captured, and replayed
+    each one after it             is replayed
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from turnout.core.errors import TurnoutError
+from turnout.core.interfaces import Attend
+from turnout.core.plan import StepShape
+from turnout.kernels.gpu.staging import Staging
+
+__all__ = ["Capture", "CudaCapture", "StepGraphs", "choose_capture"]
+
+MOST_GRAPHS = 96
+"""Kept at a time; the one that was replayed longest ago goes first."""
+
+Forward = Callable[[Tensor, Tensor, Attend], Tensor]
+"""Token ids and positions, int64 [tokens], to hidden states [tokens, hidden_size]."""
+
+
+class Capture(Protocol):
+    """Records work and replays it."""
+
+    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """What does `work` again, on the same memory, and returns the same tensor each time."""
+        ...
+
+
+class CudaCapture:
+    """CUDA graphs; all of them share one memory pool."""
+
+    def __init__(self) -> None:
+        self._pool: Any = torch.cuda.graph_pool_handle()
+
+    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                out = work()
+        except RuntimeError as error:
+            raise TurnoutError(
+                f"a step of this model cannot be captured in a CUDA graph ({error}); use --enforce-eager"
+            ) from error
+
+        def replay() -> Tensor:
+            graph.replay()
+            return out
+
+        return replay
+
+
+def choose_capture(device: torch.device, eager: bool) -> Capture | None:
+    """eager: as ``--enforce-eager`` says."""
+    return CudaCapture() if device.type == "cuda" and not eager else None
+
+
+@dataclass
+class _Shape:
+    inputs: Tensor
+    """Token ids and positions: int64 [2, tokens]."""
+    replay: Callable[[], Tensor] | None = None
+
+
+class StepGraphs:
+    """A forward by its shapes."""
+
+    def __init__(self, forward: Forward, device: torch.device, capture: Capture) -> None:
+        self._forward = forward
+        self._device = device
+        self._capture = capture
+        self._staging = Staging(device)
+        self._shapes: OrderedDict[StepShape, _Shape] = OrderedDict()
+
+    def run(self, shape: StepShape, attend: Attend, inputs: npt.NDArray[np.int64]) -> Tensor:
+        """Hidden states: [tokens, hidden_size], until the next call.
+
+        attend: what the backend has bound to this shape; inputs: token ids and positions, [2, tokens].
+        """
+        known = shape in self._shapes
+        step = self._shape(shape)
+        self._fill(step.inputs, inputs)
+        forward = partial(self._forward, step.inputs[0], step.inputs[1], attend)
+        if step.replay is None and known:
+            step.replay = self._capture.capture(forward)
+        hidden = forward() if step.replay is None else step.replay()
+        return hidden[: inputs.shape[1]]
+
+    def _shape(self, shape: StepShape) -> _Shape:
+        if shape not in self._shapes:
+            if len(self._shapes) == MOST_GRAPHS:
+                self._shapes.popitem(last=False)
+            inputs = torch.zeros((2, shape.tokens), dtype=torch.int64, device=self._device)
+            self._shapes[shape] = _Shape(inputs)
+        self._shapes.move_to_end(shape)
+        return self._shapes[shape]
+
+    def _fill(self, memory: Tensor, inputs: npt.NDArray[np.int64]) -> None:
+        """What lies beyond them is token 0 at position 0."""
+        host = np.zeros(memory.shape, dtype=np.int64)
+        host[:, : inputs.shape[1]] = inputs
+        self._staging.carry(host, memory)

@@ -1,0 +1,123 @@
+"""Compile every kernel for a GPU that is not there, as real models would call them; a program of its own.
+
+python tests/gpu/compile_kernels.py [--capability 90]
+
+Prints a line for each: what it takes of a multiprocessor. Fails where one does not compile, takes more shared
+memory than there is, or has too few registers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+# Before Triton is imported, which reads it when it defines a kernel.
+os.environ.pop("TRITON_INTERPRET", None)
+warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch  # noqa: E402
+from pretended_gpu import PretendedGpu  # noqa: E402
+from ragged_case import Case  # noqa: E402
+
+from turnout.kernels.gpu.layers import GpuKernels  # noqa: E402
+from turnout.plugins.kv_backends.kernels.rotated_write import rotated_write  # noqa: E402
+from turnout.plugins.kv_backends.paged_kernels import lanes_of  # noqa: E402
+from turnout.plugins.kv_backends.storage import PoolShape  # noqa: E402
+from turnout.plugins.kv_backends.storages import make_storage  # noqa: E402
+from turnout.plugins.quantization.gpu.layers import CodesLinear, WeightOnlyLinear  # noqa: E402
+from turnout.plugins.quantization.gpu.products import Weights  # noqa: E402
+
+CPU, HALF = torch.device("cpu"), torch.bfloat16
+MOST_SPILLED = 64
+"""Bytes that a thread may keep in memory for want of registers."""
+
+
+def layers() -> None:
+    kernels, x = GpuKernels(), torch.zeros(3, 4096, dtype=HALF)
+    kernels.norm(x, x, x[0], 1e-6)
+    kernels.norm(x, None, x[0], 1e-6)
+    kernels.gate(torch.zeros(3, 2 * 14336, dtype=HALF))
+    kernels.rotate(x.view(3, 32, 128), x[:, None, :128].contiguous(), x[:, None, :128].contiguous())
+
+
+def writes() -> None:
+    q, k = torch.zeros(3, 32, 128, dtype=HALF), torch.zeros(3, 8, 128, dtype=HALF)
+    slots, cosine = torch.zeros(3, dtype=torch.int32), torch.zeros(3, 1, 128, dtype=HALF)
+    for stored in ("auto", "int8", "fp8"):
+        storage = make_storage(stored, PoolShape(1, 16, 8, 128), CPU, HALF)
+        rotated_write(q, k, k, slots, lanes_of(storage.tensors, 0, stored), (cosine, cosine))
+
+
+def attention() -> None:
+    spans = [[(40, 1)], [(600, 1)], [(600, 5)], [(0, 300)]]  # decoding, in parts, verifying, a prompt
+    shapes = [
+        (32, 8, 128, "auto"),
+        (32, 8, 128, "int8"),
+        (32, 8, 128, "fp8"),
+        (8, 8, 256, "auto"),
+        (7, 1, 64, "auto"),
+    ]
+    for heads, kv_heads, dim, stored in shapes:
+        for span in spans:
+            Case(heads, kv_heads, dim, 16, span, HALF, stored).prepare(CPU)()
+
+
+def products() -> None:
+    outputs, inputs, group = 4096, 4096, 128
+    codes = torch.zeros(outputs, inputs, dtype=torch.int8)
+    scale, groups = torch.ones(outputs, 1), torch.ones(outputs, inputs // group)
+    linears = [
+        CodesLinear("int8", codes, scale, None),
+        CodesLinear("fp8", codes, scale, None),
+        WeightOnlyLinear(Weights("int8", codes, scale), scale[:, 0].to(HALF)),
+        WeightOnlyLinear(Weights("fp8", codes, scale), None),
+        WeightOnlyLinear(Weights("fp8", codes, groups, None, group), None),
+        WeightOnlyLinear(Weights("int4", codes.view(torch.uint8)[:, ::2], groups, groups, group), None),
+        WeightOnlyLinear(
+            Weights("int4", codes.view(torch.uint8)[:, ::2], groups[:, ::2], groups[:, ::2], 256), None
+        ),
+    ]
+    for linear in linears:
+        for rows in (1, 64, 200):
+            linear(torch.zeros(rows, inputs, dtype=HALF))
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "layers": layers,
+    "writes": writes,
+    "attention": attention,
+    "products": products,
+}
+
+
+def faults(gpu: PretendedGpu) -> Iterator[str]:
+    for kernel in gpu.kernels:
+        if kernel.spilled > MOST_SPILLED:
+            yield f"{kernel.name} keeps {kernel.spilled} bytes of each thread in memory"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--capability", type=int, default=90)
+    parser.add_argument("parts", nargs="*", default=list(PARTS))
+    options = parser.parse_args()
+    gpu = PretendedGpu(options.capability)
+    gpu.install()
+    for part in options.parts:
+        first = len(gpu.kernels)
+        PARTS[part]()
+        for kernel in gpu.kernels[first:]:
+            print(
+                f"{part}: {kernel.name}, {kernel.shared} bytes shared, {kernel.spilled} spilled", flush=True
+            )
+    found = list(faults(gpu))
+    sys.exit("\n".join(found) if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Products with quantized weights equal those of the decoded weights in float64, whatever the shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from turnout.core.errors import ModelError
+from turnout.core.plugins import Registry
+from turnout.plugins.quantization import device_layers, encoding
+from turnout.plugins.quantization.gpu import products
+from turnout.plugins.quantization.gpu.layers import CodesLinear
+from turnout.plugins.quantization.gpu.made import GpuLayers
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+"""Of the largest output."""
+
+SHAPES = [(1, 40, 64), (3, 33, 100), (70, 144, 96)]
+"""Rows, outputs, inputs."""
+
+
+def draw(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(device, dtype)
+
+
+def check(layer: nn.Module, weight: Tensor, x: Tensor, bias: Tensor | None, tolerance: float) -> None:
+    """weight: what the layer's codes stand for."""
+    expected = x.double() @ weight.double().t()
+    if bias is not None:
+        expected += bias.double()
+    found = layer(x)
+    assert found.dtype == x.dtype
+    assert (found.double() - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_a_scale_for_each_output(
+    kind: str, rows: int, outputs: int, inputs: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    encode = encoding.to_int8 if kind == "int8" else encoding.to_e4m3
+    codes, scale = encode(draw((outputs, inputs), torch.float32, device))
+    bias = draw((outputs,), dtype, device) if rows > 1 else None
+    make = GpuLayers.int8_weights if kind == "int8" else lambda *parts: GpuLayers.fp8(*parts, False)
+    x = draw((rows, inputs), dtype, device)
+    check(make(codes, scale, bias), codes.float() * scale[:, None], x, bias, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "group"), [(1, 32), (5, 64), (70, 128), (2, 96)])
+def test_four_bits_in_groups(rows: int, group: int, dtype: torch.dtype, device: torch.device) -> None:
+    outputs, inputs = 48, 4 * group
+    codes, scale, zero = encoding.to_int4(draw((outputs, inputs), torch.float32, device), group)
+    wide = (codes.view(outputs, -1, group).float() - zero[..., None].float()) * scale[..., None]
+    bias = draw((outputs,), dtype, device)
+    layer = GpuLayers.int4(codes, scale, (8 - zero.float()) * scale, bias, None)
+    check(layer, wide.flatten(1), draw((rows, inputs), dtype, device), bias, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_eight_bits_in_groups_of_inputs_in_another_order(groups: int, device: torch.device) -> None:
+    outputs, inputs = 40, 96
+    codes = torch.randint(0, 256, (outputs, inputs), dtype=torch.uint8).to(device)
+    scale, offset = draw((2, outputs, groups), torch.float32, device)
+    wide = codes.view(outputs, groups, -1).float() * scale[..., None] + offset[..., None]
+    order = torch.randperm(inputs).to(device)
+    weight = torch.empty(outputs, inputs, device=device)
+    weight[:, order] = wide.flatten(1)
+    layer = GpuLayers.int8_groups(codes, scale, offset, None, order)
+    check(layer, weight, draw((3, inputs), torch.float32, device), None, 1e-5)
+
+
+def test_fp8_in_blocks(device: torch.device) -> None:
+    """Of which the last ones are cut off, of outputs as of inputs."""
+    codes = draw((70, 80), torch.float32, device).to(torch.float8_e4m3fn)
+    scale = draw((3, 3), torch.float32, device).abs()
+    wide = codes.float() * scale.repeat_interleave(32, 0)[:70].repeat_interleave(32, 1)[:, :80]
+    layer = GpuLayers.fp8_blocks(codes, scale, (32, 32), None)
+    check(layer, wide, draw((3, 80), torch.float32, device), None, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_activations_in_eight_bits(
+    kind: str, rows: int, outputs: int, inputs: int, dtype: torch.dtype, device: torch.device
+) -> None:
+    """The product of the codes is exact, so all that is lost is lost in rounding them."""
+    if kind == "fp8" and device.type == "cuda" and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("this card has no fp8")
+    encode = encoding.to_int8 if kind == "int8" else encoding.to_e4m3
+    codes, scale = encode(draw((outputs, inputs), torch.float32, device))
+    bias = draw((outputs,), dtype, device) if rows > 1 else None
+    x = draw((rows, inputs), dtype, device)
+    x[0] *= 1e-3  # a row of its own scale
+    x_codes, x_scale = products.quantize(x, kind)
+    stored = x_codes if kind == "int8" else x_codes.view(torch.float8_e4m3fn)
+    seen = stored.float() * x_scale[:, None]
+    step = {"int8": 1 / 254, "fp8": 1 / 16}[kind]
+    assert ((seen - x.float()).abs() <= x.float().abs().amax(1, keepdim=True) * step * 1.01).all()
+    layer = CodesLinear(kind, codes.view(torch.int8), scale, bias)
+    expected = seen.double() @ (codes.float() * scale[:, None]).double().t()
+    expected += 0 if bias is None else bias.double()
+    tolerance = max(TOLERANCE[dtype], 2**-10 if kind == "fp8" else 0)  # a Hopper sums 14 bits of fp8
+    assert (layer(x).double() - expected).abs().max() <= tolerance * expected.abs().max()
+
+
+def test_inputs_cut_into_parts_give_the_same(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, x = draw((33, 1000), torch.float32, device), draw((2, 1000), torch.float32, device)
+    bias = draw((33,), torch.float32, device)
+    whole, parted = [], []
+    for found, parts in ((whole, 1), (parted, 8)):
+        monkeypatch.setattr(products, "MOST_PARTS", parts)
+        monkeypatch.setattr(products, "FEWEST_STEPS", 1)
+        int4 = encoding.to_int4(weight[:, :960].contiguous(), 32)
+        found += [
+            GpuLayers.int8(*encoding.to_int8(weight), bias)(x),
+            GpuLayers.int8_weights(*encoding.to_int8(weight), bias)(x),
+            GpuLayers.int4(int4.codes, int4.scale, int4.scale, bias, None)(x[:, :960]),
+        ]
+    assert whole[0].equal(parted[0])
+    torch.testing.assert_close(whole, parted)
+
+
+def test_a_row_does_not_depend_on_those_beside_it(device: torch.device) -> None:
+    codes, scale = encoding.to_int8(draw((48, 640), torch.float32, device))
+    x = draw((50, 640), torch.float32, device)
+    layer = GpuLayers.int8(codes, scale, None)
+    assert layer(x)[:1].equal(layer(x[:1]))
+
+
+@pytest.mark.parametrize("spec", ["int8", "int8wo", "int4wo", "fp8", "fp8wo"])
+def test_every_scheme_has_a_layer_for_a_gpu(
+    spec: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which only the device of the weights decides; here it is pretended."""
+    monkeypatch.setattr(device_layers, "_on_cpu", lambda codes: False)
+    linear = nn.Linear(128, 64, device=device)
+    with torch.inference_mode():
+        layer = Registry.load().create("quantization", spec).convert(linear)
+        x = torch.randn(3, 128, device=device)
+        error = (layer(x) - linear(x)).norm() / linear(x).norm()
+    assert type(layer).__module__.endswith("gpu.layers") and error < 0.1
+
+
+def test_groups_that_no_program_takes_are_refused(device: torch.device) -> None:
+    codes = torch.zeros(16, 40, dtype=torch.uint8, device=device)
+    scale = torch.ones(16, 2, device=device)
+    with pytest.raises(ModelError, match="groups of 20 inputs are not supported on a GPU"):
+        GpuLayers.int4(codes, scale, scale, None, None)
