@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def build_engine(
     )
     _start_decodings(policies, resources)
     halves = KVHalves(policies.kv, config.kv, checkpoint.spec, device, dtype)
-    spare = build_eviction(registry, config, policies.kv)
+    spare = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, spare, taken=resources.taken)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens),
@@ -121,6 +122,7 @@ def build_engine(
                 model, checkpoint.family, checkpoint.spec, dtype=dtype, device=device, kernels=kernels
             ),
             budget.describe(kv.cache, weight_bytes(model)),
+            *kv.sums,
             *resources.summary,
             kv.describe_preemption(budget.bytes_per_token),
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from turnout.core.errors import blaming
+from turnout.core.errors import ConfigError, blaming
 from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
 from turnout.core.model import ModelSpec
@@ -19,6 +20,7 @@ from turnout.runner.mechanism import choose_preemption
 from turnout.runner.memory import Budget, format_bytes
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.swap_memory import SwapMemory
+from turnout.runner.workspace import CudaMeter, step_bytes
 
 __all__ = ["KVHalves", "KVMemory", "build_kv_memory"]
 
@@ -51,6 +53,8 @@ class KVMemory:
     cache: KVCache
     attention: AttentionBackend
     preemption: Preemption
+    sums: Sequence[str] = ()
+    """What a GPU's memory is used for, in a line."""
 
     def describe_preemption(self, bytes_per_token: int) -> str:
         if isinstance(self.preemption, Recompute):
@@ -71,27 +75,48 @@ def build_kv_memory(
     budget: Budget,
     model: nn.Module,
     eviction: EvictionPolicy,
-    spare: EvictionPolicy,
+    spare: Callable[[], EvictionPolicy],
     *,
     taken: int = 0,
 ) -> KVMemory:
-    """To be called when the weights are in memory. `spare`: an eviction policy that is soon forgotten;
+    """To be called when the weights are in memory. `spare`: makes eviction policies that are soon forgotten;
     `taken`: bytes of KV memory that other models have.
 
     Raises ConfigError, with the sums, where the memory that was asked for is not there or of no use.
     """
-    swap, tokens = SwapMemory(budget), budget.tokens(taken)
+    activations = _activations(halves, budget, model, spare()) if budget.sized_by_device else None
+    swap, tokens = SwapMemory(budget), budget.tokens(taken, activations)
     cache = halves.cache(PoolSize(tokens, swap.positions(tokens)), eviction)
     with halves.blamed():
         budget.check(cache)
         parking = cache.snapshot().parking
     costs = partial(_swap_costs, halves, budget, model, spare)
     preemption = choose_preemption(budget.config, parking, costs)
-    return KVMemory(cache, halves.attention(cache), preemption)
+    attention = halves.attention(cache)
+    sums = [] if activations is None else [budget.describe_gpu(activations)]
+    return KVMemory(cache, attention, preemption, sums)
 
 
-def _swap_costs(halves: KVHalves, budget: Budget, model: nn.Module, eviction: EvictionPolicy) -> SwapCosts:
+def _activations(halves: KVHalves, budget: Budget, model: nn.Module, eviction: EvictionPolicy) -> int:
+    """Measured in KV memory of its own, given back afterwards."""
+    room = -(-budget.max_batched_tokens // budget.unit) * budget.unit
+    cache = halves.cache(PoolSize(room), eviction)
+    tokens, meter = budget.max_batched_tokens, CudaMeter(budget.device)
+    try:
+        runner = ModelRunner(model, halves.attention(cache), budget.device)
+        return step_bytes(runner, cache, tokens, budget.max_model_len, meter)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"{budget.device} has too little memory for a step of max_num_batched_tokens={tokens:,} beside "
+            "the weights; lower it, or quantize"
+        ) from error
+
+
+def _swap_costs(
+    halves: KVHalves, budget: Budget, model: nn.Module, spare: Callable[[], EvictionPolicy]
+) -> SwapCosts:
     """Measured in KV memory of its own, given back afterwards: the engine's is left as it is."""
+    eviction = spare()
     length = min(swap_costs.LENGTH, budget.max_model_len)
     room = -(-length // budget.unit) * budget.unit
     cache = halves.cache(PoolSize(room, room), eviction)

@@ -46,12 +46,13 @@ class Budget:
     def request_bytes(self) -> int:
         return self.request_tokens * self.bytes_per_token
 
-    def tokens(self, taken: int = 0) -> int:
+    def tokens(self, taken: int = 0, activations: int | None = None) -> int:
         """Positions the pool is to have. To be asked when the weights are in memory.
 
-        taken: bytes of KV memory that other models have been given.
+        taken: bytes of KV memory that other models have been given; activations: what the model takes for a
+        step, as measured on a GPU; None: it is estimated.
         """
-        return self._pool_bytes(taken) // self.bytes_per_token
+        return self._pool_bytes(taken, activations) // self.bytes_per_token
 
     def tokens_beside(self, name: str, bytes_per_token: int, memory: int | None) -> int:
         """Positions that the pool of another model, of that name, is to have.
@@ -89,12 +90,27 @@ class Budget:
             f"= {cache.capacity // self.request_tokens} requests of {self.max_model_len:,} tokens"
         )
 
-    def _pool_bytes(self, taken: int) -> int:
+    @property
+    def sized_by_device(self) -> bool:
+        """Is the pool what a GPU's memory leaves for it?"""
+        return self.device.type == "cuda" and self.config.kv_memory is None
+
+    def describe_gpu(self, activations: int) -> str:
+        """The sums behind the pool's size. activations: as measured."""
+        free, total = torch.cuda.mem_get_info(self.device)
+        share = self.config.gpu_memory_utilization
+        return (
+            f"GPU memory {format_bytes(total)}, of which {share:g} may be used: {format_bytes(total - free)} "
+            f"are, with weights and KV pool; a step takes {format_bytes(activations)} in the model, as "
+            f"measured, and {format_bytes(self._logits())} for logits"
+        )
+
+    def _pool_bytes(self, taken: int, activations: int | None = None) -> int:
         if self.config.kv_memory is not None:
             return self._given(self.config.kv_memory, "kv_memory")
         most = self.config.max_num_seqs * self.request_bytes
         # A GPU's free memory is without what is taken; a CPU's pools take theirs as they are written to.
-        return max(0, min(most, self._cpu() - taken if self.device.type == "cpu" else self._gpu()))
+        return max(0, min(most, self._cpu() - taken if self.device.type == "cpu" else self._gpu(activations)))
 
     def _given(self, wanted: int, what: str) -> int:
         free = free_memory(self.device)
@@ -108,17 +124,19 @@ class Budget:
     def _cpu(self) -> int:
         return min(CPU_DEFAULT, int(CPU_SHARE * free_memory(self.device)))
 
-    def _gpu(self) -> int:
+    def _gpu(self, activations: int | None) -> int:
+        torch.cuda.empty_cache()  # what is kept for later counts as taken
         free, total = torch.cuda.mem_get_info(self.device)
-        return int(self.config.gpu_memory_utilization * total) - (total - free) - self._workspace()
+        step = self._logits() + (self._activations() if activations is None else activations)
+        return int(self.config.gpu_memory_utilization * total) - (total - free) - step
 
-    def _workspace(self) -> int:
-        """What a step needs beside weights and pool: fp32 logits three times over, and activations."""
+    def _logits(self) -> int:
+        """In fp32, three times over."""
         rows = min(self.config.max_num_seqs * self.rows, self.max_batched_tokens)
-        logits = 3 * 4 * rows * self.spec.vocab_size
-        return logits + 4 * 4 * self.max_batched_tokens * (
-            self.spec.hidden_size + 2 * self.spec.intermediate_size
-        )
+        return 3 * 4 * rows * self.spec.vocab_size
+
+    def _activations(self) -> int:
+        return 4 * 4 * self.max_batched_tokens * (self.spec.hidden_size + 2 * self.spec.intermediate_size)
 
 
 def weight_bytes(model: nn.Module) -> int:

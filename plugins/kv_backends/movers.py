@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -59,7 +60,8 @@ class StagedMover(Mover):
     """For a GPU, where each call costs: many positions gathered in one call, or scattered.
 
     What crosses the bus lies in one piece on either side of it, all layers of a position together, so that
-    it goes as fast as the bus does. All is asked of the current stream, in order, and not waited for.
+    it goes as fast as the bus does. It crosses on a stream of its own, in order: what is parked leaves while
+    the step computes, and only what is restored is waited for, by the device.
 
     ::
 
@@ -73,6 +75,7 @@ class StagedMover(Mover):
         ]
         if parking and pool[0].device.type == "cuda":
             _pin(self._host, self)
+        self._bus = _Bus(pool[0].device)
         position = max(tensor[:, :1].nbytes for tensor in pool)
         self._limit = max(1, STAGE_BYTES // position)
 
@@ -83,9 +86,24 @@ class StagedMover(Mover):
                 if run[0].way == "copy":
                     pool.index_copy_(1, targets, pool.index_select(1, sources))
                 elif run[0].way == "park":
-                    _park(run, pool.index_select(1, sources), host)
+                    self._park(run, pool.index_select(1, sources), host)
                 else:
-                    pool.index_copy_(1, targets, _restored(run, host, pool))
+                    pool.index_copy_(1, targets, self._restored(run, host, pool))
+
+    def _park(self, run: list[Move], positions: Tensor, host: Tensor) -> None:
+        stage = positions.transpose(0, 1).contiguous()
+        with self._bus.crossing(stage):
+            for move, piece in _pieces(run, stage):
+                host[move.target : move.target + move.length].copy_(piece, non_blocking=True)
+
+    def _restored(self, run: list[Move], host: Tensor, pool: Tensor) -> Tensor:
+        """[layers, positions, …], on the pool's device."""
+        stage = pool.new_empty(sum(move.length for move in run), *host.shape[1:])
+        with self._bus.crossing(stage):
+            for move, piece in _pieces(run, stage):
+                piece.copy_(host[move.source : move.source + move.length], non_blocking=True)
+        self._bus.wait()
+        return stage.transpose(0, 1)
 
     def _positions(self, run: list[Move]) -> tuple[Tensor, Tensor]:
         """Sources and targets, one after the other."""
@@ -98,18 +116,27 @@ class StagedMover(Mover):
         return torch.from_numpy(sources).to(device), torch.from_numpy(targets).to(device)
 
 
-def _park(run: list[Move], positions: Tensor, host: Tensor) -> None:
-    stage = positions.transpose(0, 1).contiguous()
-    for move, piece in _pieces(run, stage):
-        host[move.target : move.target + move.length].copy_(piece, non_blocking=True)
+class _Bus:
+    """A GPU's stream of copies to and from host memory; nothing on a CPU."""
 
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
-def _restored(run: list[Move], host: Tensor, pool: Tensor) -> Tensor:
-    """[layers, positions, …], on the pool's device."""
-    stage = pool.new_empty(sum(move.length for move in run), *host.shape[1:])
-    for move, piece in _pieces(run, stage):
-        piece.copy_(host[move.source : move.source + move.length], non_blocking=True)
-    return stage.transpose(0, 1)
+    @contextmanager
+    def crossing(self, stage: Tensor) -> Iterator[None]:
+        """What is asked within begins when all that was asked of the device before is done."""
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(stage.device))
+        with torch.cuda.stream(self._stream):
+            yield
+        stage.record_stream(self._stream)  # its memory is not given to others before
+
+    def wait(self) -> None:
+        """Let the device go on when all that crosses is over."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
 
 def _pieces(run: list[Move], stage: Tensor) -> Iterable[tuple[Move, Tensor]]:

@@ -30,6 +30,8 @@ class Paged(KVBackend):
     `attention`: by what it is computed: ``triton``, kernels for a GPU that read the blocks where they are, or
     ``torch``, which gathers them; by default the former on a GPU that has Triton, and on a CPU what
     ``--cpu-kernels`` says.
+    `cascade`: with ``triton``, read a prefix that running sequences share once for all of them, where that
+    saves reading as many positions of it in a step or more; 0: never.
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
     """
 
@@ -39,13 +41,17 @@ class Paged(KVBackend):
         prefix_caching: bool = True,
         dtype: KVDtype = "auto",
         attention: Literal["auto", "torch", "triton"] = "auto",
+        cascade: int = 0,
     ) -> None:
+        if cascade < 0:
+            raise ConfigError(f"cascade must be 0 or a number of positions, not {cascade}")
         if block_size < 1:
             raise ConfigError(f"block_size must be at least 1 token, not {block_size}")
         self.block_size = self.unit = self.grows_at = block_size
         self.prefix_caching = self.evicts = prefix_caching
         self.dtype = dtype
         self._attention = attention
+        self._cascade = cascade
 
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
         return bytes_per_token(self.dtype, spec, itemsize)
@@ -60,7 +66,12 @@ class Paged(KVBackend):
         if self._by_kernels(device.type):
             from turnout.plugins.kv_backends.paged_kernels import PagedKernels
 
-            return PagedKernels(spec, cache, device, dtype, self.dtype)
+            return PagedKernels(spec, cache, device, dtype, self.dtype, self._cascade)
+        if self._cascade:
+            raise ConfigError(
+                "paged:cascade is of Triton's kernels, which this engine does not compute attention with; "
+                "leave it out"
+            )
         from turnout.plugins.kv_backends.paged_attention import PagedAttention
 
         kernels = self.kernels if self._attention == "auto" else None

@@ -19,7 +19,8 @@ from turnout.plugins.kv_backends.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.movers import mover_for
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.kv_backends.paged_shapes import ShapedStep, shape_of
-from turnout.plugins.kv_backends.paged_tiles import tiles_of
+from turnout.plugins.kv_backends.paged_tiles import SHORT, tiles_of
+from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix, shared_prefixes
 from turnout.plugins.kv_backends.storage import PoolShape
 from turnout.plugins.kv_backends.storages import make_storage
 
@@ -36,7 +37,9 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         device: torch.device,
         dtype: torch.dtype,
         stored: KVDtype = "auto",
+        cascade: int = 0,
     ) -> None:
+        """cascade: positions to save from which a shared prefix is read once; 0: it never is."""
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
         self.storage = make_storage(stored, shape, device, dtype)
         self._mover = mover_for(self.storage.tensors, cache.parking)
@@ -44,6 +47,7 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         self._cache = cache
         self._share = spec.heads // spec.kv_heads
         self._positions = spec.max_positions
+        self._cascade = cascade
         self._staging = Staging(device)
         self._device = device
         self._bound = BoundAttention(self._lanes, cache.block_size)
@@ -54,12 +58,15 @@ class PagedKernels(RotatingAttend, CapturableAttention):
 
     def bind(self, plan: Plan) -> None:
         size, tables = self._cache.block_size, self._tables(plan)
-        launches = tiles_of(plan.chunks, tables, size, self._share, self._staging)
+        prefixes = self._prefixes(plan.chunks, tables)
+        launches = tiles_of(plan.chunks, tables, size, self._share, self._staging, prefixes)
         written = self._staging.carry(slots_of(plan.chunks, tables, size))
         self._bound = BoundAttention(self._lanes, size, launches, written)
 
     def shape(self, plan: Plan) -> StepShape | None:
-        """Of decoding, and of verifying as many guesses for everybody."""
+        """Of decoding, and of verifying as many guesses for everybody; none where a prefix is read once."""
+        if self._prefixes(plan.chunks, self._tables(plan)):
+            return None
         return shape_of(plan.chunks, self._share)
 
     def bind_to(self, plan: Plan, shape: StepShape) -> BoundAttention:
@@ -78,6 +85,12 @@ class PagedKernels(RotatingAttend, CapturableAttention):
 
     def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return self._bound.rotating(layer, q, k, v, cos, sin)
+
+    def _prefixes(self, chunks: Sequence[Chunk], tables: Sequence[Sequence[int]]) -> list[SharedPrefix]:
+        if not self._cascade:
+            return []
+        short = [number for number, chunk in enumerate(chunks) if len(chunk.tokens) * self._share <= SHORT]
+        return shared_prefixes(chunks, tables, short, self._cache.block_size, self._cascade)
 
     def _tables(self, plan: Plan) -> list[Sequence[int]]:
         return [self._cache.tables[chunk.sequence.id] for chunk in plan.chunks]

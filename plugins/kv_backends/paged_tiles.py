@@ -11,7 +11,8 @@ import torch
 
 from turnout.core.plan import Chunk
 from turnout.kernels.gpu.staging import Staging
-from turnout.plugins.kv_backends.kernels.ragged_attention import Tiles, parts_of
+from turnout.plugins.kv_backends.kernels.ragged_attention import Prefix, Tiles, parts_of
+from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix
 
 __all__ = ["SHORT", "padded_rows", "slots_table", "tiles_of"]
 
@@ -41,10 +42,12 @@ def tiles_of(
     block_size: int,
     share: int,
     staging: Staging,
+    prefixes: Sequence[SharedPrefix] = (),
 ) -> list[Tiles]:
     """One launch for the short chunks and one for the long ones, as far as there are any.
 
-    tables: of each chunk's sequence, blocks of the pool. share: query heads for each KV head.
+    tables: of each chunk's sequence, blocks of the pool. share: query heads for each KV head. prefixes: of
+    short chunks, to be read once for all that have them.
     """
     lengths = np.fromiter((len(chunk.tokens) for chunk in chunks), np.int32, len(chunks))
     starts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
@@ -56,12 +59,51 @@ def tiles_of(
     if short.any():
         members = _where(short)
         rows = padded_rows(int(lengths[short].max()) * share)
-        parts = parts_of(int((starts + lengths)[short].max()))
+        skips = _skips(len(chunks), prefixes, block_size)
+        parts = parts_of(int((starts + lengths - skips)[short].max()))
         launches.append(_Launch(members, np.zeros_like(members), rows, parts))
     if not short.all():
         rows = max(LONG, padded_rows(share))
         launches.append(_Launch(*_cut(_where(~short), lengths, rows // share), rows, 1))
-    return _on_device(common, launches, staging)
+    tiles = _on_device(common, launches, staging)
+    if prefixes:
+        prefix = _prefix(prefixes, tables, lengths, block_size, share, staging)
+        tiles[0] = tiles[0]._replace(prefix=prefix._replace(skips=staging.carry(skips)))
+    return tiles
+
+
+def _skips(chunks: int, prefixes: Sequence[SharedPrefix], block_size: int) -> Ints:
+    """[chunks]: positions of each that are read once for several."""
+    skips = np.zeros(chunks, dtype=np.int32)
+    for members, blocks in prefixes:
+        skips[members] = blocks * block_size
+    return skips
+
+
+def _prefix(
+    prefixes: Sequence[SharedPrefix],
+    tables: Sequence[Sequence[int]],
+    lengths: Ints,
+    block_size: int,
+    share: int,
+    staging: Staging,
+) -> Prefix:
+    """The tiles of the prefixes, but for what chunks skip. lengths: tokens of each of the step's chunks."""
+    firsts = np.cumsum(lengths, dtype=np.int32) - lengths
+    rows = [
+        np.concatenate([np.arange(firsts[member], firsts[member] + lengths[member]) for member in members])
+        for members, _ in prefixes
+    ]
+    counts = np.array([len(places) for places in rows], dtype=np.int32)
+    blocks = np.array([prefix.blocks for prefix in prefixes], dtype=np.int32)
+    table = slots_table([tables[prefix.members[0]] for prefix in prefixes], blocks, block_size)
+    begins = np.cumsum(counts, dtype=np.int32) - counts
+    height = max(LONG, padded_rows(share))
+    of, offsets = _cut(np.arange(len(prefixes), dtype=np.int32), counts, height // share)
+    shared = (table, begins, blocks * np.int32(block_size), counts)
+    launch = _Launch(of, offsets, height, parts_of(int(blocks.max()) * block_size))
+    places = staging.carry(np.concatenate(rows).astype(np.int32))
+    return Prefix(_on_device(shared, [launch], staging)[0], places, places)
 
 
 def slots_table(tables: Sequence[Sequence[int]], blocks: Ints, block_size: int) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -52,6 +52,9 @@ class Case:
     """(tokens in the pool, tokens to compute)."""
     dtype: torch.dtype = torch.float32
     stored: KVDtype = "auto"
+    shared: dict[int, int] = field(default_factory=dict)
+    """Sequences that begin with as many blocks of the sequence before them."""
+    cascade: int = 0
 
     def run(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """What the kernel makes of it, and the reference, both float64 [tokens, heads, dim]."""
@@ -66,7 +69,7 @@ class Case:
     def _bound(self, device: torch.device) -> tuple[PagedKernels, Tables, Tensor, Callable[[], Tensor]]:
         spec: Any = ModelSpecLike(1, self.heads, self.kv_heads, self.dim)
         cache = self._tables()
-        backend = PagedKernels(spec, cache, device, self.dtype, self.stored)  # type: ignore[arg-type]
+        backend = PagedKernels(spec, cache, device, self.dtype, self.stored, self.cascade)  # type: ignore[arg-type]
         for tensor in backend.storage.tensors:
             if tensor.dtype.is_floating_point:
                 tensor.fill_(float("nan"))  # whoever reads what was not written shall be found
@@ -83,6 +86,12 @@ class Case:
             for which in range(3)
         )
         return backend, cache, q, lambda: backend(0, q, k, v)
+
+    def reads_once(self, device: torch.device) -> list[int]:
+        """How long the prefixes are that are read once for several sequences."""
+        backend, *_ = self._bound(device)
+        prefixes = [tiles.prefix for tiles in backend._bound.launches if tiles.prefix]
+        return [length for prefix in prefixes for length in prefix.tiles.starts.tolist()]
 
     def check(self, device: torch.device) -> None:
         """Raises AssertionError where they differ."""
@@ -102,6 +111,8 @@ class Case:
         blocks = list(range(1, sum(counts) + 3))
         rng.shuffle(blocks)
         tables = {id: [blocks.pop() for _ in range(count)] for id, count in enumerate(counts)}
+        for id, count in self.shared.items():
+            tables[id][:count] = tables[id - 1][:count]
         return Tables(self.block_size, (sum(counts) + 3) * self.block_size, tables)
 
     def _reference(self, backend: PagedKernels, cache: Tables, queries: Tensor) -> Tensor:

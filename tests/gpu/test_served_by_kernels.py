@@ -67,6 +67,17 @@ def test_tokens_are_those_of_plain_pytorch(
     assert found == served(model, "paged:attention=torch", device, kv_memory="1MiB")[0]
 
 
+def test_a_prefix_that_is_read_once_changes_no_token(model: Path, device: torch.device) -> None:
+    options: dict[str, Any] = {"kv_memory": "1MiB", "block_size": 4}
+    found = served(model, "paged:attention=triton,cascade=8", device, **options)
+    assert found == served(model, "paged:attention=torch", device, **options)
+
+
+def test_reading_prefixes_once_is_refused_without_these_kernels(model: Path) -> None:
+    with pytest.raises(ConfigError, match="paged:cascade is of Triton's kernels"):
+        served(model, "paged:attention=torch,cascade=8", torch.device("cpu"))
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_they_are_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")

@@ -11,7 +11,7 @@ from torch import Tensor
 from turnout.plugins.kv_backends.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.kernels.ragged_programs import attend, merge
 
-__all__ = ["PART", "Tiles", "most_parts", "parts_of", "ragged_attention"]
+__all__ = ["PART", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
 
 STEP = 64
 """Positions of context that a program reads at a time."""
@@ -39,6 +39,19 @@ class Tiles(NamedTuple):
     """Of a tile, padded: a power of two, at least 16."""
     parts: int
     """Into how many the longest context is split; 1: none is."""
+    prefix: Prefix | None = None
+    """What is read once for several chunks; None: nothing is."""
+
+
+class Prefix(NamedTuple):
+    """Prefixes that chunks have in common."""
+
+    tiles: Tiles
+    """With a prefix for each chunk, which `starts` says the length of; tokens are counted in `places`."""
+    places: Tensor
+    """int32: rows of the flat batch, those of one prefix after the other."""
+    skips: Tensor
+    """int32 [chunks]: how long the prefix of each of the step's chunks is."""
 
 
 def parts_of(context: int) -> int:
@@ -57,10 +70,48 @@ def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out
     q, out: [tokens, heads, head_dim], `out` contiguous. What the tokens themselves have written to the pool
     is part of their context.
     """
+    parts = tiles.parts + (tiles.prefix.tiles.parts if tiles.prefix else 0)
+    if parts == 1:
+        _attend(q, lanes, tiles, block_size, out)
+        return
+    parted = _Parts.of(q, parts, tiles.prefix is not None)
+    _attend(q, lanes, tiles, block_size, out, parted)
+    if tiles.prefix is not None:
+        shared = tiles.prefix.tiles._replace(prefix=tiles.prefix)
+        _attend(q, lanes, shared, block_size, out, parted, first_part=tiles.parts, shared=True)
+    _merge(tiles, parted, lanes.k.shape[1], out)
+
+
+class _Parts(NamedTuple):
+    """Results of contexts that are read in parts."""
+
+    mixed: Tensor
+    """float32 [parts, tokens, heads, head_dim]."""
+    logsums: Tensor
+    """float32 [parts, tokens, heads]: of the weights, to the base of 2; -inf where a part has no context."""
+
+    @classmethod
+    def of(cls, q: Tensor, parts: int, some_only: bool) -> _Parts:
+        """some_only: there are parts in which not every token has a context."""
+        mixed = torch.empty((parts, *q.shape), dtype=torch.float32, device=q.device)
+        logsums = torch.empty(mixed.shape[:3], dtype=torch.float32, device=q.device)
+        return cls(mixed, logsums.fill_(float("-inf")) if some_only else logsums)
+
+
+def _attend(
+    q: Tensor,
+    lanes: Lanes,
+    tiles: Tiles,
+    block_size: int,
+    out: Tensor,
+    parted: _Parts | None = None,
+    *,
+    first_part: int = 0,
+    shared: bool = False,
+) -> None:
+    """Into `out`, or into `parted` from its part `first_part` on."""
     (tokens, heads, dim), kv_heads = q.shape, lanes.k.shape[1]
-    share, split = heads // kv_heads, tiles.parts > 1
-    partial = q.new_empty((tiles.parts, *q.shape) if split else 0, dtype=torch.float32)
-    logsums = q.new_empty((tiles.parts, tokens, heads) if split else 0, dtype=torch.float32)
+    prefix = tiles.prefix
     attend[len(tiles.chunks), kv_heads, tiles.parts](
         q,
         lanes.k,
@@ -73,9 +124,12 @@ def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out
         tiles.lengths,
         tiles.chunks,
         tiles.offsets,
+        prefix.skips if prefix else tiles.starts,
+        prefix.places if prefix else tiles.starts,
         out,
-        partial,
-        logsums,
+        parted.mixed if parted else out,
+        parted.logsums if parted else out,
+        first_part,
         dim**-0.5,
         tokens,
         q.stride(0),
@@ -84,32 +138,37 @@ def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out
         lanes.k.stride(1),
         *lanes.scale_strides,
         tiles.tables.stride(0),
-        share=share,
+        share=heads // kv_heads,
         dim=dim,
         DIM=triton.next_power_of_2(dim),
         ROWS=tiles.rows,
         STEP=STEP,
         PART=PART,
         MOST_PARTS=MOST_PARTS,
-        SPLIT=split,
+        SPLIT=parted is not None,
+        SKIPS=prefix is not None and not shared,
+        SHARED=shared,
         BLOCK=block_size,
         CODES=lanes.codes,
         # float32 means float32, not the 10 bits of tf32.
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=4 if tiles.rows <= 64 else 8,
     )
-    if split:
-        merge[len(tiles.chunks), tiles.rows // share, heads](
-            partial,
-            logsums,
-            out,
-            tiles.firsts,
-            tiles.lengths,
-            tiles.chunks,
-            tiles.offsets,
-            tokens,
-            tiles.parts,
-            dim=dim,
-            DIM=triton.next_power_of_2(dim),
-            PADDED=triton.next_power_of_2(MOST_PARTS),
-        )
+
+
+def _merge(tiles: Tiles, parted: _Parts, kv_heads: int, out: Tensor) -> None:
+    parts, tokens, heads, dim = parted.mixed.shape
+    merge[len(tiles.chunks), tiles.rows * kv_heads // heads, heads](
+        parted.mixed,
+        parted.logsums,
+        out,
+        tiles.firsts,
+        tiles.lengths,
+        tiles.chunks,
+        tiles.offsets,
+        tokens,
+        parts,
+        dim=dim,
+        DIM=triton.next_power_of_2(dim),
+        PADDED=triton.next_power_of_2(MOST_PARTS * (2 if tiles.prefix else 1)),
+    )

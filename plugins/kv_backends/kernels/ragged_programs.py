@@ -11,6 +11,10 @@ FlashAttention-2 (Dao, 2023, https://arxiv.org/abs/2307.08691). Where chunks are
 are too few tiles to fill a GPU: then a context is read in parts by several programs, and a second kernel puts
 the parts together by their log-sum-exp (Flash-Decoding). Into how many parts depends on the length of the
 context alone, so that no request's numbers depend on who else is in the batch.
+
+A prefix that several chunks share may be read once for all of them (Hydragen, Juravsky et al., 2024,
+https://arxiv.org/abs/2402.05099): a tile then has tokens of many chunks (SHARED), all of which see all of the
+prefix, their own tiles begin behind it (SKIPS), and `merge` puts both together.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ __all__ = ["attend", "merge"]
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
-@triton.jit(do_not_specialize=["tokens", "table_row"])
+@triton.jit(do_not_specialize=["tokens", "table_row", "first_part"])
 def attend(
     q,
     k,
@@ -38,9 +42,12 @@ def attend(
     lengths,
     chunks,
     offsets,
+    skips,
+    places,
     out,
     partial,
     logsums,
+    first_part,
     softmax_scale,
     tokens,
     q_token,
@@ -58,6 +65,8 @@ def attend(
     PART: tl.constexpr,
     MOST_PARTS: tl.constexpr,
     SPLIT: tl.constexpr,
+    SKIPS: tl.constexpr,
+    SHARED: tl.constexpr,
     BLOCK: tl.constexpr,
     CODES: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -74,6 +83,8 @@ def attend(
     d = tl.arange(0, DIM)
     inside = d < dim
     place = (first + token).to(tl.int64)
+    if SHARED:
+        place = tl.load(places + place, mask=real, other=0).to(tl.int64)
     query_head = head * share + row % share
     queries = tl.load(
         q + place[:, None] * q_token + query_head[:, None] * q_head + d[None, :],
@@ -81,12 +92,13 @@ def attend(
         other=0.0,
     )
 
-    upto = tl.minimum(start + length, start + offset + ROWS // share)
-    begin = 0
+    upto = start if SHARED else tl.minimum(start + length, start + offset + ROWS // share)
+    begin = tl.load(skips + chunk) if SKIPS else 0
     if SPLIT:
-        parts = tl.maximum(1, tl.minimum(MOST_PARTS, tl.cdiv(upto, PART)))
-        span = tl.cdiv(tl.cdiv(upto, STEP), parts) * STEP
-        begin = part * span
+        context = upto - begin
+        parts = tl.maximum(1, tl.minimum(MOST_PARTS, tl.cdiv(context, PART)))
+        span = tl.cdiv(tl.cdiv(context, STEP), parts) * STEP
+        begin += part * span
         upto = tl.minimum(upto, begin + span)
 
     top = tl.full((ROWS,), float("-inf"), tl.float32)
@@ -126,7 +138,7 @@ def attend(
     mixed = mixed / total[:, None]
     kept = real[:, None] & inside[None, :]
     if SPLIT:
-        cell = (part * tokens + place) * heads + query_head
+        cell = ((first_part + part) * tokens + place) * heads + query_head
         if begin < upto:  # a part of no context has no weight, and is not read
             tl.store(partial + cell[:, None] * dim + d[None, :], mixed, mask=kept)
         tl.store(logsums + cell, top + tl.log2(total), mask=real)
