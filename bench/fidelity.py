@@ -183,7 +183,9 @@ def table(rows: list[Row]) -> list[str]:
 @click.option("--seconds", default=45.0, show_default=True, help="To profile for, each time.")
 @click.option("--clock", type=click.Choice(tuple(CLOCKS)), default="wall", show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
-@click.option("--write", is_flag=True, help="Write the table into docs/simulation.md.")
+@click.option(
+    "--write", "mark", metavar="MARK", help="Write the table there in docs/simulation.md."
+)
 def main(
     model: str,
     dtype: str,
@@ -196,7 +198,7 @@ def main(
     seconds: float,
     clock: str,
     json_file: Path | None,
-    write: bool,
+    mark: str | None,
 ) -> None:
     """Compare what is measured with what is simulated."""
     if clock == "thread":
@@ -214,8 +216,8 @@ def main(
     click.echo("\n".join(table(rows)))
     if json_file:
         json_file.write_text(json.dumps([vars(row) for row in rows], indent=2) + "\n")
-    if write:
-        write_marked(DOC, "fidelity", "\n".join(table(rows)))
+    if mark:
+        write_marked(DOC, mark, "\n".join(table(rows)))
 
 
 if __name__ == "__main__":

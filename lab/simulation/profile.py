@@ -37,6 +37,8 @@ SLICE = 0.1
 """Share of all the time that a scene may be expected to take,"""
 FEW = 1000
 """if it has more tokens than this."""
+ENOUGH = 100
+"""Different steps that are measured however long that takes."""
 
 Progress = Callable[[float], None]
 """Told how much is done, from 0 to 1."""
@@ -129,7 +131,7 @@ def profile(
 def measure_steps(
     assembled: AssembledEngine, seconds: float, clock: Clock, progress: Progress = lambda share: None
 ) -> list[Sample]:
-    """Go over the grid until the time is up, once at least, but for what would take too much of it."""
+    """Go over the grid until the time is up; over a part of it where once takes longer than that."""
     engine = assembled.engine
     capacity = engine.scheduler.capacity
     grid = scenes(
@@ -141,10 +143,12 @@ def measure_steps(
     began, rounds = time.perf_counter(), 0
     while not rounds or time.perf_counter() - began < seconds:
         per_token = 0.0
-        for scene in grid:
+        for number, scene in enumerate(grid, 1):
             since = time.perf_counter()
             if rounds and since - began > seconds:
                 break
+            if not rounds and len(taken) > ENOUGH and since - began > seconds * number / len(grid):
+                continue  # a slow model: some of each size, not all of the small ones
             if scene.tokens > FEW and scene.tokens * per_token > SLICE * seconds:
                 break  # those that follow are no smaller
             for place, sample in enumerate(stage.play(scene)):
