@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
 ARGS ?=
+WORKERS ?= 2
 
 .PHONY: serve test lint bench format clean
 
@@ -12,7 +13,7 @@ serve: $(VENV)/.installed
 	exec $(BIN)/turnout serve --port $(PORT) $(ARGS)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # mypy and import-linter must see the folder under the package's name, whatever the clone is called.
 lint: $(VENV)/.installed-dev
