@@ -45,6 +45,9 @@ def command(
         ),
         engine,
     )
+    from turnout.cli.ab import live_test
+
+    ab = live_test(engine, server)
     from turnout.server.serve import serve  # only now: a mistake above should not wait for it
 
-    ctx.exit(serve(engine, server))
+    ctx.exit(serve(engine, server, ab))

@@ -39,6 +39,11 @@ class EngineClient(Protocol):
         """How often that was so."""
         ...
 
+    @property
+    def idle(self) -> bool:
+        """The engine has nothing to do for anybody."""
+        ...
+
     def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         """Serve a request; the generator ends when all its choices have.
 
@@ -60,4 +65,12 @@ class EngineClient(Protocol):
         Raises EngineError when the engine is gone, TimeoutError when it does not answer in time; the
         command may then still be carried out.
         """
+        ...
+
+    async def gone(self) -> None:
+        """Returns when the engine is, for good."""
+        ...
+
+    async def close(self) -> None:
+        """End the engine, and with an error what it still serves."""
         ...

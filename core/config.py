@@ -68,6 +68,14 @@ def _names(value: object) -> object:
 PluginNames = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 
+def _texts(value: object) -> object:
+    """One text, or several; commas are part of them."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+
+
 class _Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -147,6 +155,13 @@ class EngineConfig(_Config):
     gpu_memory_utilization: float = Field(
         0.9, gt=0, le=1, description="Share of the GPU's memory to use when kv-memory is not given."
     )
+    memory_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of what would be taken without kv-memory that is this engine's, where several "
+        "are on one machine.",
+    )
     kv_eviction: str | None = Field(
         None,
         description="Which cached prefixes go first, as NAME or NAME:option=value,…, for backends that keep "
@@ -204,6 +219,14 @@ class ServerConfig(_Config):
         ge=0,
         description="How often within ten minutes the engine is started again when it dies; requests go on "
         "where they were. 0: the server ends with it.",
+    )
+    ab: Texts = Field(
+        (),
+        description="Serve a part of the sessions by another configuration, as NAME:field=value,…, where "
+        "fields are options of serve, and compare the two.",
+    )
+    split: float | None = Field(
+        None, gt=0, lt=1, description="Share of the sessions that the arm of ab gets; default: 0.5."
     )
     max_body_size: ByteSize = Field(32 * 2**20, description="Largest request body; larger ones get 413.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much to log.")

@@ -276,6 +276,9 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What the KV backend was built from, as ``NAME:option=value,…``."""
     kv_bytes_per_token: int
     """What a position of KV memory takes, over all layers."""
+    host_memory: int = 0
+    """Bytes of host memory that KV pools and parked requests may come to take: what no token needs yet is
+    not taken."""
     summary: list[str]
     """The chosen policies and the memory sums, a line each, as printed at start-up."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Distribution"]
+__all__ = ["EXACT", "Distribution"]
 
 EXACT = 1_000_000
 """So many values are kept as they are, in 8 MB; with more, percentiles are within `GRAIN` of the truth."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.lab.distribution import Distribution
+from turnout.lab.distribution import EXACT, Distribution
 from turnout.lab.goodput import Goodput
 from turnout.lab.record import Record
 
@@ -69,10 +69,16 @@ class Summary:
 class Accumulator:
     """Takes records one by one, and keeps only what the summary needs of them."""
 
-    def __init__(self, goodput: Goodput | None = None, percentiles: Sequence[float] = PERCENTILES) -> None:
+    def __init__(
+        self,
+        goodput: Goodput | None = None,
+        percentiles: Sequence[float] = PERCENTILES,
+        exact: int = EXACT,
+    ) -> None:
+        """`exact`: values of which percentiles are exact."""
         self._goodput = goodput
         self._ranks = tuple(percentiles)
-        self._latencies = {name: Distribution() for name in LATENCIES}
+        self._latencies = {name: Distribution(exact) for name in LATENCIES}
         self._completed = self._failed = self._good = self._input = self._output = 0
 
     def add(self, record: Record) -> None:

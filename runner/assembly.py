@@ -114,6 +114,8 @@ def build_engine(
         defaults=_defaults(checkpoint.generation, policies),
         kv=str(PluginSpec.parse(config.kv)),
         kv_bytes_per_token=budget.bytes_per_token,
+        host_memory=kv.host_tokens(device) * budget.bytes_per_token
+        + (resources.taken if device.type == "cpu" else 0),
         summary=[
             _describe_model(config, checkpoint, device, dtype),
             *([kernels_note] if kernels_note else []),

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import psutil
 import torch
 
 from turnout.core.errors import ConfigError
+from turnout.runner.host_memory import free_host_memory
 
 __all__ = ["choose_device", "choose_dtype", "free_memory"]
-
-CGROUP = Path("/sys/fs/cgroup")
 
 
 def choose_device(name: str) -> torch.device:
@@ -58,13 +54,4 @@ def free_memory(device: torch.device) -> int:
     """Bytes that could be allocated now; on CPU within the control group's limit, too."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return min(int(psutil.virtual_memory().available), _cgroup_room())
-
-
-def _cgroup_room() -> int:
-    try:
-        limit = (CGROUP / "memory.max").read_text().strip()
-        used = int((CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):
-        return 2**63
-    return int(limit) - used if limit.isdigit() else 2**63
+    return free_host_memory()

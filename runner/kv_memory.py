@@ -56,6 +56,10 @@ class KVMemory:
     sums: Sequence[str] = ()
     """What a GPU's memory is used for, in a line."""
 
+    def host_tokens(self, device: torch.device) -> int:
+        """Positions that may come to take the host's memory."""
+        return self.cache.snapshot().parking + (self.cache.capacity if device.type == "cpu" else 0)
+
     def describe_preemption(self, bytes_per_token: int) -> str:
         if isinstance(self.preemption, Recompute):
             return "preemption recompute"

@@ -98,7 +98,7 @@ class Budget:
     def describe_gpu(self, activations: int) -> str:
         """The sums behind the pool's size. activations: as measured."""
         free, total = torch.cuda.mem_get_info(self.device)
-        share = self.config.gpu_memory_utilization
+        share = self.config.gpu_memory_utilization * self.config.memory_share
         return (
             f"GPU memory {format_bytes(total)}, of which {share:g} may be used: {format_bytes(total - free)} "
             f"are, with weights and KV pool; a step takes {format_bytes(activations)} in the model, as "
@@ -122,13 +122,17 @@ class Budget:
         return wanted
 
     def _cpu(self) -> int:
-        return min(CPU_DEFAULT, int(CPU_SHARE * free_memory(self.device)))
+        return min(CPU_DEFAULT, int(CPU_SHARE * self.config.memory_share * free_memory(self.device)))
 
     def _gpu(self, activations: int | None) -> int:
         torch.cuda.empty_cache()  # what is kept for later counts as taken
         free, total = torch.cuda.mem_get_info(self.device)
+        share = self.config.memory_share
+        # Alone, all that is taken counts; beside other engines only what is ours, and theirs is not free.
+        used = total - free if share == 1 else torch.cuda.memory_reserved(self.device)
+        ours = int(self.config.gpu_memory_utilization * share * total) - used
         step = self._logits() + (self._activations() if activations is None else activations)
-        return int(self.config.gpu_memory_utilization * total) - (total - free) - step
+        return min(ours, free) - step
 
     def _logits(self) -> int:
         """In fp32, three times over."""

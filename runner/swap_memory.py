@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from turnout.core.errors import ConfigError
-from turnout.runner.device import free_memory
+from turnout.runner.host_memory import free_host_memory
 from turnout.runner.memory import Budget, format_bytes
 
 __all__ = ["SwapMemory"]
@@ -50,11 +48,11 @@ class SwapMemory:
     def _default(self) -> int:
         if self.budget.device.type == "cpu":
             return 0
-        return min(GPU_DEFAULT, int(HOST_SHARE * _free_host_memory()))
+        return min(GPU_DEFAULT, int(HOST_SHARE * self.budget.config.memory_share * free_host_memory()))
 
     def _check(self, wanted: int, pool: int) -> None:
         """What was given: it must be there, and one request of the full length must fit."""
-        budget, free = self.budget, _free_host_memory()
+        budget, free = self.budget, free_host_memory()
         beside = pool * budget.bytes_per_token if budget.device.type == "cpu" else 0
         if wanted + beside > free:
             pool_too = f" beside a KV pool of {format_bytes(beside)}" if beside else ""
@@ -67,7 +65,3 @@ class SwapMemory:
                 f"swap_memory={format_bytes(wanted)} holds {wanted // budget.bytes_per_token:,} tokens, but "
                 f"{budget.describe_request()}; raise --swap-memory or lower --max-model-len"
             )
-
-
-def _free_host_memory() -> int:
-    return free_memory(torch.device("cpu"))

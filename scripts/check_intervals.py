@@ -1,6 +1,7 @@
-"""Do intervals hold the truth as often as they claim? The table of docs/comparing.md.
+"""Do intervals hold the truth as often as they claim? Two tables of docs/comparing.md.
 
-Ratios are drawn whose truth is known, and each kind of 95% interval is made of a few of them, many times.
+Ratios are drawn whose truth is known, and each kind of 95% interval is made of a few of them, many times. Of
+those of a live test it is asked how often they leave the truth out at any of many looks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from turnout.lab.ab.sequential import reach
 from turnout.lab.compare.student import t_quantile
 from turnout.lab.marked import write_marked
 
@@ -24,6 +26,7 @@ Interval = Callable[[Values, np.random.Generator], tuple[float, float]]
 CASES = 1500
 RESAMPLES = 1000
 REPEATS = (3, 5, 10, 20)
+LOOKS = 300
 NORMAL = NormalDist()
 
 
@@ -105,10 +108,36 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def ever_wrong(reaches: Values, draw: Draw) -> float:
+    """Share of cases in which 0, the truth, is ever beyond the reach; `reaches`: from two values on."""
+    rng = np.random.default_rng(0)
+    return float(np.mean([(_distance(draw(rng, LOOKS)) > reaches).any() for _ in range(CASES)]))
+
+
+def _distance(values: Values) -> Values:
+    """Of the mean from 0 in standard errors, after each value from the second on."""
+    n = np.arange(2, len(values) + 1)
+    means = np.cumsum(values)[1:] / n
+    variances = (np.cumsum(values**2)[1:] - n * means**2) / (n - 1)
+    distances: Values = np.abs(means) * np.sqrt(n / variances)
+    return distances
+
+
+def looks_table() -> str:
+    student = np.array([t_quantile(0.05, n - 1) for n in range(2, LOOKS + 1)])
+    live = np.array([reach(0.05, n) for n in range(2, LOOKS + 1)])
+    lines = ["| the logarithm of the ratio is | live test | Student's t |", "|---|--:|--:|"]
+    for name, draw in DRAWS.items():
+        shares = [f"{100 * ever_wrong(reaches, draw):.0f}%" for reaches in (live, student)]
+        lines.append(f"| {name} | {' | '.join(shares)} |")
+    return "\n".join(lines)
+
+
 @click.command()
 @click.option("--doc", type=click.Path(path_type=Path), default=Path("docs/comparing.md"), show_default=True)
 def main(doc: Path) -> None:
     write_marked(doc, "intervals", table())
+    write_marked(doc, "looks", looks_table())
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ def main(doc: Path, parts: tuple[str, ...]) -> None:
             write(doc, example, Experiment(question, Simulated(question, preset(COST))))
     if "intervals" in parts:
         write_marked(doc, "intervals", check_intervals.table())
+        write_marked(doc, "looks", check_intervals.looks_table())
     if "paging" in parts:
         write_marked(doc, "paging", measure_paging.table())
     if LIVE.name in parts:

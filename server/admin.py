@@ -15,7 +15,7 @@ from turnout.core.messages import SchedulerState, SetScheduler, ShowScheduler
 from turnout.core.plugin_spec import PluginSpec
 from turnout.server.admin_reply import ask
 from turnout.server.body import read_body
-from turnout.server.context import Context, context_of
+from turnout.server.context import context_of
 from turnout.server.json_response import JsonResponse
 
 __all__ = ["PolicyChange", "set_scheduler", "show_scheduler"]
@@ -45,14 +45,15 @@ class PolicyChange(BaseModel):
 
 
 async def show_scheduler(request: Request) -> Response:
-    return await _answer(context_of(request), ShowScheduler(uuid.uuid4().hex))
+    return await _answer(request, ShowScheduler(uuid.uuid4().hex))
 
 
 async def set_scheduler(request: Request) -> Response:
-    context = context_of(request)
-    asked = await read_body(request, PolicyChange, limit=context.config.max_body_size)
-    return await _answer(context, SetScheduler(uuid.uuid4().hex, asked.spec()))
+    limit = context_of(request).config.max_body_size
+    asked = await read_body(request, PolicyChange, limit=limit)
+    return await _answer(request, SetScheduler(uuid.uuid4().hex, asked.spec()))
 
 
-async def _answer(context: Context, command: ShowScheduler | SetScheduler) -> Response:
-    return JsonResponse(asdict(await ask(context.client, command, SchedulerState)))
+async def _answer(request: Request, command: ShowScheduler | SetScheduler) -> Response:
+    with context_of(request).asked(request) as arm:
+        return JsonResponse(asdict(await ask(arm.client, command, SchedulerState)))

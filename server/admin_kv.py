@@ -61,9 +61,10 @@ class KVReport(msgspec.Struct, kw_only=True):
 
 
 async def show_kv(request: Request) -> Response:
-    context, with_map = context_of(request), _with_map(request)
-    snapshot = await ask(context.client, ShowKV(uuid.uuid4().hex, with_map), KVSnapshot)
-    return JsonResponse(_report(snapshot, context.client.ready, with_map=with_map))
+    with_map = _with_map(request)
+    with context_of(request).asked(request) as arm:
+        snapshot = await ask(arm.client, ShowKV(uuid.uuid4().hex, with_map), KVSnapshot)
+        return JsonResponse(_report(snapshot, arm.client.ready, with_map=with_map))
 
 
 def _with_map(request: Request) -> bool:

@@ -17,5 +17,6 @@ __all__ = ["list_plugins"]
 
 
 async def list_plugins(request: Request) -> Response:
-    found = await ask(context_of(request).client, ListPlugins(uuid.uuid4().hex), PluginStates)
+    with context_of(request).asked(request) as arm:
+        found = await ask(arm.client, ListPlugins(uuid.uuid4().hex), PluginStates)
     return JsonResponse({"plugins": [asdict(plugin) for plugin in found.plugins]})

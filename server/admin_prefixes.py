@@ -18,9 +18,10 @@ from turnout.core.errors import EngineError, RequestError, TurnoutError
 from turnout.core.messages import ListPrefixes, PinnedPrefix, PinnedPrefixes, PinPrefix, UnpinPrefix
 from turnout.core.request import RequestSpec, SamplingParams
 from turnout.server.admin_reply import ask, tell
+from turnout.server.arms import ServedArm
 from turnout.server.auth import client_of
 from turnout.server.body import read_body
-from turnout.server.context import Context, context_of
+from turnout.server.context import context_of
 from turnout.server.errors import ApiError
 from turnout.server.json_response import JsonResponse
 from turnout.server.protocol.base import Listed, TokenId
@@ -62,31 +63,38 @@ class PrefixList(msgspec.Struct):
 
 
 async def list_prefixes(request: Request) -> Response:
-    return JsonResponse(PrefixList([_state(prefix) for prefix in await _listed(context_of(request).client)]))
+    with context_of(request).asked(request) as arm:
+        return JsonResponse(PrefixList([_state(prefix) for prefix in await _listed(arm.client)]))
 
 
 async def unpin_prefix(request: Request) -> Response:
     name = request.path_params["name"]
-    await tell(context_of(request).client, UnpinPrefix(uuid.uuid4().hex, name))
+    with context_of(request).asked(request) as arm:
+        await tell(arm.client, UnpinPrefix(uuid.uuid4().hex, name))
     return JsonResponse({"name": name, "deleted": True})
 
 
 async def pin_prefix(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, PrefixRequest, limit=context.config.max_body_size)
-    tokens = await asyncio.to_thread(_tokens, context, asked)
+    with context.asked(request) as arm:
+        return JsonResponse(_state(await _pinned(arm, asked, client_of(request))))
+
+
+async def _pinned(arm: ServedArm, asked: PrefixRequest, whose: str) -> PinnedPrefix:
+    tokens = await asyncio.to_thread(_tokens, arm, asked)
     salt = asked.cache_salt or ""
     command = PinPrefix(uuid.uuid4().hex, asked.name, tokens, salt)
-    pinned = await ask(context.client, command, PinnedPrefix)
+    pinned = await ask(arm.client, command, PinnedPrefix)
     if asked.compute:
-        await _compute(context.client, tokens, salt, client_of(request))
-        pinned = next((p for p in await _listed(context.client) if p.name == asked.name), pinned)
-    return JsonResponse(_state(pinned))
+        await _compute(arm.client, tokens, salt, whose)
+        pinned = next((p for p in await _listed(arm.client) if p.name == asked.name), pinned)
+    return pinned
 
 
-def _tokens(context: Context, asked: PrefixRequest) -> list[int]:
+def _tokens(arm: ServedArm, asked: PrefixRequest) -> list[int]:
     """Of the prefix; runs in a thread. Raises RequestError for what no request could begin with."""
-    tokenizer, ready = context.tokenizer, context.client.ready
+    tokenizer, ready = arm.tokenizer, arm.client.ready
     if asked.messages is not None:
         messages = [message.model_dump(exclude_none=True) for message in asked.messages]
         tokens = tokenizer.apply_chat_template(

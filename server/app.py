@@ -8,17 +8,25 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
-from turnout.core.client import EngineClient
 from turnout.core.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server import admin, admin_kv, admin_plugins, admin_prefixes, information, tokenization
+from turnout.server import (
+    admin,
+    admin_ab,
+    admin_kv,
+    admin_plugins,
+    admin_prefixes,
+    information,
+    tokenization,
+)
+from turnout.server.arm_header import ArmHeader
+from turnout.server.arms import Arms
 from turnout.server.auth import Gate
 from turnout.server.chat import chat
 from turnout.server.completions import completions
 from turnout.server.context import Context
 from turnout.server.errors import respond_to_disconnect, respond_to_error
 from turnout.server.metrics import metrics
-from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["create_app"]
 
@@ -35,6 +43,8 @@ ROUTES = [
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
     Route("/admin/scheduler", admin.show_scheduler),
     Route("/admin/scheduler", admin.set_scheduler, methods=["POST"]),
+    Route("/admin/ab", admin_ab.show_arms),
+    Route("/admin/ab", admin_ab.change_arms, methods=["POST"]),
     Route("/admin/kv", admin_kv.show_kv),
     Route("/admin/plugins", admin_plugins.list_plugins),
     Route("/admin/prefixes", admin_prefixes.list_prefixes),
@@ -43,11 +53,11 @@ ROUTES = [
 ]
 
 
-def create_app(client: EngineClient, tokenizer: Tokenizer, config: ServerConfig) -> Starlette:
-    """The OpenAI API over an engine that is ready."""
+def create_app(arms: Arms, config: ServerConfig) -> Starlette:
+    """The OpenAI API over engines that are ready."""
     app = Starlette(
         routes=ROUTES,
-        middleware=[Middleware(Gate, config)],
+        middleware=[Middleware(Gate, config), Middleware(ArmHeader)],
         exception_handlers={
             ClientDisconnect: respond_to_disconnect,
             HTTPException: respond_to_error,
@@ -55,5 +65,5 @@ def create_app(client: EngineClient, tokenizer: Tokenizer, config: ServerConfig)
             Exception: respond_to_error,
         },
     )
-    app.state.context = Context(client, tokenizer, config)
+    app.state.context = Context(arms, config)
     return app

@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.request import RequestSpec
+from turnout.server.arms import ServedArm
 from turnout.server.auth import client_of
 from turnout.server.body import read_body
 from turnout.server.chat_answer import ChatAnswer
-from turnout.server.context import Context, context_of
+from turnout.server.context import context_of
 from turnout.server.generation import Generation
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.respond import respond
@@ -26,31 +27,33 @@ async def chat(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, ChatRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
-    answer = ChatAnswer(
-        id=f"chatcmpl-{uuid.uuid4().hex}",
-        model=context.model_name,
-        created=int(time.time()),
-        tokenizer=context.tokenizer,
-        logprobs=bool(asked.logprobs),
-    )
-    with asked.own_names():
-        spec = await asyncio.to_thread(_request, context, asked, answer.id, client_of(request))
-        generation = Generation(context.client, context.tokenizer, context.metrics, [spec], asked.n or 1)
+    id = f"chatcmpl-{uuid.uuid4().hex}"
+    with asked.own_names(), context.assigned(request, asked.user, id) as arm:
+        spec = await asyncio.to_thread(_request, arm, asked, id, client_of(request))
+        answer = ChatAnswer(
+            id=id,
+            model=context.model_name,
+            created=int(time.time()),
+            tokenizer=arm.tokenizer,
+            logprobs=bool(asked.logprobs),
+        )
+        metrics = context.metrics[arm.name]
+        generation = Generation(arm.client, arm.tokenizer, metrics, [spec], asked.n or 1)
         return await respond(request, asked, generation, answer)
 
 
-def _request(context: Context, asked: ChatRequest, id: str, client: str) -> RequestSpec:
-    params = with_bad_words(asked.sampling_params(context.client.ready.defaults), context.tokenizer)
+def _request(arm: ServedArm, asked: ChatRequest, id: str, client: str) -> RequestSpec:
+    params = with_bad_words(asked.sampling_params(arm.client.ready.defaults), arm.tokenizer)
     params = params.generating()
-    return asked.request_spec(id, chat_prompt(context, asked), params, client)
+    return asked.request_spec(id, chat_prompt(arm, asked), params, client)
 
 
-def chat_prompt(context: Context, asked: ChatRequest) -> list[int]:
+def chat_prompt(arm: ServedArm, asked: ChatRequest) -> list[int]:
     """The tokens of a conversation; runs in a thread."""
-    return context.tokenizer.apply_chat_template(
+    return arm.tokenizer.apply_chat_template(
         asked.template_messages(),
         add_generation_prompt=asked.add_generation_prompt,
         continue_final_message=asked.continue_final_message,
-        limit=context.client.ready.max_model_len,
+        limit=arm.client.ready.max_model_len,
         **(asked.chat_template_kwargs or {}),
     )

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.request import RequestSpec, SamplingParams
+from turnout.server.arms import ServedArm
 from turnout.server.auth import client_of
 from turnout.server.body import read_body
 from turnout.server.completion_answer import CompletionAnswer
-from turnout.server.context import Context, context_of
+from turnout.server.context import context_of
 from turnout.server.generation import Generation
 from turnout.server.protocol.completions import CompletionRequest, Prompt
 from turnout.server.respond import respond
@@ -29,29 +30,30 @@ async def completions(request: Request) -> Response:
     asked = await read_body(request, CompletionRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
     id = f"cmpl-{uuid.uuid4().hex}"
-    with asked.own_names():
+    with asked.own_names(), context.assigned(request, asked.user, id) as arm:
         # In a thread: other clients are served while a long prompt is tokenized.
-        requests = await asyncio.to_thread(_requests, context, asked, id, client_of(request))
-        echoes = await asyncio.to_thread(_echoes, context.tokenizer, asked)
+        requests = await asyncio.to_thread(_requests, arm, asked, id, client_of(request))
+        echoes = await asyncio.to_thread(_echoes, arm.tokenizer, asked)
         answer = CompletionAnswer(
             id=id,
             model=context.model_name,
             created=int(time.time()),
-            tokenizer=context.tokenizer,
+            tokenizer=arm.tokenizer,
             logprobs=asked.logprobs is not None,
             top_logprobs=asked.logprobs or 0,
             prompt_logprobs=asked.prompt_logprobs is not None,
             echoes=echoes,
         )
-        generation = Generation(context.client, context.tokenizer, context.metrics, requests, asked.n or 1)
+        metrics = context.metrics[arm.name]
+        generation = Generation(arm.client, arm.tokenizer, metrics, requests, asked.n or 1)
         return await respond(request, asked, generation, answer)
 
 
-def _requests(context: Context, asked: CompletionRequest, id: str, client: str) -> list[RequestSpec]:
-    ready = context.client.ready
-    params = with_bad_words(asked.sampling_params(ready.defaults), context.tokenizer).generating()
+def _requests(arm: ServedArm, asked: CompletionRequest, id: str, client: str) -> list[RequestSpec]:
+    ready = arm.client.ready
+    params = with_bad_words(asked.sampling_params(ready.defaults), arm.tokenizer).generating()
     prompts = [
-        _tokens(context.tokenizer, prompt, asked.add_special_tokens, ready.max_model_len)
+        _tokens(arm.tokenizer, prompt, asked.add_special_tokens, ready.max_model_len)
         for prompt in asked.prompt
     ]
     return [

@@ -99,6 +99,11 @@ class ProcessClient:
         """How often that was so."""
         return self._restarts.count
 
+    @property
+    def idle(self) -> bool:
+        """The engine has nothing to do: all that it was asked for has come, though maybe not been taken."""
+        return all(live.over for live in self._live.values()) and not self._replies
+
     # -------------------------------------------------------------- beginning and end
 
     def configure(self, config: EngineConfig) -> None:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnout.server.arms import ServedArm
 from turnout.server.context import Context, context_of
 from turnout.server.json_response import JsonResponse
 from turnout.server.protocol.responses import ModelCard
@@ -20,13 +21,24 @@ async def index(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """200 while the engine serves, else 503 with the reason."""
-    client = context_of(request).client
-    if client.failure is not None:
-        return JsonResponse({"status": "failed", "reason": client.failure}, status_code=503)
-    if client.restarting:
-        return JsonResponse({"status": "restarting", "reason": "the engine died"}, status_code=503)
-    return JsonResponse({"status": "ok"})
+    """200 while the engine serves, or all engines that requests are given to; else 503 with the reason."""
+    arms = context_of(request).arms
+    serving = [arm for arm in arms.all if arm.serves]
+    restarting = any(arm.client.restarting for arm in serving)
+    told: dict[str, object] = {"status": "ok"}
+    if not serving:
+        told = {"status": "failed", "reason": arms.failure}
+    elif restarting:
+        told = {"status": "restarting", "reason": "the engine died"}
+    if arms.trial is not None:
+        told["arms"] = {arm.name: _condition(arm) for arm in arms.all}
+    return JsonResponse(told, status_code=200 if serving and not restarting else 503)
+
+
+def _condition(arm: ServedArm) -> str:
+    if arm.there and arm.client.failure is not None:
+        return "failed"
+    return "restarting" if arm.there and arm.client.restarting else arm.state
 
 
 async def show_version(request: Request) -> Response:
@@ -44,4 +56,4 @@ async def show_model(request: Request) -> Response:
 
 
 def _card(context: Context) -> ModelCard:
-    return ModelCard(context.model_name, context.created, context.client.ready.max_model_len)
+    return ModelCard(context.model_name, context.created, context.arms.first.client.ready.max_model_len)

@@ -6,7 +6,9 @@ serve. As there, each choice of a request ends by itself.
 
 from __future__ import annotations
 
+from array import array
 from asyncio import CancelledError
+from collections.abc import Callable
 from itertools import count, takewhile
 from types import TracebackType
 from typing import Self
@@ -16,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import RequestError
 from turnout.core.request import RequestSpec
+from turnout.core.trial import Leave, Outcome
 from turnout.server.live_request import Dropped
 from turnout.text.choice import Piece
 
@@ -42,9 +45,18 @@ def _lengths(longest: int) -> tuple[int, ...]:
 class RequestMetrics:
     """The histograms and counters, in a registry of their own: a process may have several servers."""
 
-    def __init__(self, model: str, max_model_len: int, clock: Clock = monotonic) -> None:
+    def __init__(
+        self,
+        model: str,
+        max_model_len: int,
+        clock: Clock = monotonic,
+        *,
+        arrive: Callable[[], Leave] | None = None,
+    ) -> None:
+        """`arrive`: told of each request, what there is beside figures for Prometheus."""
         self.registry = CollectorRegistry()
         self.clock = clock
+        self.arrive = arrive
         self._model = model
         lengths = _lengths(max_model_len)
         self.first_token = self._histogram(
@@ -97,6 +109,8 @@ class RequestMeter:
         self._arrival = metrics.clock()
         self._begun = False
         self._choices: dict[int, _Choice] = {}
+        self._outcomes: list[Outcome] = []
+        self._leave = metrics.arrive() if metrics.arrive else None
 
     def __enter__(self) -> Self:
         return self
@@ -106,9 +120,11 @@ class RequestMeter:
     ) -> None:
         """What had not ended by itself ended with the block. A request that was refused never was one."""
         if self._open and isinstance(error, GeneratorExit | CancelledError):
-            self._metrics.ended("abort", self._open)
+            self._rest("abort", "")
         elif self._open and error is not None and (self._begun or not _is_refusal(error)):
-            self._metrics.ended("error", self._open)
+            self._rest("error", str(error))
+        if self._leave is not None:
+            self._leave(self._outcomes)
 
     def take(self, index: int, piece: Piece) -> None:
         """What came for a choice."""
@@ -125,17 +141,17 @@ class RequestMeter:
             self._metrics.prompt_lengths.observe(self._prompt_tokens)
             self._metrics.prompt_tokens.inc(self._prompt_tokens)
         if choice is None:
-            choice = self._choices[index] = _Choice(now)
+            choice = self._choices[index] = _Choice()
         else:
             self._metrics.between_tokens.observe(now - choice.latest)
-        choice.latest = now
-        choice.tokens += tokens
+        choice.times.extend([now] * tokens)
         self._metrics.output_tokens.inc(tokens)
 
     def _end(self, index: int, reason: str, now: float) -> None:
         self._open -= 1
         self._metrics.ended(reason)
         choice = self._choices.get(index)
+        self._outcomes.append(self._outcome(choice, reason, now))
         if choice is None or reason not in ("stop", "length"):
             return
         self._metrics.whole.observe(now - self._arrival)
@@ -143,13 +159,35 @@ class RequestMeter:
         if choice.tokens > 1:
             self._metrics.per_token.observe((choice.latest - choice.first) / (choice.tokens - 1))
 
+    def _rest(self, reason: str, error: str) -> None:
+        """How the choices ended that did not end by themselves."""
+        self._metrics.ended(reason, self._open)
+        now = self._metrics.clock()
+        self._outcomes += [self._outcome(None, reason, now, error)] * self._open
+
+    def _outcome(self, choice: _Choice | None, reason: str, now: float, error: str = "") -> Outcome:
+        times = choice.times if choice else ()
+        return Outcome(self._arrival, times, now, self._prompt_tokens, reason, error)
+
 
 class _Choice:
     """One choice's tokens so far."""
 
-    def __init__(self, now: float) -> None:
-        self.first = self.latest = now
-        self.tokens = 0
+    def __init__(self) -> None:
+        self.times = array("d")
+        """When each came."""
+
+    @property
+    def first(self) -> float:
+        return self.times[0]
+
+    @property
+    def latest(self) -> float:
+        return self.times[-1]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.times)
 
 
 def _is_refusal(error: BaseException) -> bool:

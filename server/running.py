@@ -1,4 +1,4 @@
-"""The server between the moment its engine's process has been started and its exit."""
+"""The server between the moment its engines' processes have been started and its exit."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
 
 from turnout.core.config import ServerConfig
+from turnout.core.errors import ConfigError, EngineError
 from turnout.core.garbage import steady
+from turnout.server.ab_test import check_memory, check_ready
 from turnout.server.app import create_app
+from turnout.server.arms import Arms
 from turnout.server.engine_client import EngineGone, ProcessClient
-from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["run"]
 
@@ -25,47 +27,82 @@ DRAIN = 3
 
 
 async def run(
-    listener: socket.socket, client: ProcessClient, tokenizer: Tokenizer, config: ServerConfig
+    listener: socket.socket, clients: Sequence[ProcessClient], arms: Arms, config: ServerConfig
 ) -> None:
-    """Serve until asked to stop.
+    """Serve until asked to stop. `clients`: those of the arms; the first has been configured.
 
-    Raises what `ProcessClient.start` does, and EngineError when the engine dies.
+    Raises EngineError when an engine cannot be assembled, or none is left; ConfigError where an engine finds its
+    configuration wrong, or two do not go together.
     """
-    stop = _Stop(client)
+    stop = _Stop(clients)
     try:
-        await _first_of(client.start(), stop.wait())
+        await _first_of(_start(clients, arms), stop.wait())
         if not stop.is_set():
-            server = _Server(_uvicorn_config(client, tokenizer, config))
-            _announce(client, config, listener)
+            server = _Server(_uvicorn_config(arms, config))
+            _announce(arms, config, listener)
             with steady():
-                await _serve(server, listener, client, stop)
+                await _serve(server, listener, clients, arms, stop)
     finally:
-        await client.close()
+        await arms.close()
 
 
-async def _serve(server: _Server, listener: socket.socket, client: ProcessClient, stop: _Stop) -> None:
+async def _start(clients: Sequence[ProcessClient], arms: Arms) -> None:
+    """One after the other: each sees what memory the one before has taken."""
+    for client, arm in zip(clients, arms.all, strict=True):
+        if arm is not arms.first:
+            client.configure(arm.config)
+        try:
+            await client.start()
+        except EngineError as error:
+            if arms.trial is None:
+                raise
+            raise EngineGone(f"arm {arm.name!r}: {error}") from None
+        except ConfigError as error:
+            raise error if arms.trial is None else ConfigError(f"arm {arm.name!r}: {error}") from None
+    check_ready(arms.all)
+
+
+async def _serve(
+    server: _Server, listener: socket.socket, clients: Sequence[ProcessClient], arms: Arms, stop: _Stop
+) -> None:
     stop.server = server
     serving = asyncio.create_task(server.serve([listener]))
-    await _first_of(asyncio.wait({serving}), stop.wait(), client.gone())
-    failure = client.failure
-    client.refuse("the server is shutting down")
+    await _first_of(asyncio.wait({serving}), stop.wait(), arms.gone())
+    failure = arms.failure
+    for client in clients:
+        client.refuse("the server is shutting down")
     server.should_exit = True
     await serving
     if failure is not None and not stop.is_set():
         raise EngineGone(failure)
 
 
-def _announce(client: ProcessClient, config: ServerConfig, listener: socket.socket) -> None:
-    name = config.served_model_name or client.ready.model
+def _announce(arms: Arms, config: ServerConfig, listener: socket.socket) -> None:
+    name = config.served_model_name or arms.first.client.ready.model
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{listener.getsockname()[1]}"
-    sys.stdout.write("\n".join([*client.ready.summary, f"Turnout serving {name} at {url}", ""]))
+    sys.stdout.write("\n".join([*_summary(arms), f"Turnout serving {name} at {url}", ""]))
     sys.stdout.flush()
 
 
-def _uvicorn_config(client: ProcessClient, tokenizer: Tokenizer, config: ServerConfig) -> uvicorn.Config:
+def _summary(arms: Arms) -> Iterator[str]:
+    """Raises ConfigError where the sums are impossible."""
+    if arms.trial is None:
+        yield from arms.first.client.ready.summary
+        return
+    for arm in arms.all:
+        yield f"arm {arm.name}: {100 * arm.share:.3g}% of the sessions{_changes(arm.changes)}"
+        yield from (f"  {line}" for line in arm.client.ready.summary)
+    yield check_memory(arms.all)
+
+
+def _changes(changes: Mapping[str, str]) -> str:
+    return "".join(f", {field}={value or 'default'}" for field, value in changes.items())
+
+
+def _uvicorn_config(arms: Arms, config: ServerConfig) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(client, tokenizer, config),
+        create_app(arms, config),
         lifespan="off",
         log_config=None,
         log_level="warning",
@@ -84,9 +121,9 @@ class _Server(uvicorn.Server):
 class _Stop:
     """Ctrl-C and SIGTERM: the first asks, a second insists."""
 
-    def __init__(self, client: ProcessClient) -> None:
+    def __init__(self, clients: Sequence[ProcessClient]) -> None:
         self.server: _Server | None = None
-        self._client = client
+        self._clients = clients
         self._asked = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
@@ -99,7 +136,8 @@ class _Stop:
 
     def _signalled(self) -> None:
         if self.is_set():
-            self._client.kill()
+            for client in self._clients:
+                client.kill()
             if self.server is not None:
                 self.server.force_exit = True
         self._asked.set()

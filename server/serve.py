@@ -6,11 +6,13 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
+from turnout.server.ab_test import ABTest, check_tokenizers
+from turnout.server.arms import Arms, ServedArm
 from turnout.server.engine_client import FACTORY, ProcessClient
 
 __all__ = ["serve"]
@@ -18,41 +20,63 @@ __all__ = ["serve"]
 BACKLOG = 2048
 
 
-def serve(engine_config: EngineConfig, server_config: ServerConfig, *, factory: str = FACTORY) -> int:
-    """Serve until Ctrl-C or SIGTERM; returns the exit code, 0.
+def serve(
+    engine_config: EngineConfig,
+    server_config: ServerConfig,
+    ab: ABTest | None = None,
+    *,
+    factory: str = FACTORY,
+) -> int:
+    """Serve until Ctrl-C or SIGTERM; returns the exit code, 0. `ab`: with two engines, to compare them.
 
-    Raises TurnoutError when it cannot start, or when the engine dies. The engine's process comes first,
-    because its imports and the model's weights take longest: everything else happens meanwhile.
+    Raises TurnoutError when it cannot start, or when no engine is left. The engines' processes come first,
+    because their imports and the model's weights take longest: everything else happens meanwhile.
     """
     logging.basicConfig(level=server_config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     with _listen(server_config.host, server_config.port) as listener, _terminable():
-        client = ProcessClient(
-            factory=factory, log_level=server_config.log_level, restarts=server_config.engine_restarts
-        )
+        clients = [
+            ProcessClient(
+                factory=factory, log_level=server_config.log_level, restarts=server_config.engine_restarts
+            )
+            for _ in range(2 if ab else 1)
+        ]
         try:
-            _serve(listener, client, engine_config, server_config)
+            _serve(listener, clients, ab.base_config if ab else engine_config, server_config, ab)
         except KeyboardInterrupt:
             pass  # before the event loop took over
         finally:
-            client.kill()
+            for client in clients:
+                client.kill()
     return 0
 
 
 def _serve(
-    listener: socket.socket, client: ProcessClient, engine_config: EngineConfig, server_config: ServerConfig
+    listener: socket.socket,
+    clients: Sequence[ProcessClient],
+    engine_config: EngineConfig,
+    server_config: ServerConfig,
+    ab: ABTest | None,
 ) -> None:
     from turnout.models.resolve import resolve_model
 
     # Here rather than in the engine, so that a download is seen, and ended by Ctrl-C.
     folder = resolve_model(engine_config.model, revision=engine_config.revision)
-    client.configure(engine_config)
+    clients[0].configure(engine_config)
 
     import asyncio
 
     from turnout.server.running import run
     from turnout.text.tokenizer import load_tokenizer
 
-    asyncio.run(run(listener, client, load_tokenizer(folder), server_config))
+    tokenizer = load_tokenizer(folder)
+    arms = Arms.of_one(clients[0], tokenizer)
+    if ab is not None:
+        other = load_tokenizer(resolve_model(ab.config.model, revision=ab.config.revision))
+        check_tokenizers(ab, tokenizer, other)
+        base = ServedArm(clients[0], tokenizer, ab.base, ab.base_config, {}, 1 - ab.share)
+        arm = ServedArm(clients[1], other, ab.name, ab.config, ab.changes, ab.share)
+        arms = Arms([base, arm], ab.trial)
+    asyncio.run(run(listener, clients, arms, server_config))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -43,14 +43,16 @@ async def tokenize(request: Request) -> Response:
     asked = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
     tokens = await asyncio.to_thread(
-        context.tokenizer.encode, asked.prompt, add_special_tokens=asked.add_special_tokens
+        context.arms.first.tokenizer.encode, asked.prompt, add_special_tokens=asked.add_special_tokens
     )
-    return JsonResponse(Tokens(len(tokens), context.client.ready.max_model_len, tokens))
+    return JsonResponse(Tokens(len(tokens), context.arms.first.client.ready.max_model_len, tokens))
 
 
 async def detokenize(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, DetokenizeRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
-    text = await asyncio.to_thread(context.tokenizer.decode, asked.tokens, skip_special_tokens=False)
+    text = await asyncio.to_thread(
+        context.arms.first.tokenizer.decode, asked.tokens, skip_special_tokens=False
+    )
     return JsonResponse({"prompt": text})

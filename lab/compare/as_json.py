@@ -11,7 +11,7 @@ from turnout.lab.compare.comparison import Comparison, Row
 from turnout.lab.compare.run import Run
 from turnout.lab.record import Record
 
-__all__ = ["as_json"]
+__all__ = ["as_json", "row_as_json"]
 
 
 def as_json(comparison: Comparison) -> bytes:
@@ -39,13 +39,13 @@ def _document(comparison: Comparison) -> dict[str, Any]:
         ],
         "sound": comparison.sound,
         "findings": [finding._asdict() for finding in comparison.findings],
-        "differences": {arm: [_row(row) for row in rows] for arm, rows in comparison.rows.items()},
+        "differences": {arm: [row_as_json(row) for row in rows] for arm, rows in comparison.rows.items()},
         "figures": [{arm: dict(of) for arm, of in repeat.items()} for repeat in comparison.figures],
         "runs": [_run(run) for repeat in comparison.repeats for run in repeat.values()],
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def row_as_json(row: Row) -> dict[str, Any]:
     metric, difference = row.metric, row.difference
     numbers = vars(difference) if difference else {}
     return {
@@ -54,7 +54,7 @@ def _row(row: Row) -> dict[str, Any]:
         "higher_is_better": metric.higher_is_better,
         "base": row.base,
         "other": row.other,
-        **{name: None if math.isnan(value) else value for name, value in numbers.items()},
+        **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
         "verdict": row.verdict,
     }
 

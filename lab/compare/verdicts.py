@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.lab.compare.metrics import Metric
 from turnout.lab.compare.statistics import MOST_REPEATS, Difference, repeats_to_see
 
-__all__ = ["amount", "percent", "verdict", "within"]
+__all__ = ["amount", "percent", "settled", "verdict", "within"]
 
 
 MOST = 99.99
@@ -16,13 +16,18 @@ def verdict(arm: str, metric: Metric, difference: Difference, see: float) -> str
     """``ljf raises p99 TTFT by 31% [24%, 39%]``; `see` is the smallest change that matters to the reader."""
     if difference.repeats < 2:
         return "one repeat cannot tell: give --repeat 2 or more"
+    return settled(arm, metric, difference, see) or f"no difference shown: {_needed(difference, see)}"
+
+
+def settled(arm: str, metric: Metric, difference: Difference, see: float) -> str | None:
+    """What more measurements would probably not change; None: nothing yet."""
     if difference.declared:
         return _declared(arm, metric, difference)
     if difference.low == difference.high:
         return "no difference: the same in every repeat"
     if -see / (1 + see) < difference.low and difference.high < see:
         return f"no difference of {100 * see:g}% or more"
-    return f"no difference shown: {_needed(difference, see)}"
+    return None
 
 
 def within(difference: Difference) -> str:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from turnout.cli.main import cli, serve
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineError
+from turnout.server.ab_test import ABTest
 
 
 class Served:
@@ -21,10 +22,11 @@ class Served:
     def __init__(self) -> None:
         self.engine = EngineConfig()
         self.server = ServerConfig()
+        self.ab: ABTest | None = None
         self.outcome: int | BaseException = 0
 
-    def serve(self, engine: EngineConfig, server: ServerConfig) -> int:
-        self.engine, self.server = engine, server
+    def serve(self, engine: EngineConfig, server: ServerConfig, ab: ABTest | None) -> int:
+        self.engine, self.server, self.ab = engine, server, ab
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return self.outcome
@@ -114,6 +116,62 @@ def test_flags_override_the_file(served: Served, tmp_path: Path) -> None:
 )
 def test_what_a_file_may_not_say(served: Served, tmp_path: Path, text: str, message: str) -> None:
     assert message in refused(run("--config", config_file(tmp_path, text)))
+
+
+# ------------------------------------------------------------------ a live test
+
+
+def test_without_ab_there_is_no_test(served: Served) -> None:
+    assert run().exit_code == 0 and served.ab is None
+
+
+def test_two_arms_are_what_is_common_and_what_one_changes(served: Served) -> None:
+    done = run("--kv", "contiguous", "--ab", "long:scheduler=ljf:aging=2,kv=", "--split", "0.2")
+    assert done.exit_code == 0 and served.ab is not None
+    assert (served.ab.base, served.ab.name, served.ab.share) == ("base", "long", 0.2)
+    assert served.ab.base_config == EngineConfig(kv="contiguous", memory_share=0.5)
+    assert served.ab.config == EngineConfig(scheduler="ljf:aging=2", memory_share=0.5)
+    assert served.ab.changes == {"scheduler": "ljf:aging=2", "kv": ""}
+
+
+def test_an_arm_may_be_the_same_and_gets_half(served: Served) -> None:
+    assert run("--ab", "again").exit_code == 0 and served.ab is not None
+    assert (served.ab.share, served.ab.config) == (0.5, served.ab.base_config)
+
+
+def test_arms_share_the_memory_that_the_server_may_take(served: Served) -> None:
+    run("--memory-share", "0.8", "--ab", "small:memory-share=0.2")
+    assert served.ab is not None
+    shares = served.ab.base_config.memory_share, served.ab.config.memory_share
+    assert shares == pytest.approx((0.6, 0.2))
+
+
+def test_a_file_may_ask_for_it(served: Served, tmp_path: Path) -> None:
+    file = config_file(tmp_path, "ab: 'long:scheduler=\"ljf:aging=2,by=prompt\",kv=contiguous'\nsplit: 0.1\n")
+    assert run("--config", file).exit_code == 0 and served.ab is not None
+    assert (served.ab.config.scheduler, served.ab.share) == ("ljf:aging=2,by=prompt", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--split 0.2", "--split says what share of the sessions the arm of --ab gets; give --ab"),
+        ("--ab long:scheduler=ljf --split 0", "split: Input should be greater than 0 (given: '0')"),
+        ("--ab long:scheduler=ljf --split 1", "split: Input should be less than 1 (given: '1')"),
+        ("--ab long:scheduler=ljf --split nan", "split: "),
+        ("--ab a:kv=paged --ab b:kv=paged", "--ab is given 2 times, but a live test has one arm beside"),
+        ("--ab base:scheduler=ljf", "arm 'base': so the server's own configuration is called"),
+        ("--ab long:scheduler=lfj", "arm 'long': no scheduler is called 'lfj'; known: "),
+        ("--ab long:schedular=ljf", "arm 'long': no option of serve is called 'schedular'; did you mean"),
+        ("--ab long:port=9", "arm 'long': no option of serve is called 'port'"),
+        ("--ab long:memory-share=1", "arm 'long': memory-share=1 leaves nothing to 'base'"),
+        ("--ab :scheduler=ljf", "does not name an arm; expected NAME or NAME:field=value"),
+    ],
+)
+def test_what_is_no_live_test_is_one_line(served: Served, arguments: str, message: str) -> None:
+    served.outcome = AssertionError("it went on")
+    said = refused(run(*arguments.split()))
+    assert message in said and said.count("\n") == 1
 
 
 def test_a_missing_file_is_named(served: Served, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from turnout.core.config import ServerConfig
 from turnout.core.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.request import RequestSpec
 from turnout.server.app import create_app
+from turnout.server.arms import Arms
 from turnout.server.live_request import LiveRequest
 
 __all__ = ["answers_over_http"]
@@ -58,7 +59,17 @@ class LocalClient:
             self._live[request_id].abort(index)
         self._engine.abort(request_id, index)
 
+    @property
+    def idle(self) -> bool:
+        return not self._live
+
     async def admin(self, command: AdminCommand) -> Reply:
+        raise NotImplementedError
+
+    async def gone(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
         raise NotImplementedError
 
     async def _step(self) -> None:
@@ -74,7 +85,7 @@ def answers_over_http(llm: LLM, bodies: list[dict[str, Any]]) -> list[list[dict[
     """The choices of each of some requests to ``/v1/completions``, sent together; streams put together."""
 
     async def ask() -> list[list[dict[str, Any]]]:
-        app = create_app(LocalClient(llm), llm.tokenizer, ServerConfig())
+        app = create_app(Arms.of_one(LocalClient(llm), llm.tokenizer), ServerConfig())
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as http:
             return await asyncio.gather(*(_choices(http, body) for body in bodies))

@@ -13,7 +13,9 @@ from pydantic import BaseModel
 
 from turnout.core.messages import PluginStates, SchedulerState
 from turnout.core.plugins import Registry
+from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.admin import PolicyChange
+from turnout.server.admin_ab import ABReport, ArmChange, ArmState
 from turnout.server.admin_kv import KVReport
 from turnout.server.admin_prefixes import PrefixList, PrefixRequest, PrefixState
 from turnout.server.app import ROUTES
@@ -47,11 +49,16 @@ def test_tables_have_the_fields() -> None:
 
     pool = [code(row[0])[0] for row in rows(DOCUMENT.section("The KV pool"))]
     assert pool == sorted(KVReport.__struct_fields__, key=pool.index)
+    listed = [name for row in rows(DOCUMENT.section("The arms of a live test")) for name in code(row[0])]
+    standing = LiveTrial("base", "long").standing().keys() - {"differences"}
+    assert listed == [*ArmState.__struct_fields__, *sorted(standing, key=listed.index)]
+
     prefix = {code(row[0])[0] for row in rows(DOCUMENT.section("Pinned prefixes"))}
     assert prefix == set(PrefixRequest.model_fields)
 
 
 REQUESTS: dict[str, type[BaseModel]] = {
+    "/admin/ab": ArmChange,
     "/admin/scheduler": PolicyChange,
     "/admin/prefixes": PrefixRequest,
     "/v1/completions": CompletionRequest,
@@ -87,6 +94,7 @@ def test_answers_have_the_form_of_answers(block: str) -> None:
 
 
 ANSWERS: dict[str, Any] = {
+    "arms": ABReport,
     "error": ErrorBody,
     "scheduler": SchedulerState,
     "plugins": PluginStates,

@@ -45,7 +45,7 @@ from turnout.server.tokenization import DetokenizeRequest, TokenizeRequest, Toke
 
 def test_every_route_is_in_the_first_table() -> None:
     listed = [code(row[0])[0] for row in rows(SERVING.text.partition("\n## ")[0])]
-    app = create_app(None, None, ServerConfig())  # type: ignore[arg-type]  # nothing is asked of either
+    app = create_app(None, ServerConfig())  # type: ignore[arg-type]  # nothing is asked of either
     routes = [route for route in app.routes if isinstance(route, Route)]
     assert len(routes) == len(app.routes)
     served = [
@@ -218,7 +218,10 @@ def test_every_metric_is_in_a_table_with_its_type() -> None:
         ApiError(413, "x"),
         ApiError(401, "x", code="invalid_api_key"),
         ApiError(404, "x", code="model_not_found"),
+        ApiError(404, "x", code="no_ab"),
         ApiError(404, "x", code="prefix_not_found"),
+        ApiError(409, "x", code="arm_gone"),
+        ApiError(409, "x", code="last_arm"),
         ApiError(409, "x", code="prefixes_unsupported"),
         ApiError(503, "x", code="prefix_not_computed"),
     ],

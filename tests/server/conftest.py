@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from running_server import RunningServer, Start, running
+from running_server import Other, RunningServer, Start, running
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -64,8 +64,11 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
     """For tests that want one of their own."""
     with ExitStack() as stack:
 
-        def start(engine: dict[str, object] | None = None, **config: object) -> RunningServer:
+        def start(
+            engine: dict[str, object] | None = None, other: Other | None = None, **config: object
+        ) -> RunningServer:
             engine_config = EngineConfig(**{"model": "parrot", **(engine or {})})
-            return stack.enter_context(running(tokenizer, engine_config, ServerConfig(**config)))
+            server_config = ServerConfig(**config)
+            return stack.enter_context(running(tokenizer, engine_config, server_config, other=other))
 
         yield start

@@ -221,7 +221,7 @@ def test_this_machine_has_several_names(busy: RunningServer) -> None:
 
 @pytest.mark.parametrize(("address", "status"), [("192.0.2.7", 403), ("::1", 404), ("127.0.0.9", 404)])
 def test_only_loopback_addresses_are_this_machine(address: str, status: int) -> None:
-    app = create_app(None, None, ServerConfig())  # type: ignore[arg-type]  # nothing is asked of either
+    app = create_app(None, ServerConfig())  # type: ignore[arg-type]  # nothing is asked of either
 
     async def ask() -> int:
         transport = httpx.ASGITransport(app, client=(address, 1))

@@ -1,0 +1,62 @@
+"""``turnout serve --ab``: from what was given to a test that can be served."""
+
+from __future__ import annotations
+
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.core.errors import ConfigError
+from turnout.lab.ab.live_trial import LiveTrial
+from turnout.lab.arms import Arm, check_arms, parse_arms
+from turnout.server.ab_test import ABTest
+
+__all__ = ["live_test"]
+
+BASE = "base"
+"""What the server's own configuration is called."""
+HALF = 0.5
+
+
+def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
+    """None where none was asked for. Raises ConfigError."""
+    if not server.ab:
+        if server.split is not None:
+            raise ConfigError(
+                "--split says what share of the sessions the arm of --ab gets; "
+                "give --ab NAME:field=value, too"
+            )
+        return None
+    if len(server.ab) > 1:
+        raise ConfigError(
+            f"--ab is given {len(server.ab)} times, but a live test has one arm beside the server's own "
+            "configuration; compare more with turnout compare"
+        )
+    (arm,) = parse_arms(server.ab, engine)
+    if arm.name == BASE:
+        raise ConfigError(
+            f"arm {BASE!r}: so the server's own configuration is called; give the arm of --ab another name"
+        )
+    check_arms([arm])
+    base, other = _shares_of_memory(engine, arm)
+    return ABTest(
+        base=BASE,
+        base_config=base,
+        name=arm.name,
+        config=other,
+        changes=arm.changes,
+        share=HALF if server.split is None else server.split,
+        trial=LiveTrial(BASE, arm.name),
+    )
+
+
+def _shares_of_memory(engine: EngineConfig, arm: Arm) -> tuple[EngineConfig, EngineConfig]:
+    """What the server may take, in two: as the arm says, else in halves."""
+    whole = engine.memory_share
+    theirs = arm.config.memory_share if "memory_share" in arm.changes else whole / 2
+    if theirs >= whole:
+        raise ConfigError(
+            f"arm {arm.name!r}: memory-share={theirs:g} leaves nothing to {BASE!r}; together they have "
+            f"{whole:g}"
+        )
+    return (
+        engine.model_copy(update={"memory_share": whole - theirs}),
+        arm.config.model_copy(update={"memory_share": theirs}),
+    )

@@ -1,0 +1,57 @@
+"""Stretches of time, of which each is one measurement.
+
+Requests that share a queue are no independent measurements, but stretches that are long beside a request
+nearly are ("batch means", Law and Carson 1979). Both arms serve in the same stretch, so what the machine and
+the traffic are like just then hits both: they are compared stretch by stretch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from turnout.lab.record import Record
+
+__all__ = ["Block", "BlockSize"]
+
+
+@dataclass(frozen=True)
+class BlockSize:
+    """At least so much, of both."""
+
+    seconds: float = 30.0
+    requests: int = 20
+    """Arrivals in each arm."""
+
+
+class Block:
+    """Requests that arrived in one stretch. Arrivals alone say when it ends, not how they are served."""
+
+    def __init__(self, arms: Sequence[str], began: float) -> None:
+        self.began = began
+        self.records: dict[str, list[Record]] = {arm: [] for arm in arms}
+        self._arrived: Counter[str] = Counter()
+        self._open = 0
+        self._over = False
+
+    def arrive(self, arm: str) -> None:
+        self._arrived[arm] += 1
+        self._open += 1
+
+    def leave(self, arm: str, records: Sequence[Record]) -> None:
+        self._open -= 1
+        self.records[arm] += records
+
+    def full(self, size: BlockSize, now: float) -> bool:
+        enough = all(self._arrived[arm] >= size.requests for arm in self.records)
+        return enough and now - self.began >= size.seconds
+
+    def end(self) -> None:
+        """No more arrivals."""
+        self._over = True
+
+    @property
+    def complete(self) -> bool:
+        """All that arrived have ended: a figure of it leaves out nobody who is slow."""
+        return self._over and not self._open

@@ -1,0 +1,145 @@
+"""A live A/B test: what a server tells of its arms' requests, and what can be said of the arms so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from turnout.core.clock import Clock, monotonic
+from turnout.core.trial import Leave, Outcome
+from turnout.lab.ab.blocks import Block, BlockSize
+from turnout.lab.ab.sequential import differences
+from turnout.lab.ab.tally import Tally
+from turnout.lab.ab.verdicts import live_verdict
+from turnout.lab.compare.as_json import row_as_json
+from turnout.lab.compare.comparison import Row
+from turnout.lab.compare.metrics import Figures, Metric, measure, metrics
+
+__all__ = ["LiveTrial"]
+
+METRICS = tuple(metric for metric in metrics(goodput=False, clients=False) if metric.unit == "ms")
+"""Latencies: how much an arm serves is not its own doing, but its share's."""
+WATCHED = "mean_e2el"
+"""What successive blocks are held against each other by."""
+ENOUGH = 20
+"""Blocks, to say that successive ones are alike."""
+
+
+class LiveTrial:
+    """Implements `Trial` for two arms, of which the first is what the other is compared with."""
+
+    def __init__(
+        self,
+        base: str,
+        other: str,
+        *,
+        see: float = 0.02,
+        size: BlockSize | None = None,
+        clock: Clock = monotonic,
+    ) -> None:
+        """`see`: the smallest change that matters, as a share."""
+        self._base, self._other = base, other
+        self._see = see
+        self._size = size or BlockSize()
+        self._clock = clock
+        self._tallies = {base: Tally(), other: Tally()}
+        self._block: Block | None = None
+        self._closed = False
+        self._spans: list[float] = []
+        """Seconds that each block took."""
+        self._figures: list[dict[str, Figures]] = []
+        """Of each complete block, by arm."""
+
+    # -------------------------------------------------------------- what the server tells
+
+    def arrived(self, arm: str) -> Leave:
+        self._tallies[arm].requests += 1
+        block = self._current()
+        if block is not None:
+            block.arrive(arm)
+        return partial(self._left, arm, block)
+
+    def close(self) -> None:
+        """The block that is not full is dropped; those that are full wait for their last requests."""
+        self._block, self._closed = None, True
+
+    def _current(self) -> Block | None:
+        now = self._clock()
+        if self._block is not None and self._block.full(self._size, now):
+            self._spans.append(now - self._block.began)
+            self._block.end()
+            self._measure(self._block)
+            self._block = None
+        if self._block is None and not self._closed:
+            self._block = Block([self._base, self._other], now)
+        return self._block
+
+    def _left(self, arm: str, block: Block | None, outcomes: Sequence[Outcome]) -> None:
+        records = [record for each in outcomes if (record := self._tallies[arm].add(each)) is not None]
+        if block is not None:
+            block.leave(arm, records)
+            self._measure(block)
+
+    def _measure(self, block: Block) -> None:
+        if block.complete:
+            self._figures.append({arm: measure(records, None) for arm, records in block.records.items()})
+
+    # -------------------------------------------------------------- what can be said
+
+    def standing(self) -> dict[str, Any]:
+        return {
+            "base": self._base,
+            "over": self._closed,
+            "blocks": len(self._figures),
+            "block_seconds": self._size.seconds,
+            "block_requests": self._size.requests,
+            "requests": {arm: tally.as_json() for arm, tally in self._tallies.items()},
+            "findings": self._findings(),
+            "differences": {self._other: [row_as_json(row) for row in self._rows()]},
+        }
+
+    def _rows(self) -> list[Row]:
+        found = differences({metric.name: self._pairs(metric) for metric in METRICS})
+        base, other = (self._tallies[arm].figures() for arm in (self._base, self._other))
+        pace = float(np.mean(self._spans)) if self._spans else math.nan
+
+        def row(metric: Metric) -> Row:
+            difference = found.get(metric.name)
+            verdict = live_verdict(self._other, metric, difference, self._see, pace)
+            return Row(metric, base[metric.name], other[metric.name], difference, verdict)
+
+        return [row(metric) for metric in METRICS]
+
+    def _pairs(self, metric: Metric) -> list[tuple[float, float]]:
+        return [(of[self._base][metric.name], of[self._other][metric.name]) for of in self._figures]
+
+    def _findings(self) -> list[str]:
+        found = [
+            f"{arm}: {tally.failed} of {tally.completed + tally.failed} answers failed, the latest because: "
+            f"{tally.latest_error}"
+            for arm, tally in self._tallies.items()
+            if tally.failed
+        ]
+        logs = np.array([math.log(b / a) for a, b in self._pairs(_watched()) if a > 0 and b > 0])
+        alike = _autocorrelation(logs) if len(logs) >= ENOUGH else 0.0
+        if alike > 2 / math.sqrt(max(1, len(logs))):
+            found.append(
+                f"successive blocks are alike (autocorrelation {alike:.2f}): they are not independent, and "
+                "intervals are narrower than they should be"
+            )
+        return found
+
+
+def _watched() -> Metric:
+    return next(metric for metric in METRICS if metric.name == WATCHED)
+
+
+def _autocorrelation(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+    """Of each with the next."""
+    rest = values - values.mean()
+    total = float(rest @ rest)
+    return float(rest[:-1] @ rest[1:]) / total if total else 0.0

@@ -1,0 +1,27 @@
+"""The metrics of several arms as those of one server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+__all__ = ["ByArm"]
+
+
+class ByArm(Collector):
+    """Each family once, with the samples of all arms, told apart by the label ``arm``."""
+
+    def __init__(self, arms: Mapping[str, Collector]) -> None:
+        self._arms = arms
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for arm, collector in self._arms.items():
+            for family in collector.collect():
+                samples = [each._replace(labels={**each.labels, "arm": arm}) for each in family.samples]
+                family.samples = families[family.name].samples if family.name in families else []
+                family.samples += samples
+                families[family.name] = family
+        yield from families.values()
