@@ -12,6 +12,7 @@ import click
 
 from turnout.cli.bench_output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.chat_client import ChatClient
+from turnout.cli.errors import INTERRUPTED
 from turnout.cli.summary_table import summary_lines
 from turnout.core.errors import ConfigError, EngineError
 from turnout.lab.goodput import Goodput
@@ -125,7 +126,7 @@ def command(
 ) -> None:
     """Load a server, ours or any with OpenAI's API, and measure what its clients see.
 
-    Exit code 1 when no request was answered.
+    Exit code 1 when no request was answered. Ctrl-C ends it with what has been measured so far, and with 130.
     """
     limits = Goodput.parse(goodput) if goodput else None
     ranks = _ranks(percentiles)
@@ -136,12 +137,16 @@ def command(
     with progress_bar(len(workload.jobs)) as done:
         prompts = Prompts(workload.jobs, asked.seed, asked.vocabulary)
         load = run_load(workload, target, prompts, timeout=asked.timeout, progress=done)
+    if load.interrupted:
+        _say_partial(load, len(workload.jobs))
     summary = summarize(load.records, load.duration, limits, ranks)
     click.echo("\n".join(summary_lines(summary)))
     for warning in load.warnings:
         click.echo(f"Warning: {warning}", err=True)
     write_json(json_file, _figures(asked, workload, target) | _measured(load, summary, details))
     write_csv(csv_file, [_row(record) for record in load.records])
+    if load.interrupted:
+        ctx.exit(INTERRUPTED)
     if not summary.completed:
         ctx.exit(1)
 
@@ -154,6 +159,8 @@ def _warm_up(asked: Asked, workload: Workload, target: Target, requests: int) ->
     jobs = [replace(job, at=0.0, session="") for job in workload.jobs[:requests]]
     prompts = Prompts(jobs, asked.seed + WARM_UP_SEED, asked.vocabulary)
     load = run_load(Workload("warm-up", jobs, concurrency=1), target, prompts, timeout=asked.timeout)
+    if load.interrupted:
+        raise KeyboardInterrupt
     for record in load.records:
         if record.error:
             raise EngineError(f"{target.url} did not answer the request to warm up with: {record.error}")
@@ -197,6 +204,13 @@ def _ranks(text: str) -> list[float]:
 # ------------------------------------------------------------------ after
 
 
+def _say_partial(load: LoadRun, jobs: int) -> None:
+    click.echo(
+        f"\ninterrupted: partial figures, of the {len(load.records):,} of {jobs:,} requests that had ended:",
+        err=True,
+    )
+
+
 def _figures(asked: Asked, workload: Workload, target: Target) -> dict[str, object]:
     """What was measured, with vLLM's names where it has them."""
     return {
@@ -216,6 +230,7 @@ def _measured(load: LoadRun, summary: Summary, details: bool) -> dict[str, objec
         **summary.as_json(),
         "lag_p99_ms": 1000 * load.lag,
         "warnings": load.warnings,
+        "interrupted": load.interrupted,
         **(_details(load.records) if details else {}),
     }
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Leave", "Outcome", "Trial"]
+__all__ = ["SESSION_HEADER", "Leave", "Outcome", "Trial"]
+
+SESSION_HEADER = "X-Session-Id"
+"""In which a client says what its requests belong to."""
 
 
 class Outcome(NamedTuple):

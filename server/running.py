@@ -31,8 +31,8 @@ async def run(
 ) -> None:
     """Serve until asked to stop. `clients`: those of the arms; the first has been configured.
 
-    Raises EngineError when an engine cannot be assembled, or none is left; ConfigError where an engine finds its
-    configuration wrong, or two do not go together.
+    Raises EngineError when an engine cannot be assembled, or none is left; ConfigError where an engine finds
+    its configuration wrong, or two do not go together.
     """
     stop = _Stop(clients)
     try:

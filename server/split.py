@@ -6,9 +6,10 @@ from hashlib import blake2b
 
 from starlette.requests import Request
 
-__all__ = ["SESSION_HEADER", "place", "session_of"]
+from turnout.core.trial import SESSION_HEADER
 
-SESSION_HEADER = "X-Session-Id"
+__all__ = ["place", "session_of"]
+
 REQUEST_HEADER = "X-Request-Id"
 
 

@@ -10,7 +10,7 @@ import pytest
 # Before anything imports them: no test may reach for a hub or wait for one.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-if "PYTEST_XDIST_WORKER" in os.environ:  # a core each; threads that wait for each other take several times as long
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads that wait for each other take long
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts in the background with SIGINT ignored, and what tests start would inherit that.

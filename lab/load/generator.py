@@ -37,6 +37,8 @@ class LoadRun:
     lag: float
     """Seconds by which the generator itself was late in sending, p99."""
     warnings: list[str]
+    interrupted: bool = False
+    """Ctrl-C ended it: who was being served then, or was still to come, is not in it."""
 
 
 def run_load(
@@ -47,7 +49,7 @@ def run_load(
     timeout: float | None = None,
     progress: Callable[[Record], None] = lambda record: None,
 ) -> LoadRun:
-    """Blocks until every request has ended. `timeout`: of a request, in seconds."""
+    """Blocks until every request has ended, or Ctrl-C. `timeout`: of a request, in seconds."""
     return asyncio.run(_Run(workload, target, prompts, progress).play(timeout))
 
 
@@ -63,16 +65,24 @@ class _Run:
         self._checks = Checks(target)
         self._records: list[Record] = []
         self._begin = 0.0
+        self._interrupted = False
 
     async def play(self, timeout: float | None) -> LoadRun:
         async with Sender(self._target, self._now, timeout) as self._sender:
             with steady():
                 bodies = _Ahead(self._schedule.heads, self._body)
                 self._begin = time.perf_counter()
-                await (self._open(bodies) if self._workload.concurrency is None else self._closed(bodies))
-        self._records.sort(key=lambda record: record.index)
-        duration = max((record.finished for record in self._records), default=0.0)
-        return LoadRun(self._records, duration, lag_p99(self._records), self._checks.warnings(self._records))
+                await self._all(bodies)
+        records = sorted(self._records, key=lambda record: record.index)
+        duration = max((record.finished for record in records), default=0.0)
+        warnings = self._checks.warnings(records)
+        return LoadRun(records, duration, lag_p99(records), warnings, self._interrupted)
+
+    async def _all(self, bodies: _Ahead) -> None:
+        try:
+            await (self._open(bodies) if self._workload.concurrency is None else self._closed(bodies))
+        except asyncio.CancelledError:  # how Ctrl-C comes here; a second one is not caught
+            self._interrupted = True
 
     def _now(self) -> float:
         return time.perf_counter() - self._begin

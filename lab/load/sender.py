@@ -9,6 +9,7 @@ from hashlib import blake2b
 import aiohttp
 import msgspec
 
+from turnout.core.trial import SESSION_HEADER
 from turnout.lab.job import Job
 from turnout.lab.load.messages import Event, EventReader, Usage
 from turnout.lab.load.target import Target
@@ -83,7 +84,7 @@ class Sender:
         """Whatever goes wrong is in the record."""
         record, answer = Record(job, index, due, sent=self._clock()), Answer()
         try:
-            await self._exchange(body, answer)
+            await self._exchange(body, answer, {SESSION_HEADER: job.session} if job.session else {})
         except TimeoutError:
             limit = self._timeout.total
             record.error = f"no answer within {limit:g} s" if limit else "the connection timed out"
@@ -93,9 +94,9 @@ class Sender:
         _fill(record, answer)
         return record, answer
 
-    async def _exchange(self, body: bytes, answer: Answer) -> None:
+    async def _exchange(self, body: bytes, answer: Answer, headers: dict[str, str]) -> None:
         reader, clock = EventReader(), self._clock
-        async with self._http.post(self._url, data=body) as response:
+        async with self._http.post(self._url, data=body, headers=headers) as response:
             if response.status != 200:
                 raise ValueError(f"{response.status}: {_reason(await response.read())}")
             async for data in response.content.iter_any():

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +57,42 @@ def test_serve_writes_them_for_machines(server: ScriptedServer, tmp_path: Path) 
     rows = list(csv.DictReader(files[1].read_text().splitlines()))
     assert [row["request"] for row in rows] == list("01234")
     assert {row["client"] for row in rows} == {"client-0", "client-1"}
+
+
+def test_serve_interrupted_keeps_what_it_has(server: ScriptedServer, tmp_path: Path) -> None:
+    """Ten requests a second; interrupted when some have ended."""
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from turnout.cli.main import cli; cli.main(sys.argv[1:])"
+    )
+    workload = "constant:rate=10,requests=1000,prompt=7,output=3"
+    options = ["--url", server.url, "--model", "m", "--workload", workload, "--json", tmp_path / "out.json"]
+    command = [sys.executable, "-c", code, "bench", "serve", *map(str, options)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 30
+        while len(server.asked) < 12 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said, warned = process.communicate(timeout=20)
+    assert process.returncode == 130
+    figures = json.loads((tmp_path / "out.json").read_text())
+    completed = figures["completed"]
+    assert 9 <= completed < 100 and figures["failed"] == 0 and figures["interrupted"] is True
+    assert f"interrupted: partial figures, of the {completed} of 1,000 requests that had ended:" in warned
+    assert f"Successful requests:              {completed}" in said and "Traceback" not in warned
+
+
+def test_serve_that_ends_by_itself_is_not_partial(server: ScriptedServer, tmp_path: Path) -> None:
+    result = load(server, "--json", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text())["interrupted"] is False
+    assert "interrupted" not in result.output
+
+
+def test_serve_names_sessions(server: ScriptedServer) -> None:
+    workload = "closed:concurrency=2,requests=6,turns=3,think=0.01,prompt=7,output=3"
+    result = bench("serve", "--url", server.url, "--model", "m", "--workload", workload, "--warm-up", 0)
+    assert result.exit_code == 0, result.output
+    assert len(server.sessions) == len(server.asked) > len(set(server.sessions)) > 1
 
 
 def test_serve_warms_up_with_other_prompts_that_do_not_count(server: ScriptedServer, tmp_path: Path) -> None:

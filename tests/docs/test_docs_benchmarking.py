@@ -51,7 +51,7 @@ def test_every_command_is_in_the_first_table() -> None:
 def test_every_figure_is_there() -> None:
     named = set(first_column(BENCHMARKING.section("What is measured")))
     figures = {name for name in summarize([], 0.0).as_json() if not name.endswith("_ms")}
-    assert named == figures | set(LATENCIES) | {"lag_p99_ms", "warnings"}
+    assert named == figures | set(LATENCIES) | {"lag_p99_ms", "warnings", "interrupted"}
 
 
 # ------------------------------------------------------------------ workloads

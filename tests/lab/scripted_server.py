@@ -26,6 +26,8 @@ class ScriptedServer:
     """Tokens fewer than asked for."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    sessions: list[str] = field(default_factory=list)
+    """That requests named in a header, in lower case."""
     most_at_once: int = 0
     _open: int = 0
 
@@ -35,6 +37,7 @@ class ScriptedServer:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
                 length = next(int(line.split(":")[1]) for line in head if line.startswith("content-length"))
                 self.paths.append(head[0].split()[1])
+                self.sessions += [line[13:].strip() for line in head if line.startswith("x-session-id:")]
                 self.asked.append(json.loads(await reader.readexactly(length)))
                 self._open += 1
                 self.most_at_once = max(self.most_at_once, self._open)
