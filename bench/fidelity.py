@@ -183,9 +183,7 @@ def table(rows: list[Row]) -> list[str]:
 @click.option("--seconds", default=45.0, show_default=True, help="To profile for, each time.")
 @click.option("--clock", type=click.Choice(tuple(CLOCKS)), default="wall", show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
-@click.option(
-    "--write", "mark", metavar="MARK", help="Write the table there in docs/simulation.md."
-)
+@click.option("--write", "mark", metavar="MARK", help="Write the table there in docs/simulation.md.")
 def main(
     model: str,
     dtype: str,

@@ -28,7 +28,9 @@ from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.memory import weight_bytes
 from turnout.runner.weights import load_weights
 
-SCHEMES = ("int8", "int8wo", "int4wo", "fp8")
+TABLE = "lm_head=true,embeddings=true"
+"""Head and embedding, too."""
+SCHEMES = ("int8", f"int8:{TABLE}", "int8wo", f"int8wo:{TABLE}", "int4wo", f"int4wo:{TABLE}", "fp8")
 DOCUMENT = Path(__file__).parent.parent / "docs" / "quantization.md"
 MIB = 2**20
 
@@ -37,6 +39,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """The first column is text, the others are numbers."""
     under = "---" + "|--:" * (len(headings) - 1)
     return "\n".join((_row(headings), f"|{under}|", *(_row(cells) for cells in rows)))
+
+
+def named(scheme: str) -> str:
+    name, _, options = scheme.partition(":")
+    return f"`{name}`, head too" if options == TABLE else f"`{scheme}`"
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -58,7 +65,7 @@ def quality(tokens: int) -> str:
         assert found.agreement is not None and found.divergence is not None
         rows.append(
             (
-                f"`{scheme}`",
+                named(scheme),
                 f"{found.perplexity:.2f}",
                 f"{100 * (found.perplexity / base.perplexity - 1):+.2f}%",
                 f"{100 * found.agreement:.1f}%",
@@ -70,8 +77,10 @@ def quality(tokens: int) -> str:
 
 # ------------------------------------------------------------------ memory and speed
 
-COUNTS = {1: "1 token", 8: "8 tokens", 128: "128 tokens"}
+COUNTS = {1: "1 token", 8: "8 tokens", 32: "32 tokens", 128: "128 tokens"}
 """Computed together: of one request, of several that decode, of a prompt."""
+DECODING = 32
+"""Up to so many tokens are each of another request, and want logits."""
 ROUNDS = 3
 
 
@@ -118,10 +127,11 @@ def load(model: str, quantization: str) -> Loaded:
 
 @torch.inference_mode()
 def forward(module: nn.Module, count: int) -> float:
-    """Seconds, logits of one token included."""
+    """Seconds, with logits of each token, of a prompt only of the last."""
     tokens, start = torch.arange(count) + 100, time.perf_counter()
     hidden = module(tokens, torch.arange(count), one_window)
-    module.logits(hidden[-1:])  # type: ignore[operator]  # nn.Module's methods are untyped
+    wanted = hidden if count <= DECODING else hidden[-1:]
+    module.logits(wanted)  # type: ignore[operator]  # nn.Module's methods are untyped
     return time.perf_counter() - start
 
 
@@ -133,7 +143,7 @@ def _status(key: str) -> int:
 def _speed_row(name: str, found: Loaded, plain: Loaded) -> tuple[str, ...]:
     times = (f"{1e3 * found.times[c]:,.0f} ms ({found.times[c] / plain.times[c]:.2f})" for c in COUNTS)
     return (
-        f"`{name}`",
+        named(name),
         f"{weight_bytes(found.module) / MIB:,.0f} MiB",
         f"{found.peak / MIB:,.0f} MiB",
         f"{found.load:.1f} s",

@@ -340,6 +340,8 @@ class Quantizer(ABC):
 
     reads_only: ClassVar[bool] = False
     """It cannot quantize: it reads checkpoints of its name, and nobody chooses it."""
+    kernels: Kernels | None = None
+    """Compiled kernels to compute with on a CPU, set before a layer is converted; None: there are none."""
 
     @abstractmethod
     def wants(self, name: str, linear: nn.Linear) -> bool:
@@ -348,6 +350,22 @@ class Quantizer(ABC):
     @abstractmethod
     def convert(self, linear: nn.Linear) -> nn.Module:
         """The layer that takes its place; `linear` holds its weights, on the target device."""
+
+    def convert_named(self, name: str, linear: nn.Linear) -> nn.Module:
+        """As `convert`, for those who care which layer it is: what is called."""
+        return self.convert(linear)
+
+    def wants_embedding(self, name: str) -> bool:
+        """Should the embedding of this dotted name be converted?
+
+        One that is tied to a converted head reads the head's weights then, where these are packed for
+        compiled kernels.
+        """
+        return False
+
+    def convert_embedding(self, embedding: nn.Embedding) -> nn.Module:
+        """What takes its place: called only where `wants_embedding` said yes."""
+        return embedding
 
     def adopter(self, config: Mapping[str, Any]) -> Adopter:
         """What reads a checkpoint whose ``quantization_config``, which is `config`, names this quantizer.
@@ -362,6 +380,9 @@ class Quantizer(ABC):
 
 class Adopter(ABC):
     """Builds the layers of a checkpoint that was quantized beforehand."""
+
+    kernels: Kernels | None = None
+    """As a `Quantizer`'s, set before a layer is adopted."""
 
     @abstractmethod
     def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:

@@ -10,6 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from turnout.kernels import integers
+from turnout.kernels.integers import IntegerKernels
+
 __all__ = ["BlockTables", "Kernels", "Packed"]
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -25,6 +28,7 @@ SIGNATURES = {
     "turnout_rotate": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
     "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 2,
     "turnout_attend": [POINTER] * 8 + [LONG] * 7 + [FLOAT] + [INT] * 3,
+    **integers.SIGNATURES,
 }
 
 
@@ -64,16 +68,20 @@ class Kernels:
             function.argtypes, function.restype = arguments, None
         library.turnout_panel.restype = LONG
         library.turnout_is_bfloat16.restype = INT
+        library.turnout_integer_zero.restype = INT
         self._library = library
         self._panel: int = library.turnout_panel()
+        self.integers = IntegerKernels(library, self._panel)
 
     # -------------------------------------------------------------- linear layers
 
+    def is_bfloat16(self, numbers: Tensor) -> bool:
+        """Would all of these float32 numbers survive bfloat16?"""
+        return bool(self._library.turnout_is_bfloat16(numbers.data_ptr(), numbers.numel()))
+
     def pack(self, weights: Sequence[Tensor]) -> Packed:
         """weights: float32 [outputs, inputs] each; their outputs will lie side by side."""
-        lossless = all(
-            self._library.turnout_is_bfloat16(weight.data_ptr(), weight.numel()) for weight in weights
-        )
+        lossless = all(self.is_bfloat16(weight) for weight in weights)
         inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
         panels = -(-outputs // self._panel)
         dtype = torch.bfloat16 if lossless else torch.float32

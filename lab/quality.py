@@ -10,6 +10,7 @@ from torch import nn
 
 from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
+from turnout.kernels import choose_kernels
 from turnout.lab.perplexity import Quality, measure_quality
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.device import choose_device, choose_dtype
@@ -83,7 +84,11 @@ class Comparison:
         return self._load(self.reference, UNQUANTIZED)
 
     def _load(self, checkpoint: Checkpoint, quantization: str) -> nn.Module:
-        return load_weights(self.registry, checkpoint, quantization, device=self.device, dtype=self.dtype)
+        """As it would be served."""
+        kernels = choose_kernels("auto", self.device, self.dtype).kernels
+        return load_weights(
+            self.registry, checkpoint, quantization, device=self.device, dtype=self.dtype, kernels=kernels
+        )
 
     def _window(self, wanted: int) -> int:
         most = min(self.checkpoint.spec.max_positions, self.reference.spec.max_positions)

@@ -19,10 +19,11 @@ from tqdm import tqdm
 from turnout.core.errors import ModelError, blaming
 from turnout.core.interfaces import Adopter, ModelFamily, Quantizer
 from turnout.core.model import ModelSpec
-from turnout.kernels import FusedKernels
+from turnout.kernels import FusedKernels, Kernels
 from turnout.models.checkpoint import weight_files
 from turnout.models.heap import FreedMemory
 from turnout.models.native import adopt, pack_complete, pack_rest
+from turnout.models.packed import PackedEmbedding, RowSource
 
 __all__ = ["count_parameters", "load_model"]
 
@@ -54,16 +55,20 @@ def load_model(
         adopt(module, kernels)
     slots = _slots(module)
     stored = _stored(folder, family, slots, _linear(module) if adopter else {})
+    if quantizer is not None:
+        quantizer.kernels = kernels if isinstance(kernels, Kernels) else None
     freed = FreedMemory()
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
     for unit in tqdm(stored.units, desc="loading weights", unit="tensor", disable=None if progress else True):
         if isinstance(unit, _Packed):
             assert adopter is not None
             freed.add(_adopt(module, unit, adopter, device, dtype))
+            if kernels is not None:
+                pack_complete(module, [unit.layer], kernels)
             continue
         slot = slots[unit.name]
         _fill(module, slot, _read(unit, slot, device, dtype), stored.packed)
-        if isinstance(quantizer, Quantizer) and _convert_complete(module, slot, quantizer):
+        if isinstance(quantizer, Quantizer) and _convert_complete(module, slot, quantizer, dtype):
             freed.add(slot.shape.numel() * dtype.itemsize)
         if kernels is not None:
             pack_complete(module, slot.layers, kernels)
@@ -139,8 +144,8 @@ def _adopt(
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
-def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer) -> bool:
-    """Replace the linear layers that `slot` completed, where the quantizer wants to; were there any?"""
+def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer, dtype: torch.dtype) -> bool:
+    """Replace the layers that `slot` completed, where the quantizer wants to; were there any?"""
     converted = False
     for name in slot.layers:
         layer = module.get_submodule(name)
@@ -148,9 +153,22 @@ def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer) -> b
             continue
         with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
             if quantizer.wants(name, layer):
-                module.set_submodule(name, quantizer.convert(layer))
+                module.set_submodule(name, quantizer.convert_named(name, layer))
                 converted = True
-    return converted
+    return _convert_embedding(module, slot, quantizer, dtype) or converted
+
+
+def _convert_embedding(module: nn.Module, slot: _Slot, quantizer: Quantizer, dtype: torch.dtype) -> bool:
+    """The embedding reads what the head that it is tied to has become, where it can."""
+    layers = {name: module.get_submodule(name) for name in slot.layers}
+    head = next((layer for layer in layers.values() if isinstance(layer, RowSource)), None)
+    for name, layer in layers.items():
+        if isinstance(layer, nn.Embedding) and quantizer.wants_embedding(name):
+            with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
+                shared = None if head is None else PackedEmbedding(head, dtype)
+                module.set_submodule(name, shared or quantizer.convert_embedding(layer))
+            return True
+    return False
 
 
 def _place_buffers(module: nn.Module, device: torch.device) -> None:

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from turnout.core.interfaces import Attend, RotatingAttend
-from turnout.kernels import FusedKernels
-from turnout.models.layers import Attention, GatedMLP, RMSNorm
-from turnout.models.packed import PackedEmbedding, PackedLinear, pack, packs
+from turnout.kernels import FusedKernels, Kernels
+from turnout.models.layers import Attention, Embedding, GatedMLP, RMSNorm
+from turnout.models.packed import Joinable, NarrowEmbedding, PackedEmbedding, PackedLinear, pack, packs
 from turnout.models.rope import Rotation
 
 __all__ = ["adopt", "pack_complete", "pack_rest"]
@@ -37,14 +37,15 @@ def adopt(module: nn.Module, kernels: FusedKernels) -> None:
 
 def pack_complete(module: nn.Module, names: Sequence[str], kernels: FusedKernels) -> None:
     """Pack what is complete now that the parameter of the layers `names` is there; it may be tied."""
+    tables = [name for name in names if type(module.get_submodule(name)) is Embedding]
     for name in names:
         parent = module.get_submodule(name.rpartition(".")[0])
         if isinstance(parent, Joining) and name.rpartition(".")[2] in parent.parts:
             parent.join_complete()
         else:
             _pack_alone(module, name, kernels)
-    if len(names) > 1:
-        _share_table(module, names)
+    if tables and isinstance(kernels, Kernels):
+        _pack_tables(module, tables, names, kernels)
 
 
 def pack_rest(module: nn.Module, kernels: FusedKernels) -> None:
@@ -53,13 +54,17 @@ def pack_rest(module: nn.Module, kernels: FusedKernels) -> None:
         _pack_alone(module, name, kernels)
 
 
-def _share_table(module: nn.Module, names: Sequence[str]) -> None:
-    """Let an embedding read what its tied head was packed into."""
-    packed = (module.get_submodule(name) for name in names)
-    table = next((layer for layer in packed if isinstance(layer, PackedLinear)), None)
-    for name in names:
-        if table is not None and isinstance(module.get_submodule(name), nn.Embedding):
-            module.set_submodule(name, PackedEmbedding(table.packed, table.kernels))
+def _pack_tables(module: nn.Module, tables: Sequence[str], tied: Sequence[str], kernels: Kernels) -> None:
+    """Let embeddings read what the head that they are tied to was packed into, or keep half the bytes where
+    those do."""
+    layers = (module.get_submodule(name) for name in tied)
+    head = next((layer for layer in layers if isinstance(layer, PackedLinear)), None)
+    for name in tables:
+        weight = module.get_parameter(f"{name}.weight")
+        if head is not None:
+            module.set_submodule(name, PackedEmbedding(head, torch.float32))
+        elif weight.dtype == torch.float32 and kernels.is_bfloat16(weight):
+            module.set_submodule(name, NarrowEmbedding(weight))
 
 
 def _pack_alone(module: nn.Module, name: str, kernels: FusedKernels) -> None:
@@ -97,6 +102,9 @@ class Joining(nn.Module):
         linears = [getattr(self, part) for part in self.parts]
         if all(packs(linear) for linear in linears):
             self.joint = pack(linears, self.kernels)
+        elif isinstance(linears[0], Joinable):
+            self.joint = linears[0].join(linears[1:])
+        if self.joint is not None:
             for part in self.parts:
                 delattr(self, part)
 

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from turnout.kernels import FusedKernels, Kernels
-from turnout.kernels.library import Packed
 
-__all__ = ["OneDnnLinear", "PackedEmbedding", "PackedLinear", "pack", "packs"]
+__all__ = [
+    "Joinable",
+    "NarrowEmbedding",
+    "OneDnnLinear",
+    "PackedEmbedding",
+    "PackedLinear",
+    "RowSource",
+    "pack",
+    "packs",
+]
+
+
+class RowSource(nn.Module):
+    """A linear layer of whose weights rows can be had, for an embedding that is tied to it."""
+
+    @abstractmethod
+    def rows(self, tokens: Tensor) -> Tensor:
+        """tokens: int64 [tokens]; returns float32 [tokens, inputs]."""
+
+
+class Joinable(nn.Module):
+    """A layer that a quantizer made, and that can become one with others that read the same input."""
+
+    @abstractmethod
+    def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
+        """One layer with its outputs, and then those of the others; None where they do not go together."""
 
 
 def packs(layer: nn.Module) -> bool:
@@ -58,7 +83,7 @@ def _joint(linears: Sequence[nn.Linear], bias: Tensor | None) -> nn.Linear:
     return joint
 
 
-class PackedLinear(nn.Module):
+class PackedLinear(RowSource):
     """Float32 in and out. Weights that bfloat16 holds exactly are kept so, in half the memory."""
 
     numbers: Tensor
@@ -75,17 +100,33 @@ class PackedLinear(nn.Module):
         """x: [rows, inputs]; returns [rows, outputs]."""
         return self.kernels.linear(x, self.packed, self.bias)
 
+    def rows(self, tokens: Tensor) -> Tensor:
+        return self.kernels.rows(self.packed, tokens)
+
 
 class PackedEmbedding(nn.Module):
-    """An embedding that shares its table with a packed head."""
+    """An embedding that reads the table of the head that it is tied to."""
 
-    def __init__(self, packed: Packed, kernels: Kernels) -> None:
+    def __init__(self, head: RowSource, dtype: torch.dtype) -> None:
+        """dtype: what is computed in."""
         super().__init__()
-        self.packed = packed
-        self.kernels = kernels
+        self._head, self._dtype = (head,), dtype  # no submodule: the head is one already
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.kernels.rows(self.packed, tokens)
+        return self._head[0].rows(tokens).to(self._dtype)
+
+
+class NarrowEmbedding(nn.Module):
+    """Float32 that bfloat16 holds exactly, kept so, and widened as it is read."""
+
+    table: Tensor
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table.detach().bfloat16())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.table[tokens].float()
 
 
 class OneDnnLinear(nn.Module):

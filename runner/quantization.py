@@ -1,8 +1,8 @@
-"""What quantization did to a model, in one line: bytes, and how long a layer takes now."""
+"""What quantization did to a model, in a few lines: bytes, and how long a layer takes now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -18,11 +18,11 @@ from turnout.runner.memory import format_bytes, weight_bytes
 
 __all__ = ["describe_quantization"]
 
-DECODED, PREFILLED = 1, 128
-"""Tokens that are measured together: one request decoding, and part of a prompt."""
+COUNTS = (1, 8, 128)
+"""Tokens that are measured together: one request decoding, several, and part of a prompt."""
 MIN_RUNS = 3
-MEASURED_SECONDS = 0.15
-"""For each of both."""
+MEASURED_SECONDS = 0.1
+"""For each of them."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Layer:
 
     @property
     def converted(self) -> bool:
-        return not isinstance(self.module, (nn.Linear, PackedLinear, OneDnnLinear, Joining))
+        return not isinstance(self.module, (nn.Linear, PackedLinear, OneDnnLinear))
 
     @property
     def size(self) -> int:
@@ -67,13 +67,14 @@ def describe_quantization(
     if not converted:
         return []
     inner = [layer for layer in converted if not layer.name.endswith("lm_head")] or converted
-    largest = max(inner, key=lambda layer: layer.size)
+    largest = max(_joined(inner), key=lambda layer: layer.size)
     before = sum(layer.plain_bytes(dtype) for layer in converted)
-    after = sum(weight_bytes(layer.module) for layer in converted)
+    after = sum(weight_bytes(module) for module in {layer.module for layer in converted})
     kind = str(dtype).removeprefix("torch.")
     return [
         f"quantized {len(converted)} of {len(layers)} linear layers: {format_bytes(after)} instead of "
         f"{format_bytes(before)} in {kind} ({after / before:.2f} times)",
+        *_describe_tables(model, family, spec),
         _describe_times(largest, kind, _times(largest, dtype, device, kernels)),
     ]
 
@@ -91,7 +92,41 @@ def _layers(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[_Lay
 def _now(model: nn.Module, name: str) -> nn.Module:
     parent, _, own = name.rpartition(".")
     holder = model.get_submodule(parent)
-    return getattr(holder, own, holder)
+    found: nn.Module | None = getattr(holder, own, None)
+    if found is not None:
+        return found
+    assert isinstance(holder, Joining) and holder.joint is not None
+    return holder.joint
+
+
+def _joined(layers: Sequence[_Layer]) -> list[_Layer]:
+    """Each module once: those that became one, as one."""
+    modules = {layer.module: [each for each in layers if each.module is layer.module] for layer in layers}
+    return [
+        _Layer(
+            parts[0].name, sum(p.rows for p in parts), parts[0].columns, any(p.bias for p in parts), module
+        )
+        for module, parts in modules.items()
+    ]
+
+
+def _describe_tables(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[str]:
+    """Bytes of head and embedding, and what they would be in 8 bits; nothing where names are others."""
+    with torch.device("meta"):
+        plain = dict(family.build(spec).named_modules())
+    embeddings = [name for name, layer in plain.items() if isinstance(layer, nn.Embedding)]
+    heads = [name for name in plain if name.endswith("lm_head")]
+    if len(embeddings) != 1 or len(heads) != 1:
+        return []
+    embedding, head = model.get_submodule(embeddings[0]), model.get_submodule(heads[0])
+    now = weight_bytes(nn.ModuleList([embedding, head]))
+    eight = spec.vocab_size * (spec.hidden_size + 4)
+    both = eight if spec.tied_embeddings else 2 * eight
+    return [
+        f"embedding and head take {format_bytes(now)}; with lm_head=true "
+        f"{format_bytes((weight_bytes(embedding) or now) + eight)}, with embeddings=true beside it "
+        f"{format_bytes(both)}"
+    ]
 
 
 def _describe_times(layer: _Layer, kind: str, times: dict[int, float]) -> str:
@@ -121,7 +156,7 @@ def _times(
 ) -> dict[int, float]:
     """By how many tokens are computed together: the time of the layer as part of an unquantized one's."""
     plain, times = _plain(layer, dtype, device, kernels), {}
-    for count in (DECODED, PREFILLED):
+    for count in COUNTS:
         x = torch.randn(count, layer.columns, dtype=dtype, device=device)
         times[count] = _ratio(layer.module, plain, x)
     return times

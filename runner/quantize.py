@@ -151,7 +151,7 @@ class _Writing:
             layer, _, part = (self.checkpoint.family.rename(entry.key) or "").rpartition(".")
             if part == "weight" and layer in wanted:
                 with blaming(f"quantizer {type(self.scheme).__name__} on {layer}"):
-                    stored = self.scheme.stored(value)
+                    stored = self.scheme.for_layer(layer).stored(value)
                 prefix = entry.key.removesuffix("weight")
                 tensors.update(
                     {prefix + name: tensor.contiguous() for name, tensor in stored.tensors.items()}

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ConfigError
+from turnout.kernels import Kernels
 from turnout.kernels.gpu.choice import triton_problem
+from turnout.plugins.quantization.layers import choice
 from turnout.plugins.quantization.layers.fp8 import Fp8BlockLinear, Fp8Linear
-from turnout.plugins.quantization.layers.int4 import Int4Linear
-from turnout.plugins.quantization.layers.int8 import Int8GroupLinear, Int8Linear, Int8WeightLinear
 
 if TYPE_CHECKING:
     from turnout.plugins.quantization.gpu.made import GpuLayers
@@ -30,38 +30,50 @@ __all__ = [
 ]
 
 
-def int8_layer(codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:
-    """W8A8. codes: int8 [out, in]; scale: float32 [out]."""
+def int8_layer(codes: Tensor, scale: Tensor, bias: Tensor | None, kernels: Kernels | None) -> nn.Module:
+    """W8A8. codes: int8 [out, in]; scale: float32 [out]. kernels: compiled ones for a CPU, here and below."""
     if _on_cpu(codes):
-        return Int8Linear(codes, scale, bias)
+        return choice.int8_layer(codes, scale, bias, kernels)
     return _gpu(codes.device).int8(codes, scale, bias)
 
 
-def int8_weight_layer(codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:
+def int8_weight_layer(
+    codes: Tensor, scale: Tensor, bias: Tensor | None, kernels: Kernels | None
+) -> nn.Module:
     """W8A16. codes: int8 [out, in]; scale: float32 [out]."""
     if _on_cpu(codes):
-        return Int8WeightLinear(codes, scale, bias)
+        return choice.int8_weight_layer(codes, scale, bias, kernels)
     return _gpu(codes.device).int8_weights(codes, scale, bias)
 
 
 def int8_group_layer(
-    codes: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None, order: Tensor | None = None
+    codes: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    bias: Tensor | None,
+    order: Tensor | None,
+    kernels: Kernels | None,
 ) -> nn.Module:
     """weight = code · scale + offset. codes: uint8 [out, in]; scale, offset: float32 [out, groups].
 
     order: int64 [in], which input each column of `codes` is for; None: in their own order.
     """
     if _on_cpu(codes):
-        return Int8GroupLinear(codes, scale, offset, bias, order)
+        return choice.int8_group_layer(codes, scale, offset, bias, order, kernels)
     return _gpu(codes.device).int8_groups(codes, scale, offset, bias, order)
 
 
 def int4_layer(
-    codes: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None, order: Tensor | None = None
+    codes: Tensor,
+    scale: Tensor,
+    offset: Tensor,
+    bias: Tensor | None,
+    order: Tensor | None,
+    kernels: Kernels | None,
 ) -> nn.Module:
     """weight = (code - 8) · scale + offset. codes: uint8 [out, in], 0 to 15; the rest as for 8 bits."""
     if _on_cpu(codes):
-        return Int4Linear(codes, scale, offset, bias, order)
+        return choice.int4_layer(codes, scale, offset, bias, order, kernels)
     return _gpu(codes.device).int4(codes, scale, offset, bias, order)
 
 

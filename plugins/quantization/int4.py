@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from turnout.plugins.quantization.scheme import LinearScheme, StoredLayer
+from turnout.plugins.quantization.int8 import Int8WeightOnly
+from turnout.plugins.quantization.scheme import LinearScheme, StoredLayer, is_head
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,27 +18,37 @@ class Int4WeightOnly(LinearScheme):
 
     `group_size`: inputs in a group; a layer whose width is no multiple of it has smaller groups. Layers whose
     width is no multiple of 32, or whose outputs no multiple of 16, stay as they are.
-    `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory and saves time.
+    `lm_head`: quantize the head too, in 8 bits.
+    `embeddings`: and the embedding, also in 8 bits; one that is tied to the head shares the head's.
     """
 
     name: ClassVar[str] = "int4wo"
 
-    def __init__(self, group_size: Literal[32, 64, 128, 256] = 128, lm_head: bool = False) -> None:
-        super().__init__(lm_head)
+    def __init__(
+        self,
+        group_size: Literal[32, 64, 128, 256] = 128,
+        lm_head: bool = False,
+        embeddings: bool = False,
+    ) -> None:
+        super().__init__(lm_head, embeddings)
         self.group_size = group_size
+        self._head = Int8WeightOnly(lm_head)
+
+    def for_layer(self, name: str) -> LinearScheme:
+        return self._head if is_head(name) else self
 
     def wants(self, name: str, linear: nn.Linear) -> bool:
         from turnout.plugins.quantization.layers.int4 import TILE
 
         fits = linear.in_features % 32 == 0 and linear.out_features % TILE == 0
-        return fits and super().wants(name, linear)
+        return (fits or is_head(name)) and super().wants(name, linear)
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
         from turnout.plugins.quantization.device_layers import int4_layer
         from turnout.plugins.quantization.encoding import to_int4
 
         codes, scale, zero = to_int4(weight, self.group(weight.shape[1]))
-        return int4_layer(codes, scale, (8 - zero.float()) * scale, bias)
+        return int4_layer(codes, scale, (8 - zero.float()) * scale, bias, None, self.kernels)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         import torch

@@ -11,9 +11,10 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces import Quantizer
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
-__all__ = ["DYNAMIC", "LinearScheme", "StoredLayer"]
+__all__ = ["DYNAMIC", "LinearScheme", "StoredLayer", "check_device", "is_head"]
 
 DYNAMIC = {"num_bits": 8, "symmetric": True, "strategy": "token", "dynamic": True}
 """Activations with a scale for each token, found as they come; what is missing is their ``type``."""
@@ -30,24 +31,51 @@ class StoredLayer:
     activations: Mapping[str, object] | None = None
 
 
+def is_head(name: str) -> bool:
+    return name.rpartition(".")[2] == "lm_head"
+
+
+def check_device(name: str, device: torch.device) -> None:
+    """Raises ConfigError where the scheme of that name has nothing to compute with."""
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(
+            f"quantization {name!r} has no kernels for {device}; use --device cpu or cuda, or leave "
+            "--quantization out"
+        )
+
+
 class LinearScheme(Quantizer):
-    """Converts every linear layer whose shape it can take, but the head only where that is asked for."""
+    """Converts every linear layer whose shape it can take, but head and embedding only where that is asked
+    for."""
 
     name: ClassVar[str]
 
-    def __init__(self, lm_head: bool = False) -> None:
-        self.lm_head = lm_head
+    def __init__(self, lm_head: bool = False, embeddings: bool = False) -> None:
+        self.lm_head, self.embeddings = lm_head, embeddings
 
     def wants(self, name: str, linear: nn.Linear) -> bool:
-        return self.lm_head or name.rpartition(".")[2] != "lm_head"
+        return self.lm_head or not is_head(name)
+
+    def for_layer(self, name: str) -> LinearScheme:
+        """What converts the layer of that name."""
+        return self
+
+    def convert_named(self, name: str, linear: nn.Linear) -> nn.Module:
+        scheme = self.for_layer(name)
+        scheme.kernels = self.kernels
+        return scheme.convert(linear)
+
+    def wants_embedding(self, name: str) -> bool:
+        return self.embeddings
+
+    def convert_embedding(self, embedding: nn.Embedding) -> nn.Module:
+        from turnout.plugins.quantization.encoding import to_int8
+        from turnout.plugins.quantization.layers.embedding import Int8Embedding
+
+        return Int8Embedding(*to_int8(embedding.weight), embedding.weight.dtype)
 
     def convert(self, linear: nn.Linear) -> nn.Module:
-        device = linear.weight.device
-        if device.type not in ("cpu", "cuda"):
-            raise ConfigError(
-                f"quantization {self.name!r} has no kernels for {device}; use --device cpu or cuda, or leave "
-                "--quantization out"
-            )
+        check_device(self.name, linear.weight.device)
         return self.layer(linear.weight, linear.bias)
 
     @abstractmethod

@@ -26,6 +26,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
 from turnout.core.interfaces import Adopter
 from turnout.core.plugins import Registry
+from turnout.kernels import choose_kernels
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import Shape, config_of
 from turnout.runner.assembly import build_engine
@@ -81,16 +82,22 @@ def adopter(config: Mapping[str, Any]) -> Adopter:
     return REGISTRY.create("quantization", config["quant_method"]).adopter(config)
 
 
+@pytest.mark.parametrize("computed_by", ["native", "torch"])
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_layer_computes_with_the_weights_it_stands_for(case: str, bias: bool, linear) -> None:
+def test_a_layer_computes_with_the_weights_it_stands_for(
+    case: str, bias: bool, computed_by: str, linear
+) -> None:
     config, write, bound = CASES[case]
+    reader = adopter(config)
+    if computed_by == "native":
+        reader.kernels = choose_kernels("auto", torch.device("cpu"), torch.float32).kernels
     layer = linear(256, 160, bias=bias)
     tensors, weight = write(layer.weight)
     layer.weight.copy_(weight)
     if bias:
         tensors["bias"] = layer.bias
-    adopted = adopter(config).adopt("up_proj", tensors, nn.Linear(256, 160, bias=bias, device="meta"))
+    adopted = reader.adopt("up_proj", tensors, nn.Linear(256, 160, bias=bias, device="meta"))
     for rows in (1, 3, 50):
         x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(rows))
         assert relative_error(adopted(x), exact(layer, x)) < bound

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from exactness import exact, relative_error
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
+from turnout.kernels import choose_kernels
 from turnout.plugins.quantization.encoding import to_e4m3, to_int4, to_int8
 from turnout.plugins.quantization.layers.fp8 import decode_e4m3
 from turnout.plugins.quantization.layers.int8 import Int8Linear, activation_bits
@@ -29,10 +32,23 @@ ROWS = [1, 5, 40]
 """Few and many: some kernels are for one or the other."""
 
 
-def scheme(spec: str) -> LinearScheme:
-    made = REGISTRY.create("quantization", spec)
-    assert isinstance(made, LinearScheme)
-    return made
+Schemes = Callable[[str], LinearScheme]
+
+
+@pytest.fixture(params=["native", "torch"])
+def scheme(request: pytest.FixtureRequest) -> Schemes:
+    """scheme(spec): computing by compiled kernels or PyTorch's."""
+    kernels, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
+    if kernels is None and request.param == "native":
+        pytest.skip(note)
+
+    def make(spec: str) -> LinearScheme:
+        made = REGISTRY.create("quantization", spec)
+        assert isinstance(made, LinearScheme)
+        made.kernels = kernels if request.param == "native" else None
+        return made
+
+    return make
 
 
 def inputs(rows: int, width: int = 256, seed: int = 1) -> Tensor:
@@ -46,7 +62,9 @@ def inputs(rows: int, width: int = 256, seed: int = 1) -> Tensor:
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_outputs_are_within_the_bound_of_float64(spec: str, bias: bool, rows: int, linear) -> None:
+def test_outputs_are_within_the_bound_of_float64(
+    scheme: Schemes, spec: str, bias: bool, rows: int, linear
+) -> None:
     layer, x = linear(bias=bias), inputs(rows)
     expected = exact(layer, x)
     converted = scheme(spec).convert(layer)
@@ -56,7 +74,7 @@ def test_outputs_are_within_the_bound_of_float64(spec: str, bias: bool, rows: in
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_outputs_have_the_dtype_of_inputs(spec: str, dtype: torch.dtype, linear) -> None:
+def test_outputs_have_the_dtype_of_inputs(scheme: Schemes, spec: str, dtype: torch.dtype, linear) -> None:
     layer, x = linear(bias=True), inputs(3).to(dtype)
     expected = exact(layer, x)
     out = scheme(spec).convert(layer.to(dtype))(x)
@@ -65,12 +83,12 @@ def test_outputs_have_the_dtype_of_inputs(spec: str, dtype: torch.dtype, linear)
 
 
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_no_tokens_give_no_outputs(spec: str, linear) -> None:
+def test_no_tokens_give_no_outputs(scheme: Schemes, spec: str, linear) -> None:
     assert scheme(spec).convert(linear())(torch.empty(0, 256)).shape == (0, 96)
 
 
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_a_row_does_not_depend_on_the_others(spec: str, linear) -> None:
+def test_a_row_does_not_depend_on_the_others(scheme: Schemes, spec: str, linear) -> None:
     """What comes of a request must not depend on the batch: but for the order of additions, that is."""
     layer, x = scheme(spec).convert(linear()), inputs(40)
     alone, together = torch.cat([layer(row[None]) for row in x]), layer(x)
@@ -81,7 +99,7 @@ def test_a_row_does_not_depend_on_the_others(spec: str, linear) -> None:
 
 
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_weights_take_the_bytes_they_should(spec: str, linear) -> None:
+def test_weights_take_the_bytes_they_should(scheme: Schemes, spec: str, linear) -> None:
     from turnout.runner.memory import weight_bytes
 
     layer = scheme(spec).convert(linear(1024, 512))
@@ -90,7 +108,7 @@ def test_weights_take_the_bytes_they_should(spec: str, linear) -> None:
 
 @pytest.mark.parametrize(("width", "outputs"), [(7, 5), (33, 64), (64, 17), (40, 48)])
 @pytest.mark.parametrize("spec", ["int8", "int8wo", "fp8"])
-def test_odd_shapes_are_taken(spec: str, width: int, outputs: int, linear) -> None:
+def test_odd_shapes_are_taken(scheme: Schemes, spec: str, width: int, outputs: int, linear) -> None:
     """PyTorch's kernel for 8-bit weights reads beyond their end where the width is odd, and crashes."""
     layer, x = linear(width, outputs), inputs(2, width)
     expected = exact(layer, x)
@@ -98,24 +116,24 @@ def test_odd_shapes_are_taken(spec: str, width: int, outputs: int, linear) -> No
 
 
 @pytest.mark.parametrize(("width", "outputs"), [(48, 64), (64, 24), (33, 16)])
-def test_int4_leaves_shapes_that_it_cannot_pack(width: int, outputs: int, linear) -> None:
+def test_int4_leaves_shapes_that_it_cannot_pack(scheme: Schemes, width: int, outputs: int, linear) -> None:
     assert not scheme("int4wo").wants("layer", linear(width, outputs))
 
 
-def test_int4_makes_groups_smaller_where_the_width_asks_for_it(linear) -> None:
-    layer = scheme("int4wo").convert(linear(832, 64))
-    assert layer.group == 64
+def test_int4_makes_groups_smaller_where_the_width_asks_for_it(scheme: Schemes, linear) -> None:
+    assert scheme("int4wo").convert(linear(832, 64))(torch.ones(1, 832)).shape == (1, 64)
+    assert scheme("int4wo").group(832) == 64  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("spec", ["int8", "int8wo", "int4wo", "fp8", "fp8wo"])
-def test_the_head_is_left_unless_it_is_asked_for(spec: str, linear) -> None:
+def test_the_head_is_left_unless_it_is_asked_for(scheme: Schemes, spec: str, linear) -> None:
     assert not scheme(spec).wants("lm_head", linear())
     assert scheme(spec).wants("model.layers.0.mlp.up_proj", linear())
     assert scheme(f"{spec}:lm_head=true").wants("lm_head", linear())
 
 
 @pytest.mark.parametrize("spec", ["int8", "int8wo", "int4wo", "fp8", "fp8wo"])
-def test_a_device_without_kernels_is_refused_by_name(spec: str) -> None:
+def test_a_device_without_kernels_is_refused_by_name(scheme: Schemes, spec: str) -> None:
     with pytest.raises(ConfigError, match=f"quantization '{spec}' has no kernels for meta.*--device cpu"):
         scheme(spec).convert(nn.Linear(64, 64, device="meta"))
 
@@ -139,7 +157,7 @@ def test_products_do_not_overflow() -> None:
     assert activation_bits() in (7, 8)
 
 
-def test_a_token_of_zeros_gives_zeros(linear) -> None:
+def test_a_token_of_zeros_gives_zeros(scheme: Schemes, linear) -> None:
     layer = scheme("int8").convert(linear())
     assert torch.equal(layer(torch.zeros(2, 256)), torch.zeros(2, 96))
 

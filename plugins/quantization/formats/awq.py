@@ -45,7 +45,7 @@ class AwqAdopter(Adopter):
         scale = parts.scale("scales", [groups, parts.outputs]).t().contiguous()
         bias = parts.bias()
         parts.finish()
-        return IntegerWeights(codes, scale, zero).layer(name, 4, bias)
+        return IntegerWeights(codes, scale, zero).layer(name, 4, bias, self.kernels)
 
 
 def _unpack(words: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces import Adopter
+from turnout.kernels import Kernels
 from turnout.plugins.quantization.device_layers import int8_layer
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block
@@ -57,7 +58,7 @@ class CompressedTensorsAdopter(Adopter):
         parts = Parts(name, tensors, like)
         # Activations are quantized as they come, by token, or not at all: better than by a fixed scale.
         parts.ignore("input_scale", "input_zero_point")
-        return group.layer(parts)
+        return group.layer(parts, self.kernels)
 
 
 @dataclass(frozen=True)
@@ -101,16 +102,16 @@ class _Group:
     def names(self, layer: str) -> bool:
         return any(_matches(target, layer) for target in self.targets)
 
-    def layer(self, parts: Parts) -> nn.Module:
+    def layer(self, parts: Parts, kernels: Kernels | None) -> nn.Module:
         if self.floats:
             if self.strategy == "block":
                 return block_layer(parts, self.block or (128, 128), "weight_scale")
             return channel_layer(parts, activations=self.activations)
         if parts.has("weight_packed"):
-            return self._packed(parts)
-        return self._plain(parts)
+            return self._packed(parts, kernels)
+        return self._plain(parts, kernels)
 
-    def _plain(self, parts: Parts) -> nn.Module:
+    def _plain(self, parts: Parts, kernels: Kernels | None) -> nn.Module:
         """Codes as int8 numbers."""
         codes = parts.take("weight", [torch.int8], [parts.outputs, parts.inputs])
         scale = self._scale(parts)
@@ -120,16 +121,16 @@ class _Group:
         bias = parts.bias()
         parts.finish()
         if self.activations and self.symmetric:
-            return int8_layer(codes, scale[:, 0].contiguous(), bias)
+            return int8_layer(codes, scale[:, 0].contiguous(), bias, kernels)
         if self.activations:
             raise ModelError(
                 f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"
             )
         offset = 2 ** (self.bits - 1)
         raised = (codes.to(torch.int16) + offset).to(torch.uint8)
-        return IntegerWeights(raised, scale, zero + offset).layer(parts.layer, self.bits, bias)
+        return IntegerWeights(raised, scale, zero + offset).layer(parts.layer, self.bits, bias, kernels)
 
-    def _packed(self, parts: Parts) -> nn.Module:
+    def _packed(self, parts: Parts, kernels: Kernels | None) -> nn.Module:
         """Codes in 32-bit words."""
         words = 32 // self.bits
         stored = parts.take("weight_packed", [torch.int32], [parts.outputs, -(-parts.inputs // words)])
@@ -143,10 +144,10 @@ class _Group:
         parts.finish()
         if self.activations:
             signed = (codes.to(torch.int16) - 128).to(torch.int8)
-            return int8_layer(signed, scale[:, 0].contiguous(), bias)
+            return int8_layer(signed, scale[:, 0].contiguous(), bias, kernels)
         if order is not None:
             codes = codes[:, order]
-        return IntegerWeights(codes, scale, zero, order).layer(parts.layer, self.bits, bias)
+        return IntegerWeights(codes, scale, zero, order).layer(parts.layer, self.bits, bias, kernels)
 
     def _scale(self, parts: Parts) -> Tensor:
         """float32 [out, groups]."""

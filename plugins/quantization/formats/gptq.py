@@ -53,7 +53,7 @@ class GptqAdopter(Adopter):
         parts.finish()
         if order is not None:
             codes = codes[:, order]
-        return IntegerWeights(codes, scale, zero, order).layer(name, self.bits, bias)
+        return IntegerWeights(codes, scale, zero, order).layer(name, self.bits, bias, self.kernels)
 
 
 def _order(parts: Parts, group: int) -> Tensor | None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
+from turnout.kernels import Kernels
 from turnout.plugins.quantization.device_layers import int4_layer, int8_group_layer, int8_weight_layer
 from turnout.plugins.quantization.layers.int4 import GROUPS, TILE
 
@@ -26,17 +27,18 @@ class IntegerWeights(NamedTuple):
     order: Tensor | None = None
     """int64 [in]: which input each column of `codes` is for; None: in their own order."""
 
-    def layer(self, name: str, bits: int, bias: Tensor | None) -> nn.Module:
+    def layer(self, name: str, bits: int, bias: Tensor | None, kernels: Kernels | None) -> nn.Module:
         """Raises ModelError, naming the layer, for what no kernel takes."""
-        return self._int4(name, bias) if bits == 4 else self._int8(bias)
+        return self._int4(name, bias, kernels) if bits == 4 else self._int8(bias, kernels)
 
-    def _int8(self, bias: Tensor | None) -> nn.Module:
+    def _int8(self, bias: Tensor | None, kernels: Kernels | None) -> nn.Module:
         if self.scale.shape[1] == 1 and self.order is None and bool((self.zero == 128).all()):
             signed = (self.codes.to(torch.int16) - 128).to(torch.int8)
-            return int8_weight_layer(signed, self.scale[:, 0].contiguous(), bias)
-        return int8_group_layer(self.codes, self.scale, -self.zero * self.scale, bias, self.order)
+            return int8_weight_layer(signed, self.scale[:, 0].contiguous(), bias, kernels)
+        offset = -self.zero * self.scale
+        return int8_group_layer(self.codes, self.scale, offset, bias, self.order, kernels)
 
-    def _int4(self, name: str, bias: Tensor | None) -> nn.Module:
+    def _int4(self, name: str, bias: Tensor | None, kernels: Kernels | None) -> nn.Module:
         outputs, width = self.codes.shape
         stored = width // self.scale.shape[1]
         group = next((group for group in GROUPS if stored % group == 0), None)
@@ -47,4 +49,4 @@ class IntegerWeights(NamedTuple):
             )
         scale = self.scale.repeat_interleave(stored // group, dim=1)
         zero = self.zero.repeat_interleave(stored // group, dim=1)
-        return int4_layer(self.codes, scale, (8 - zero) * scale, bias, self.order)
+        return int4_layer(self.codes, scale, (8 - zero) * scale, bias, self.order, kernels)

@@ -1,0 +1,207 @@
+"""Linear layers of 8 or 4 bits, as functions of tensors. What is computed is said beside the source,
+``native/integer_linear.cpp``."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+__all__ = ["SIGNATURES", "IntegerKernels", "IntegerWeights", "Kind"]
+
+POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+SIGNATURES = {
+    "turnout_integer_zero": [],
+    "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT, INT],
+}
+
+UNIT = 8
+"""Inputs come in multiples of this; what is missing is zeros."""
+PIECE = 256
+"""Inputs whose products are added up as integers: groups are as many or less, or multiples of it."""
+
+
+class Kind(Enum):
+    """In which order codes are, and to how many bits activations are rounded."""
+
+    W8A8 = 0
+    W8A16 = 1
+    W4A16 = 2
+
+
+WORDS = {Kind.W8A8: torch.int32, Kind.W8A16: torch.int16, Kind.W4A16: torch.int32}
+"""What is read at once of a column: four codes of 8 bits, two, or eight of 4."""
+SCALES = {Kind.W8A8: torch.float32, Kind.W8A16: torch.float32, Kind.W4A16: torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class IntegerWeights:
+    """weight = code · scale + offset, of 4 bits code - 8, in the order in which the kernels read it."""
+
+    numbers: Tensor
+    """Codes: [panels, words, panel]."""
+    shift: Tensor | None
+    """int32 [pieces, panels · panel]: what the zero of W8A8's activations adds to a sum, negated."""
+    scale: Tensor
+    """[groups, panels · panel]; float32, or bfloat16 for 4 bits."""
+    offset: Tensor | None
+    """As `scale`; None: zeros."""
+    bias: Tensor | None
+    """float32 [panels · panel]."""
+    inputs: int
+    outputs: int
+    kind: Kind
+    group: int
+    """Inputs that share a scale."""
+
+    @property
+    def depth(self) -> int:
+        return -(-self.inputs // UNIT) * UNIT
+
+
+class IntegerKernels:
+    """Activations are rounded to integers, too, with a scale for each row."""
+
+    def __init__(self, library: ctypes.CDLL, panel: int) -> None:
+        self._library = library
+        self._zero: int = library.turnout_integer_zero()
+        self.panel = panel
+
+    def takes(self, inputs: int, groups: int) -> bool:
+        """Can a layer of so many inputs, in so many groups, be packed?"""
+        group = inputs // groups
+        return groups == 1 or (
+            groups * group == inputs and group % UNIT == 0 and (PIECE % group == 0 or group % PIECE == 0)
+        )
+
+    def pack(
+        self, kind: Kind, codes: Tensor, scale: Tensor, offset: Tensor | None, bias: Tensor | None
+    ) -> IntegerWeights:
+        """codes: int8 [outputs, inputs], of 4 bits uint8 from 0 to 15.
+
+        scale, offset: float32 [outputs, groups]; W8A8 has one group and no offset.
+        """
+        outputs, inputs = codes.shape
+        depth, groups = -(-inputs // UNIT) * UNIT, scale.shape[1]
+        if not self.takes(inputs, groups):
+            raise ValueError(f"{inputs} inputs in {groups} groups cannot be packed")
+        more = -outputs % self.panel
+        codes = pad(codes, (0, depth - inputs, 0, more)) if more or depth > inputs else codes
+        return IntegerWeights(
+            _in_panels(
+                _nibbles(codes) if kind is Kind.W4A16 else codes.contiguous().view(WORDS[kind]), self.panel
+            ),
+            self._shift(codes) if kind is Kind.W8A8 else None,
+            pad(scale, (0, 0, 0, more)).t().contiguous().to(SCALES[kind]),
+            None if offset is None else pad(offset, (0, 0, 0, more)).t().contiguous().to(SCALES[kind]),
+            None if bias is None else pad(bias.float(), (0, more)),
+            inputs,
+            outputs,
+            kind,
+            depth if groups == 1 else inputs // groups,
+        )
+
+    def joins(self, parts: Sequence[IntegerWeights]) -> bool:
+        """Can layers that read the same input become one, side by side?"""
+        kinds = {(part.inputs, part.kind, part.group, part.offset is None) for part in parts}
+        return len(kinds) == 1 and all(part.outputs % self.panel == 0 for part in parts)
+
+    def join(self, parts: Sequence[IntegerWeights]) -> IntegerWeights:
+        """Only of those that `joins` takes."""
+        first = parts[0]
+        return IntegerWeights(
+            torch.cat([part.numbers for part in parts]),
+            _joined([part.shift for part in parts], parts, dim=1),
+            torch.cat([part.scale for part in parts], dim=1),
+            _joined([part.offset for part in parts], parts, dim=1),
+            _joined([part.bias for part in parts], parts, dim=0),
+            first.inputs,
+            sum(part.outputs for part in parts),
+            first.kind,
+            first.group,
+        )
+
+    def levels(self, kind: Kind) -> int:
+        """What the largest activation of a token is rounded to. Bytes have 7 bits where 8 would overflow."""
+        return self._zero - 1 if kind is Kind.W8A8 else 2**15 - 1
+
+    def linear(self, x: Tensor, weights: IntegerWeights) -> Tensor:
+        """x: float32 [rows, inputs]; returns [rows, outputs]."""
+        if x.dtype != torch.float32:
+            raise TypeError(f"linear layers of few bits take float32, not {x.dtype}")
+        if x.stride(1) != 1:
+            x = x.contiguous()
+        rows = x.shape[0]
+        out = x.new_empty(rows, weights.outputs)
+        self._library.turnout_integer_linear(
+            weights.numbers.data_ptr(),
+            _address(weights.shift),
+            weights.scale.data_ptr(),
+            _address(weights.offset),
+            _address(weights.bias),
+            x.data_ptr(),
+            out.data_ptr(),
+            rows,
+            weights.inputs,
+            weights.depth,
+            weights.outputs,
+            weights.group,
+            x.stride(0),
+            weights.kind.value,
+            self.levels(weights.kind),
+            torch.get_num_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
+        )
+        return out
+
+    def rows(self, weights: IntegerWeights, tokens: Tensor) -> Tensor:
+        """float32 [tokens, inputs]: those rows of a weight of 8 bits with one group.
+
+        tokens: int64 [tokens], all below `outputs`.
+        """
+        words = weights.numbers[tokens // self.panel, :, tokens % self.panel]
+        codes = words.view(torch.int8)[:, : weights.inputs]
+        return codes.float().mul_(weights.scale[0, tokens, None])
+
+    def _shift(self, codes: Tensor) -> Tensor:
+        """codes: int8 [columns, depth]."""
+        pieces = [piece.sum(dim=1, dtype=torch.int32) for piece in torch.split(codes, PIECE, dim=1)]
+        return torch.stack(pieces).mul_(-self._zero)
+
+
+WORTHWHILE = 1 << 17
+"""Products, from which on a second thread is quicker than none."""
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _nibbles(codes: Tensor) -> Tensor:
+    """uint8 [outputs, depth] to int32 [outputs, depth / 8]; a word's low half is for even inputs."""
+    pairs = codes.view(len(codes), -1, 4, 2)
+    low = pairs[:, :, 0] | pairs[:, :, 1] << 4
+    high = pairs[:, :, 2] | pairs[:, :, 3] << 4
+    return torch.stack([low, high], dim=-1).flatten(1).view(torch.int32)
+
+
+def _in_panels(words: Tensor, panel: int) -> Tensor:
+    """[outputs, words] to [panels, words, panel]: those that are read together, side by side."""
+    return words.view(-1, panel, words.shape[1]).transpose(1, 2).contiguous()
+
+
+def _joined(tensors: Sequence[Tensor | None], parts: Sequence[IntegerWeights], dim: int) -> Tensor | None:
+    """Zeros where only some have one."""
+    if all(tensor is None for tensor in tensors):
+        return None
+    return torch.cat(
+        [
+            torch.zeros(part.scale.shape[1]) if tensor is None else tensor
+            for tensor, part in zip(tensors, parts, strict=True)
+        ],
+        dim=dim,
+    )

@@ -1,0 +1,398 @@
+// x @ weight.T (+ bias), with weights of 8 or 4 bits, and x rounded to integers, a scale for each row.
+//
+//   Fours     int8    [N / PANEL][K / 4][PANEL][4]     x: unsigned bytes, of which ZERO stands for 0
+//   Pairs     int8    [N / PANEL][K / 2][PANEL][2]     x: 16 bits; a panel: PANEL output columns side by side
+//   Nibbles   uint16  [N / PANEL][K / 8][PANEL][2]     x: 16 bits; nibble s: input 8k + 2s, or 8k + 2s + 1
+//
+// K is a multiple of 8 here: what is missing is zeros. Sums of products are exact over a piece of K; pieces are
+// added up as floats, always in the same order: a row's results do not depend on how many rows there are.
+// weight = (code - CENTER) * scale + offset, for each output and group of inputs.
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "integers.h"
+#include "tile.h"
+
+namespace {
+
+constexpr int64_t PIECE = 256;       // inputs whose sums are exact: 256 * 127 * 32767 < 2^31
+constexpr int64_t BAND = 16;         // tiles of x that stay in the second-level cache, of a piece
+constexpr int64_t WIDENED = 3;       // tiles, from which on it pays to widen codes once for all of them
+
+constexpr int ZERO = 1 << (UNSIGNED_BITS - 1);
+
+// STEP: inputs that are read at once; IN_WORD: numbers in a word of x; SHARE: codes in an element.
+struct Fours {
+    static constexpr int64_t STEP = 4, IN_WORD = 4, SHARE = 1;
+    static constexpr float CENTER = 0;
+    using Scale = float;
+    int8_t code;
+};
+struct Pairs {
+    static constexpr int64_t STEP = 2, IN_WORD = 2, SHARE = 1;
+    static constexpr float CENTER = 0;
+    using Scale = float;
+    int8_t code;
+};
+struct Wide {  // pairs, widened
+    static constexpr int64_t STEP = 2, IN_WORD = 2, SHARE = 1;
+    int16_t code;
+};
+struct Nibbles {
+    static constexpr int64_t STEP = 8, IN_WORD = 2, SHARE = 4;
+    static constexpr float CENTER = 8;  // so that offsets are small, and lose little as bfloat16
+    using Scale = BFloat16;
+    uint16_t codes;
+};
+
+// The weights of WIDTH columns for word s of a step.
+inline Bytes columns_of(const Fours* at, int) { return load_as<Bytes>(at); }
+inline Shorts columns_of(const Pairs* at, int) {
+    return __builtin_convertvector(load_as<HalfBytes>(at), Shorts);
+}
+inline Shorts columns_of(const Wide* at, int) { return load_as<Shorts>(at); }
+inline Shorts columns_of(const Nibbles* at, int s) { return (Shorts)((load_as<Codes>(at) >> (4 * s)) & 15); }
+
+// sums[G][R] of x[words][R] and each of G panels, which lie `apart`.
+template <int R, int G, typename W>
+inline void tile(const int32_t* x, const W* panels, int64_t apart, int64_t depth, Ints (&out)[G][R][VECTORS]) {
+    constexpr int64_t ELEMENTS = W::STEP * PANEL / W::SHARE, LEAD = AHEAD / sizeof(W);
+    constexpr int WORDS = W::STEP / W::IN_WORD;
+    Ints sums[G][R][VECTORS] = {};
+    for (int64_t k = 0; k < depth; k += W::STEP, panels += ELEMENTS, x += WORDS * R) {
+#pragma GCC unroll 4
+        for (int g = 0; g < G; g++) {
+            const W* at = panels + g * apart;
+            if constexpr (R <= 4) __builtin_prefetch(at + LEAD);
+#pragma GCC unroll 4
+            for (int s = 0; s < WORDS; s++) {
+                decltype(columns_of(at, s)) columns[VECTORS];
+#pragma GCC unroll 4
+                for (int v = 0; v < VECTORS; v++) columns[v] = columns_of(at + v * ELEMENTS / VECTORS, s);
+#pragma GCC unroll 16
+                for (int r = 0; r < R; r++) {
+                    const Ints word = splat(x[s * R + r]);
+#pragma GCC unroll 4
+                    for (int v = 0; v < VECTORS; v++)
+                        sums[g][r][v] = add_products(sums[g][r][v], columns[v], word);
+                }
+            }
+        }
+    }
+    std::memcpy(&out, &sums, sizeof sums);
+}
+
+// What a piece's sums become: where they go, and what they are multiplied with.
+template <typename S>
+struct Target {
+    float* data;  // [rows][columns]
+    int64_t stride;
+    int64_t columns;      // that there are, from the panel's first on
+    const int32_t* shift; // of columns: what is to be added to sums, or null
+    const S* scale;        // of columns
+    const S* offset;       // of columns, or null
+    const float* bias;    // of columns, or null
+    const float* unit;    // of rows: what 1 stands for
+    const float* totals;  // of rows, `apart` from one another: the sum of the piece's x
+    int64_t apart;
+    float center;
+    bool first, last;  // of the pieces
+
+    Target column(int64_t count) const {
+        Target next = *this;
+        next.data += count, next.columns -= count, next.scale += count;
+        if (shift) next.shift += count;
+        if (offset) next.offset += count;
+        if (bias) next.bias += count;
+        return next;
+    }
+
+    Target row(int64_t count) const {
+        Target next = *this;
+        next.data += count * stride, next.unit += count, next.totals += count * apart;
+        return next;
+    }
+};
+
+template <typename S>
+inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
+    float* line = out.data + row * out.stride;
+    const bool whole = out.columns >= PANEL;
+    float part[PANEL] = {};
+    if (!whole) std::copy(line, line + out.columns, part);
+    float* to = whole ? line : part;
+    for (int v = 0; v < VECTORS; v++) {
+        const Ints sum = out.shift ? sums[v] + load_as<Ints>(out.shift + v * WIDTH) : sums[v];
+        const Floats scale = load(out.scale + v * WIDTH);
+        Floats value = __builtin_convertvector(sum, Floats) * scale;
+        if (out.offset) {
+            const Floats offset = load(out.offset + v * WIDTH) - out.center * scale;
+            value += out.totals[row * out.apart] * offset;
+        }
+        if (!out.first) value += load(to + v * WIDTH);
+        if (out.last) {
+            value *= splat(out.unit[row]);
+            if (out.bias) value += load(out.bias + v * WIDTH);
+        }
+        store(to + v * WIDTH, value);
+    }
+    if (!whole) std::copy(part, part + out.columns, line);
+}
+
+// Panels that lie `apart`, and the inputs of a piece of them.
+template <typename W>
+struct Block {
+    const W* data;
+    int64_t count, apart, depth;
+};
+
+template <int R, int G, typename W, typename S>
+inline void tile_rows(const int32_t* x, const Block<W>& block, int64_t panel, const Target<S>& out) {
+    Ints sums[G][R][VECTORS];
+    tile<R, G>(x, block.data + panel * block.apart, block.apart, block.depth, sums);
+    for (int g = 0; g < G; g++) {
+        const Target<S> columns = out.column((panel + g) * PANEL);
+        for (int r = 0; r < R; r++) put(columns, r, sums[g][r]);
+    }
+}
+
+template <int R, typename W, typename S>
+void all_panels(const int32_t* x, const Block<W>& block, const Target<S>& out) {
+    int64_t panel = 0;
+    for (; panel + TOGETHER<R> <= block.count; panel += TOGETHER<R>)
+        tile_rows<R, TOGETHER<R>>(x, block, panel, out);
+    for (; panel < block.count; panel++) tile_rows<R, 1>(x, block, panel, out);
+}
+
+template <int R, typename W, typename S>
+void some_rows(int64_t rows, const int32_t* x, const Block<W>& block, const Target<S>& out) {
+    if constexpr (R > 0) {
+        if (rows == R)
+            all_panels<R>(x, block, out);
+        else
+            some_rows<R - 1>(rows, x, block, out);
+    }
+}
+
+// Rows of x that are multiplied together: words [words][rows].
+struct Tile {
+    int64_t first, rows;
+    int32_t* words;
+};
+
+using Tiles = const Tile*;
+
+// k: where in x the piece begins.
+template <typename W, typename S>
+void all_tiles(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Target<S>& out) {
+    for (Tiles x = tiles; x < tiles + count; x++)
+        some_rows<ROWS>(x->rows, x->words + k / W::IN_WORD * x->rows, block, out.row(x->first));
+}
+
+// One panel of a piece, as 16-bit numbers.
+template <typename W>
+const Wide* widened(const Block<W>& block, Wide* wide) {
+    const W* from = block.data;
+    for (int64_t k = 0; k < block.depth; k += W::STEP, from += W::STEP * PANEL / W::SHARE)
+        for (int s = 0; s < W::STEP / 2; s++)
+            for (int v = 0; v < VECTORS; v++) {
+                const Shorts columns = columns_of(from + v * W::STEP * WIDTH / W::SHARE, s);
+                std::memcpy(wide + (k + 2 * s) * PANEL + v * 2 * WIDTH, &columns, sizeof columns);
+            }
+    return wide;
+}
+
+template <typename W, typename S>
+void pass(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Target<S>& out) {
+    alignas(64) Wide wide[PIECE * PANEL];
+    if (count == 1) return all_tiles(tiles, 1, k, block, out);
+    for (int64_t panel = 0; panel < block.count; panel++) {
+        const Block<W> one = {block.data + panel * block.apart, 1, block.apart, block.depth};
+        const Target<S> columns = out.column(panel * PANEL);
+        if constexpr (W::IN_WORD == 2)
+            if (count >= WIDENED) {
+                all_tiles(tiles, count, k, Block<Wide>{widened(one, wide), 1, 0, block.depth}, columns);
+                continue;
+            }
+        all_tiles(tiles, count, k, one, columns);
+    }
+}
+
+struct Layer {
+    const void* packed;
+    const int32_t* shift;                // [pieces][panels * PANEL]
+    const void *scale, *offset;  // [groups][panels * PANEL]
+    const float* bias;           // [panels * PANEL]
+    int64_t depth, outputs, group;
+    int in_word;
+
+    int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
+    int64_t piece() const { return std::min(PIECE, group); }
+    int64_t pieces() const { return (depth + piece() - 1) / piece(); }
+};
+
+// x as integers.
+struct Input {
+    std::unique_ptr<int32_t[]> words;  // by tiles
+    std::unique_ptr<float[]> unit;     // [rows]
+    std::unique_ptr<float[]> totals;   // [rows][pieces]
+    std::vector<Tile> tiles;
+};
+
+template <typename W>
+void multiply_piece(const Layer& layer, const Input& x, float* out, int64_t piece, int64_t tile, int64_t tiles,
+                    int64_t panel, int64_t panels) {
+    using S = typename W::Scale;
+    const int64_t k = piece * layer.piece(), pieces = layer.pieces();
+    const int64_t columns = layer.panels() * PANEL, line = k / layer.group * columns + panel * PANEL;
+    const Target<S> target = {
+        out + panel * PANEL,
+        layer.outputs,
+        layer.outputs - panel * PANEL,
+        layer.shift ? layer.shift + piece * columns + panel * PANEL : nullptr,
+        (const S*)layer.scale + line,
+        layer.offset ? (const S*)layer.offset + line : nullptr,
+        layer.bias ? layer.bias + panel * PANEL : nullptr,
+        x.unit.get(),
+        x.totals.get() + piece,
+        pieces,
+        W::CENTER,
+        piece == 0,
+        piece + 1 == pieces,
+    };
+    const int64_t apart = layer.depth * PANEL / W::SHARE;
+    const W* data = (const W*)layer.packed + panel * apart + k * PANEL / W::SHARE;
+    const Block<W> block = {data, panels, apart, std::min(layer.piece(), layer.depth - k)};
+    pass(x.tiles.data() + tile, tiles, k, block, target);
+}
+
+// Few rows go through panels from end to end, as they lie in memory. Of many, all pass a piece of a panel, which
+// stays in the first-level cache, before the next comes.
+template <typename W>
+void multiply_panels(const Layer& layer, const Input& x, float* out, int64_t first, int64_t last) {
+    constexpr int64_t SIDE = 4;
+    const int64_t pieces = layer.pieces(), tiles = x.tiles.size();
+    if (tiles == 1) {
+        for (int64_t panel = first; panel < last; panel += SIDE)
+            for (int64_t piece = 0; piece < pieces; piece++)
+                multiply_piece<W>(layer, x, out, piece, 0, 1, panel, std::min(SIDE, last - panel));
+        return;
+    }
+    for (int64_t tile = 0; tile < tiles; tile += BAND)
+        for (int64_t piece = 0; piece < pieces; piece++)
+            multiply_piece<W>(layer, x, out, piece, tile, std::min(BAND, tiles - tile), first, last - first);
+}
+
+template <typename W>
+void multiply(const Layer& layer, const Input& x, float* out, int threads) {
+    const int64_t panels = layer.panels();
+#pragma omp parallel for schedule(static) num_threads(threads)
+    for (int64_t part = 0; part < threads; part++)
+        multiply_panels<W>(layer, x, out, panels * part / threads, panels * (part + 1) / threads);
+}
+
+// What is not a number, or infinite, makes the result NaN.
+inline float largest(const float* x, int64_t size) {
+    Floats most = {}, wrong = {};
+    int64_t i = 0;
+    for (; i + WIDTH <= size; i += WIDTH) {
+        const Floats value = load(x + i);
+        most = larger(most, larger(value, -value));
+        wrong += value - value;
+    }
+    float found = 1e-30f, rest = sum(wrong);
+    for (int lane = 0; lane < WIDTH; lane++) found = std::max(found, most[lane]);
+    for (; i < size; i++) found = std::max(found, std::max(x[i], -x[i])), rest += x[i] - x[i];
+    return found + rest;
+}
+
+// T: what a word has of; `zero` is added to each. The words of a row lie `apart`.
+template <typename T>
+void round_row(const float* x, int64_t size, float factor, T zero, int32_t* words, int64_t apart, int64_t depth) {
+    constexpr int64_t IN = sizeof(int32_t) / sizeof(T);
+    typedef T Kept __attribute__((vector_size(WIDTH * sizeof(T))));
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    int64_t i = 0;
+    for (; i + WIDTH <= size; i += WIDTH) {
+        const Floats whole = (load(x + i) * factor + magic) - magic;
+        const Kept kept = __builtin_convertvector(__builtin_convertvector(whole, Ints), Kept) + zero;
+        int32_t made[WIDTH / IN];
+        std::memcpy(made, &kept, sizeof kept);
+        for (int w = 0; w < WIDTH / IN; w++) words[(i / IN + w) * apart] = made[w];
+    }
+    T last[WIDTH] = {};
+    for (int64_t k = i; k < depth; k += IN) {
+        for (int64_t j = 0; j < IN; j++)
+            last[j] = (T)(k + j < size ? (int)((x[k + j] * factor + magic) - magic) + zero : zero);
+        std::memcpy(words + k / IN * apart, last, sizeof(int32_t));
+    }
+}
+
+inline float total(const int32_t* words, int64_t apart, int64_t begin, int64_t end) {
+    int32_t sum = 0;
+    for (int64_t k = begin; k < end; k += 2) sum += (int16_t)words[k / 2 * apart] + (words[k / 2 * apart] >> 16);
+    return (float)sum;
+}
+
+inline void round_tile(const float* x, int64_t stride, int64_t size, float levels, const Layer& layer,
+                       const Input& to, const Tile& tile) {
+    for (int64_t r = 0; r < tile.rows; r++) {
+        const int64_t row = tile.first + r;
+        const float* from = x + row * stride;
+        int32_t* words = tile.words + r;
+        const float most = largest(from, size), factor = most == most ? levels / most : 0.0f;
+        to.unit[row] = most / levels;
+        if (layer.in_word == 4)
+            round_row<uint8_t>(from, size, factor, ZERO, words, tile.rows, layer.depth);
+        else
+            round_row<int16_t>(from, size, factor, 0, words, tile.rows, layer.depth);
+        for (int64_t piece = 0; layer.offset && piece < layer.pieces(); piece++) {
+            const int64_t begin = piece * layer.piece(), end = std::min(layer.depth, begin + layer.piece());
+            to.totals[row * layer.pieces() + piece] = total(words, tile.rows, begin, end);
+        }
+    }
+}
+
+Input room_for(const Layer& layer, int64_t rows) {
+    const int64_t words = layer.depth / layer.in_word;
+    Input input = {std::unique_ptr<int32_t[]>(new int32_t[rows * words]),
+                   std::unique_ptr<float[]>(new float[rows]),
+                   std::unique_ptr<float[]>(new float[rows * layer.pieces()]),
+                   {}};
+    for (int64_t row = 0, now; row < rows; row += now) {
+        now = next_rows(rows - row);
+        input.tiles.push_back({row, now, input.words.get() + row * words});
+    }
+    return input;
+}
+
+}  // namespace
+
+extern "C" {
+
+// What stands for 0 in the bytes of x.
+int turnout_integer_zero() { return ZERO; }
+
+// out: float32 [rows][outputs]; x: float32 [rows][inputs], rows `stride` apart, of which each is rounded to whole
+// numbers of at most `levels`; depth: `inputs` and the zeros behind them; group: inputs that share a scale;
+// kind: 0 Fours, 1 Pairs, 2 Nibbles, whose scale and offset are bfloat16; shift: [pieces][columns] for Fours, -ZERO times the sum of a column's codes.
+void turnout_integer_linear(const void* packed, const int32_t* shift, const void* scale, const void* offset,
+                            const float* bias, const float* x, float* out, int64_t rows, int64_t inputs,
+                            int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,
+                            float levels, int threads) {
+    const Layer layer = {packed, shift, scale, offset, bias, depth, outputs, group, kind == 0 ? 4 : 2};
+    const Input input = room_for(layer, rows);
+    const int64_t tiles = input.tiles.size();
+#pragma omp parallel for schedule(static) num_threads(threads) if (tiles > 1)
+    for (int64_t tile = 0; tile < tiles; tile++)
+        round_tile(x, stride, inputs, levels, layer, input, input.tiles[tile]);
+    if (kind == 0)
+        multiply<Fours>(layer, input, out, threads);
+    else if (kind == 1)
+        multiply<Pairs>(layer, input, out, threads);
+    else
+        multiply<Nibbles>(layer, input, out, threads);
+}
+}

@@ -1,0 +1,184 @@
+"""Compiled linear layers of 8 and 4 bits compute what their weights stand for, within rounding of inputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from turnout.kernels import choose_kernels
+from turnout.kernels.integers import IntegerKernels, IntegerWeights, Kind
+
+ROWS = [1, 2, 3, 5, 6, 7, 13, 31, 97, 200]
+SHAPES = [(64, 160), (300, 33), (513, 7), (256, 16), (7, 1), (1, 1), (1032, 48)]
+GROUPED = [(64, 160, 32), (256, 33, 128), (512, 7, 256), (96, 1, 32), (832, 48, 64)]
+EIGHT = [Kind.W8A8, Kind.W8A16]
+
+
+@pytest.fixture(scope="module")
+def kernels() -> IntegerKernels:
+    made, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
+    if made is None:
+        pytest.skip(note)
+    return made.integers
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def integers(low: int, high: int, *shape: int) -> Tensor:
+    return torch.randint(low, high + 1, shape, generator=torch.Generator().manual_seed(3))
+
+
+def assert_close(found: Tensor, x: Tensor, weight: Tensor, levels: int) -> None:
+    """Each activation is off by half a unit at most, and sums by float32's rounding."""
+    unit = x.double().abs().amax(1, keepdim=True) / levels
+    expected = x.double() @ weight.t()
+    bound = unit / 2 * weight.abs().sum(1) + 1e-5 * (x.double().abs() @ weight.abs().t()) + 1e-6
+    assert bool(((found.double() - expected).abs() <= bound).all())
+
+
+def eight_bits(
+    kernels: IntegerKernels, inputs: int, outputs: int, kind: Kind = Kind.W8A16
+) -> tuple[IntegerWeights, Tensor, Tensor]:
+    """Packed, and the weight in float64, and its bias."""
+    codes, scale, bias = (
+        integers(-127, 127, outputs, inputs).to(torch.int8),
+        normal(outputs, 1),
+        normal(outputs),
+    )
+    return kernels.pack(kind, codes, scale, None, bias), codes.double() * scale.double(), bias.double()
+
+
+def four_bits(
+    kernels: IntegerKernels, inputs: int, outputs: int, group: int
+) -> tuple[IntegerWeights, Tensor]:
+    """Packed, and the weight in float64."""
+    codes = integers(0, 15, outputs, inputs).to(torch.uint8)
+    scale, offset = (normal(outputs, inputs // group, seed=seed).bfloat16().float() for seed in (0, 1))
+    weight = (codes.double() - 8) * scale.double().repeat_interleave(group, 1)
+    weight += offset.double().repeat_interleave(group, 1)
+    return kernels.pack(Kind.W4A16, codes, scale, offset, None), weight
+
+
+def packed_of(kernels: IntegerKernels, kind: Kind) -> IntegerWeights:
+    """512 inputs, 40 outputs."""
+    if kind is Kind.W4A16:
+        return four_bits(kernels, 512, 40, 128)[0]
+    return eight_bits(kernels, 512, 40, kind)[0]
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+@pytest.mark.parametrize("kind", EIGHT)
+def test_eight_bits(kernels: IntegerKernels, rows: int, inputs: int, outputs: int, kind: Kind) -> None:
+    packed, weight, bias = eight_bits(kernels, inputs, outputs, kind)
+    x = normal(rows, inputs, seed=2)
+    assert_close(kernels.linear(x, packed).double() - bias, x, weight, kernels.levels(kind))
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("inputs", "outputs", "group"), GROUPED)
+def test_four_bits(kernels: IntegerKernels, rows: int, inputs: int, outputs: int, group: int) -> None:
+    packed, weight = four_bits(kernels, inputs, outputs, group)
+    x = normal(rows, inputs, seed=2)
+    assert_close(kernels.linear(x, packed), x, weight, 32767)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 30])
+@pytest.mark.parametrize("group", [32, 256, 512])
+def test_eight_bits_in_groups(kernels: IntegerKernels, rows: int, group: int) -> None:
+    codes, x = integers(-128, 127, 20, 512).to(torch.int8), normal(rows, 512)
+    scale, offset = normal(20, 512 // group), normal(20, 512 // group, seed=1)
+    weight = codes.double() * scale.double().repeat_interleave(group, 1)
+    weight += offset.double().repeat_interleave(group, 1)
+    packed = kernels.pack(Kind.W8A16, codes, scale, offset, None)
+    assert_close(kernels.linear(x, packed), x, weight, 32767)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("kind", EIGHT)
+def test_the_largest_sums_do_not_overflow(kernels: IntegerKernels, kind: Kind, sign: int) -> None:
+    codes = torch.full((20, 2048), sign * 127).to(torch.int8)
+    packed = kernels.pack(kind, codes, torch.ones(20, 1), None, None)
+    for rows in (1, 40):
+        for x in (1.0, -1.0):
+            out = kernels.linear(torch.full((rows, 2048), x), packed)
+            torch.testing.assert_close(out, torch.full((rows, 20), x * sign * 127.0 * 2048))
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_row_is_the_same_alone_and_among_others(kernels: IntegerKernels, kind: Kind) -> None:
+    """To the last bit."""
+    packed, x = packed_of(kernels, kind), normal(200, 512)
+    alone = torch.cat([kernels.linear(row[None], packed) for row in x])
+    for count in (200, 97, 12, 7, 6, 2):
+        assert torch.equal(kernels.linear(x[:count], packed), alone[:count])
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_threads_change_nothing(kernels: IntegerKernels, kind: Kind) -> None:
+    packed, x, threads = packed_of(kernels, kind), normal(170, 512), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = kernels.linear(x, packed)
+        torch.set_num_threads(2)
+        assert torch.equal(kernels.linear(x, packed), one)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+def test_layers_of_one_input_side_by_side(kernels: IntegerKernels, kind: Kind) -> None:
+    parts, x = [eight_bits(kernels, 40, outputs, kind)[0] for outputs in (32, 16, 64)], normal(9, 40)
+    assert kernels.joins(parts)
+    joint = kernels.linear(x, kernels.join(parts))
+    assert torch.equal(joint, torch.cat([kernels.linear(x, part) for part in parts], dim=1))
+
+
+def test_layers_that_do_not_go_together(kernels: IntegerKernels) -> None:
+    whole = eight_bits(kernels, 64, 32)[0]
+    assert not kernels.joins([whole, eight_bits(kernels, 64, 31)[0]])
+    assert not kernels.joins([whole, four_bits(kernels, 64, 32, 32)[0]])
+    assert not kernels.joins([whole, eight_bits(kernels, 72, 32)[0]])
+
+
+def test_rows_that_lie_apart(kernels: IntegerKernels) -> None:
+    packed, x = eight_bits(kernels, 24, 20)[0], normal(9, 3, 24)
+    assert torch.equal(kernels.linear(x[:, 1], packed), kernels.linear(x[:, 1].contiguous(), packed))
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+def test_rows_of_the_weight(kernels: IntegerKernels, kind: Kind) -> None:
+    packed, weight, _ = eight_bits(kernels, 300, 50, kind)
+    tokens = torch.tensor([49, 0, 17, 17])
+    torch.testing.assert_close(kernels.rows(packed, tokens), weight[tokens].float())
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+def test_tokens_of_zeros_give_the_bias(kernels: IntegerKernels, kind: Kind) -> None:
+    packed, _, bias = eight_bits(kernels, 64, 20, kind)
+    for rows in (0, 1, 9):
+        out = kernels.linear(torch.zeros(rows, 64), packed)
+        assert torch.equal(out, bias.float().expand(rows, -1))
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", [0, 63, 65])
+def test_what_is_no_number_stays_none(kernels: IntegerKernels, value: float, place: int, kind: Kind) -> None:
+    """And harms no other row."""
+    packed, x = eight_bits(kernels, 66, 20, kind)[0], normal(8, 66)
+    x[3, place] = value
+    out = kernels.linear(x, packed)
+    assert out[3].isnan().all()
+    assert out[[0, 1, 2, 4, 5, 6, 7]].isfinite().all()
+
+
+def test_other_numbers_are_refused(kernels: IntegerKernels) -> None:
+    packed = eight_bits(kernels, 64, 20)[0]
+    with pytest.raises(TypeError, match=r"take float32, not torch\.bfloat16"):
+        kernels.linear(normal(3, 64).bfloat16(), packed)
+    with pytest.raises(ValueError, match="100 inputs in 3 groups cannot be packed"):
+        kernels.pack(Kind.W8A16, torch.zeros(16, 100, dtype=torch.int8), torch.ones(16, 3), None, None)
