@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ SIGNATURES = {
     "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 2,
     "turnout_attend": [POINTER] * 8 + [LONG] * 7 + [FLOAT] + [INT] * 3,
     **integers.SIGNATURES,
+    "turnout_layers": [POINTER, LONG, POINTER],
 }
 
 
@@ -215,6 +217,12 @@ class Kernels:
             torch.get_num_threads(),
         )
         return out
+
+    # -------------------------------------------------------------- all at once
+
+    def layers(self, table: ctypes.Array[Any], step: ctypes.Structure) -> None:
+        """The layers of `table` one after the other; see `turnout.kernels.layers`."""
+        self._library.turnout_layers(ctypes.byref(table), len(table), ctypes.byref(step))
 
 
 def _half(x: Tensor) -> bool:

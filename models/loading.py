@@ -23,6 +23,7 @@ from turnout.kernels import FusedKernels, Kernels
 from turnout.models.checkpoint import weight_files
 from turnout.models.heap import FreedMemory
 from turnout.models.native import adopt, pack_complete, pack_rest
+from turnout.models.native_stack import join_layers
 from turnout.models.packed import PackedEmbedding, RowSource
 
 __all__ = ["count_parameters", "load_model"]
@@ -53,6 +54,8 @@ def load_model(
         module = family.build(spec)
     if kernels is not None:
         adopt(module, kernels)
+        if isinstance(kernels, Kernels):
+            join_layers(module, kernels)
     slots = _slots(module)
     stored = _stored(folder, family, slots, _linear(module) if adopter else {})
     if quantizer is not None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces import Attend, RotatingAttend
 from turnout.kernels import FusedKernels, Kernels
+from turnout.kernels.layers import Heads
 from turnout.models.layers import Attention, Embedding, GatedMLP, RMSNorm
 from turnout.models.packed import Joinable, NarrowEmbedding, PackedEmbedding, PackedLinear, pack, packs
 from turnout.models.rope import Rotation
@@ -137,7 +138,8 @@ class NativeAttention(Joining):
         self.layer, self.head_dim = like.layer, like.head_dim
         self.q_proj, self.k_proj, self.v_proj = like.q_proj, like.k_proj, like.v_proj
         self.o_proj = like.o_proj
-        self._widths = [linear.out_features for linear in (like.q_proj, like.k_proj, like.v_proj)]
+        queries, keys = like.q_proj.out_features, like.k_proj.out_features
+        self.heads = Heads(queries // self.head_dim, keys // self.head_dim, self.head_dim)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         if isinstance(attend, RotatingAttend):
@@ -166,7 +168,7 @@ class NativeAttention(Joining):
         return q, k, v
 
     def _split(self, heads: Tensor) -> Sequence[Tensor]:
-        return torch.split(heads, [width // self.head_dim for width in self._widths], dim=1)
+        return torch.split(heads, [self.heads.queries, self.heads.keys, self.heads.keys], dim=1)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], x.shape[1] // self.head_dim, self.head_dim)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from turnout.core.plan import Chunk
 from turnout.kernels import Kernels
+from turnout.kernels.layers import InPlace
 from turnout.kernels.library import BlockTables
 from turnout.plugins.kv_backends.storage import PlainStorage, Storage
 
@@ -23,7 +24,8 @@ class NativeAttention:
     def __init__(self, kernels: Kernels, storage: PlainStorage) -> None:
         self._kernels = kernels
         self._layers = list(zip(*(tensor.unbind() for tensor in storage.tensors), strict=True))
-        self._written = torch.empty(0, dtype=torch.int64)
+        self.in_place: InPlace | None = None
+        """Of the step that is bound."""
 
     @classmethod
     def over(cls, storage: Storage, kernels: Kernels | None) -> NativeAttention | None:
@@ -39,10 +41,11 @@ class NativeAttention:
         starts = np.array([chunk.start for chunk in chunks])
         rows = lengths.cumsum() - lengths
         of_chunks = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
-        self._written, self._tables = written, BlockTables(size, *of_chunks)
+        self.in_place = InPlace(self._layers, written, BlockTables(size, *of_chunks))
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        assert self.in_place is not None
         keys, values = self._layers[layer]
-        self._kernels.write(k, keys, self._written)
-        self._kernels.write(v, values, self._written)
-        return self._kernels.attend(q, keys, values, self._tables)
+        self._kernels.write(k, keys, self.in_place.written)
+        self._kernels.write(v, values, self.in_place.written)
+        return self._kernels.attend(q, keys, values, self.in_place.tables)

@@ -7,7 +7,7 @@ those read the memory in place instead.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from turnout.core.plan import Chunk, Move, Plan
 from turnout.kernels import Kernels
+from turnout.kernels.layers import InPlace, ReadInPlace
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.movers import mover_for
 from turnout.plugins.kv_backends.native_attention import NativeAttention
@@ -58,7 +59,7 @@ class Pool:
     """Positions in host memory."""
 
 
-class PooledAttention(ABC):
+class PooledAttention(ReadInPlace):
     """Attention over a pool that all layers have alike; implements AttentionBackend."""
 
     def __init__(
@@ -104,6 +105,10 @@ class PooledAttention(ABC):
             self._native.bind(plan.chunks, self._written, *self.places(plan.chunks))
         else:
             self._groups = self._grouped(plan)
+
+    @property
+    def in_place(self) -> InPlace | None:
+        return None if self._native is None else self._native.in_place
 
     def _grouped(self, plan: Plan) -> list[Group]:
         members: dict[Hashable, list[tuple[int, Chunk]]] = {}

@@ -13,6 +13,8 @@ from torch import nn
 
 from turnout.core.interfaces import Quantizer
 from turnout.kernels import Kernels, choose_kernels
+from turnout.kernels.layers import InPlace, ReadInPlace
+from turnout.kernels.library import BlockTables
 from turnout.models.native import NativeAttention
 from turnout.models.packed import OneDnnLinear, PackedEmbedding, PackedLinear
 from turnout.models.shapes import Shape, config_of
@@ -118,6 +120,60 @@ def test_onednn_computes_the_same() -> None:
     weight, bias, x = torch.randn(48, 32), torch.randn(48), torch.randn(5, 32)
     with torch.inference_mode():
         torch.testing.assert_close(OneDnnLinear(weight, bias)(x), nn.functional.linear(x, weight, bias))
+
+
+def test_layers_in_one_call_compute_the_same(kernels, tiny_config, checkpoint, load) -> None:
+    """To the last bit what they compute one by one, which is what happens where one of them is not native."""
+    folder = checkpoint(tiny_config("qwen2", tie_word_embeddings=True), dtype="bfloat16")
+    hidden = []
+    for ending in (None, "down_proj"):
+        module = load(folder, quantizer=Takes(ending) if ending else None, kernels=kernels)
+        hidden.append(over_a_pool(module, kernels))
+        assert (module.model._joined is None) == bool(ending)
+    with torch.inference_mode():
+        module = load(folder, kernels=kernels)
+        module.model._layers = lambda place: None
+        assert torch.equal(over_a_pool(module, kernels), hidden[0])
+    torch.testing.assert_close(*hidden, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def over_a_pool(module: nn.Module, kernels: Kernels) -> torch.Tensor:
+    """The hidden states of a prompt in two chunks, the second among those of another sequence."""
+    pool = PoolOfBlocks(kernels, layers=2, heads=2, dim=16)
+    first = pool.forward(module, [PROMPT[:9]], starts=[0])
+    both = pool.forward(module, [PROMPT[9:], PROMPT[:3]], starts=[9, 0])
+    return torch.cat((first, both))
+
+
+class PoolOfBlocks(ReadInPlace):
+    """Sequence n has its blocks of 4 positions in the slots from 64 * n on."""
+
+    def __init__(self, kernels: Kernels, layers: int, heads: int, dim: int) -> None:
+        self.kernels = kernels
+        self.pools = [(torch.zeros(128, heads, dim), torch.zeros(128, heads, dim)) for _ in range(layers)]
+
+    def forward(self, module: nn.Module, chunks: list[list[int]], starts: list[int]) -> torch.Tensor:
+        lengths = torch.tensor([len(chunk) for chunk in chunks])
+        positions = [
+            torch.arange(start, start + len(chunk)) for start, chunk in zip(starts, chunks, strict=True)
+        ]
+        written = torch.cat([each + 64 * number for number, each in enumerate(positions)])
+        slots = torch.arange(0, 64, 4) + 64 * torch.arange(len(chunks))[:, None]
+        tables = BlockTables(4, lengths.cumsum(0) - lengths, lengths, torch.tensor(starts), slots)
+        self.bound = InPlace(self.pools, written, tables)
+        tokens = torch.tensor([token for chunk in chunks for token in chunk])
+        return module(tokens, torch.cat(positions), self)
+
+    @property
+    def in_place(self) -> InPlace:
+        return self.bound
+
+    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        keys, values = self.pools[layer]
+        self.kernels.write(k, keys, self.bound.written)
+        self.kernels.write(v, values, self.bound.written)
+        return self.kernels.attend(q, keys, values, self.bound.tables)
 
 
 MEASURE = """

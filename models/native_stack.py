@@ -1,0 +1,78 @@
+"""A decoder whose layers are computed in one native call, where all of them can be."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from turnout.core.interfaces import Attend
+from turnout.kernels import Kernels
+from turnout.kernels.layers import InPlace, Layers, LayerWeights, LinearWeights, ReadInPlace
+from turnout.models.decoder import DecoderLayer, DecoderStack
+from turnout.models.native import NativeAttention, NativeMLP, NativeRMSNorm
+from turnout.models.packed import PackedLinear
+
+__all__ = ["NativeStack", "join_layers"]
+
+
+def join_layers(module: nn.Module, kernels: Kernels) -> None:
+    """Let the decoder in `module`, if it is built of the shared one, compute its layers together."""
+    for name, layer in list(module.named_modules()):
+        if type(layer) is DecoderStack:
+            module.set_submodule(name, NativeStack(layer, kernels))
+
+
+class NativeStack(DecoderStack):
+    """As `DecoderStack`, whose modules it takes over.
+
+    Layer by layer, as that does, where a quantizer took linear layers, in bfloat16, and for attention that
+    cannot be read in place; the numbers are the same either way.
+    """
+
+    def __init__(self, like: DecoderStack, kernels: Kernels) -> None:
+        nn.Module.__init__(self)
+        for name, child in like.named_children():
+            self.add_module(name, child)
+        self._kernels = kernels
+        self._joined: Layers | None = None
+
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        place = attend.in_place if isinstance(attend, ReadInPlace) else None
+        layers = None if place is None else self._layers(place)
+        if place is None or layers is None:
+            return super().forward(tokens, positions, attend)
+        hidden = self.embed_tokens(tokens)
+        rotation = self.rotary(positions, hidden.dtype)
+        delta = layers(hidden, rotation.cos, rotation.sin, place)
+        normed: Tensor = self.norm.add(hidden, delta)[1]
+        return normed
+
+    def _layers(self, place: InPlace) -> Layers | None:
+        """Made by the first step: by then weights are where they stay."""
+        if self._joined is None or self._joined.pools is not place.pools:
+            weights = [_weights(layer) for layer in self.layers]
+            complete = [each for each in weights if each is not None]
+            if len(complete) < len(weights):
+                return None
+            self._joined = Layers(self._kernels, complete, place.pools)
+        return self._joined
+
+
+def _weights(layer: nn.Module) -> LayerWeights | None:
+    """None: not all of it is native."""
+    if type(layer) is not DecoderLayer:
+        return None
+    before, after, attention, mlp = (
+        layer.input_layernorm,
+        layer.post_attention_layernorm,
+        layer.self_attn,
+        layer.mlp,
+    )
+    if not (isinstance(attention, NativeAttention) and isinstance(mlp, NativeMLP)):
+        return None
+    if not (isinstance(before, NativeRMSNorm) and isinstance(after, NativeRMSNorm)):
+        return None
+    linears = (attention.joint, attention.o_proj, mlp.joint, mlp.down_proj)
+    packed = [LinearWeights(each.packed, each.bias) for each in linears if isinstance(each, PackedLinear)]
+    if len(packed) < len(linears):
+        return None
+    return LayerWeights(before.weight, after.weight, *packed, attention.heads, before.eps)
