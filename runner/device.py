@@ -22,6 +22,7 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N")
     if device.type == "cuda":
         _check_cuda(device)
+        torch.cuda.set_device(device)  # Triton launches on the current one, wherever its tensors are
     return device
 
 

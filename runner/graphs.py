@@ -26,7 +26,7 @@ from torch import Tensor
 from turnout.core.errors import TurnoutError
 from turnout.core.interfaces import Attend
 from turnout.core.plan import StepShape
-from turnout.kernels.gpu.staging import Staging
+from turnout.kernels.gpu.staging import carry
 
 __all__ = ["Capture", "CudaCapture", "StepGraphs", "choose_capture"]
 
@@ -54,7 +54,7 @@ class CudaCapture:
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 out = work()
         except RuntimeError as error:
             raise TurnoutError(
@@ -87,7 +87,6 @@ class StepGraphs:
         self._forward = forward
         self._device = device
         self._capture = capture
-        self._staging = Staging(device)
         self._shapes: OrderedDict[StepShape, _Shape] = OrderedDict()
 
     def run(self, shape: StepShape, attend: Attend, inputs: npt.NDArray[np.int64]) -> Tensor:
@@ -117,4 +116,4 @@ class StepGraphs:
         """What lies beyond them is token 0 at position 0."""
         host = np.zeros(memory.shape, dtype=np.int64)
         host[:, : inputs.shape[1]] = inputs
-        self._staging.carry(host, memory)
+        carry(host, self._device, memory)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from turnout.core.interfaces import AttentionBackend, CapturableAttention
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.request import Sequence
-from turnout.kernels.gpu.staging import Staging
+from turnout.kernels.gpu.staging import carry
 from turnout.runner.graphs import Capture, StepGraphs
 from turnout.runner.prompt_scores import prompt_scores
 
@@ -33,7 +33,6 @@ class ModelRunner:
         self.attention = attention
         self.device = device
         self._graphs = StepGraphs(model, device, capture) if capture else None
-        self._staging = Staging(device)
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> Logits:
@@ -46,7 +45,7 @@ class ModelRunner:
         prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         wanted, rows = _wanted_rows(chunks)
         if len(wanted) < len(hidden):
-            hidden = hidden[self._staging.carry(wanted)]
+            hidden = hidden[carry(wanted, self.device)]
         return Logits(self.model.logits(hidden), rows, prompts)  # type: ignore[operator]  # nn.Module's methods are untyped
 
     def _hidden(self, plan: Plan) -> Tensor:
@@ -60,7 +59,7 @@ class ModelRunner:
             if shape is not None:
                 return self._graphs.run(shape, attention.bind_to(plan, shape), inputs)
         attention.bind(plan)
-        hidden: Tensor = self.model(*self._staging.carry(inputs), attention)
+        hidden: Tensor = self.model(*carry(inputs, self.device), attention)
         return hidden
 
 

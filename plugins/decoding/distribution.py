@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from turnout.core.request import SamplingParams
+from turnout.kernels.gpu.choice import triton_problem
+from turnout.kernels.gpu.staging import carry
 
-__all__ = ["column", "token_weights"]
+__all__ = ["column", "cut_by_kernel", "cut_by_sorting", "token_weights"]
 
 NUCLEUS_GUESS = 256
 """Likeliest tokens looked at before a whole vocabulary is sorted for top-p."""
@@ -43,11 +45,33 @@ def _tempered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
 
 def _cut(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """Among the top_k likeliest, those whose likelier ones sum to less than top_p of them all."""
-    limits = [p.top_k if p.top_k > 0 else weights.shape[-1] for p in params]
+    if weights.device.type == "cuda" and triton_problem(weights.device) is None:
+        return cut_by_kernel(weights, params)
+    return cut_by_sorting(weights, params)
+
+
+def cut_by_kernel(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """As `cut_by_sorting`, but where a sum is as near to top_p as float32 rounds."""
+    from turnout.plugins.decoding.gpu.cut import cut
+
+    vocabulary, device = weights.shape[1], weights.device
+    limits = torch.tensor([_limit(p, vocabulary) for p in params], dtype=torch.int32)
+    whole = torch.tensor([p.top_k <= 0 for p in params], dtype=torch.int32)
+    shares = torch.tensor([p.top_p for p in params], dtype=torch.float32)
+    return cut(weights.contiguous(), *(carry(values, device) for values in (limits, shares, whole)))
+
+
+def _limit(params: SamplingParams, vocabulary: int) -> int:
+    return min(params.top_k, vocabulary) if params.top_k > 0 else vocabulary
+
+
+def cut_by_sorting(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """Of equals, those with lower ids are likelier."""
+    limits = [_limit(p, weights.shape[-1]) for p in params]
     values, indices = _likeliest(weights, params, limits)
     ranks = torch.arange(values.shape[-1], device=values.device)
     values = values.masked_fill(ranks >= column(limits, values), 0)
-    whole = torch.tensor([[p.top_k <= 0] for p in params]).to(values.device)
+    whole = carry(torch.tensor([[limit == weights.shape[-1]] for limit in limits]), values.device)
     total = torch.where(whole, weights.sum(dim=-1, keepdim=True), values.sum(dim=-1, keepdim=True))
     likelier = values.cumsum(dim=-1) - values
     # The likeliest stays whatever top_p: one too small for fp32 would leave nothing.
@@ -62,10 +86,11 @@ def _likeliest(
 
     Among equals the lower id comes first, whatever the batch: the keys to sort by are all different.
     """
-    ids = torch.arange(weights.shape[-1], device=weights.device)
-    keys = weights.double() - ids * 1e-14
-    count = min(max(limits), weights.shape[-1])
-    if count > NUCLEUS_GUESS and weights.device.type == "cpu":  # elsewhere the question costs a sync
+    vocabulary = weights.shape[-1]
+    keys = weights.double() - torch.arange(vocabulary, device=weights.device) * 1e-14
+    count = max(limits)
+    # Elsewhere than on a CPU the question costs a sync.
+    if count > NUCLEUS_GUESS and weights.device.type == "cpu" and _guessable(params, limits, vocabulary):
         guess = keys.topk(NUCLEUS_GUESS).indices
         covered = weights.gather(1, guess).sum(dim=-1) >= _nucleus(weights, params, limits)
         if bool(covered.all()):
@@ -74,11 +99,18 @@ def _likeliest(
     return weights.gather(1, indices), indices
 
 
+def _guessable(params: Sequence[SamplingParams], limits: Sequence[int], vocabulary: int) -> bool:
+    """Could a few likeliest tokens do for every row? Not for a share of a large top_k, which is summed."""
+    return all(
+        limit <= NUCLEUS_GUESS or limit == vocabulary or p.top_p >= 1
+        for p, limit in zip(params, limits, strict=True)
+    )
+
+
 def _nucleus(weights: Tensor, params: Sequence[SamplingParams], limits: Sequence[int]) -> Tensor:
     """The weight that a row's likeliest tokens must reach for no more of them to be needed: [rows].
 
-    A row cut by a small top_k needs none; one cut by a large top_k is asked for its share of the whole,
-    which is more than its share of the cut.
+    A row cut by a small top_k needs none.
     """
     shares = [p.top_p if limit > NUCLEUS_GUESS else 0.0 for p, limit in zip(params, limits, strict=True)]
     return weights.sum(dim=-1) * column(shares, weights).squeeze(1)
@@ -86,4 +118,4 @@ def _nucleus(weights: Tensor, params: Sequence[SamplingParams], limits: Sequence
 
 def column(values: Iterable[float], like: Tensor) -> Tensor:
     """[rows, 1] on the device and in the dtype of `like`."""
-    return torch.tensor([[value] for value in values], dtype=like.dtype).to(like.device, non_blocking=True)
+    return carry(torch.tensor([[value] for value in values], dtype=like.dtype), like.device)

@@ -28,6 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from turnout.kernels.gpu.staging import carry
+
 __all__ = ["noise_key", "race", "uniform"]
 
 
@@ -50,7 +52,7 @@ def race(weights: Tensor, keys: Sequence[int]) -> Tensor:
     rows, vocabulary = weights.shape
     columns = math.isqrt(vocabulary)
     table = F.pad(weights, (0, -vocabulary % columns)).view(rows, -1, columns)
-    noise = torch.from_numpy(_exponential(keys, columns + table.shape[1])).to(weights.device)
+    noise = carry(_exponential(keys, columns + table.shape[1]), weights.device)
     column = (table.sum(dim=1, dtype=torch.float64) / noise[:, :columns]).argmax(dim=1)
     chosen = table[torch.arange(rows, device=weights.device), :, column]
     place = (chosen / noise[:, columns:]).argmax(dim=1)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.plan import Move
+from turnout.kernels.gpu.staging import carry
 from turnout.plugins.kv_backends.moves import batched, joined
 from turnout.plugins.kv_backends.storage import zeros
 
@@ -113,7 +114,7 @@ class StagedMover(Mover):
         sources, targets = (
             np.repeat(starts, lengths) + steps for starts in zip(*(move[:2] for move in run), strict=True)
         )
-        return torch.from_numpy(sources).to(device), torch.from_numpy(targets).to(device)
+        return carry(sources, device), carry(targets, device)
 
 
 class _Bus:

@@ -12,14 +12,15 @@ from torch import Tensor
 from turnout.core.interfaces import CapturableAttention, RotatingAttend
 from turnout.core.model import ModelSpec
 from turnout.core.plan import Chunk, Move, Plan, StepShape
-from turnout.kernels.gpu.staging import Staging
+from turnout.kernels.gpu.staging import carry
 from turnout.plugins.kv_backends.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.kernels.lanes import Lanes
+from turnout.plugins.kv_backends.kernels.ragged_attention import WIDE
 from turnout.plugins.kv_backends.movers import mover_for
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.kv_backends.paged_shapes import ShapedStep, shape_of
-from turnout.plugins.kv_backends.paged_tiles import SHORT, tiles_of
+from turnout.plugins.kv_backends.paged_tiles import LONG, SHORT, tiles_of
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix, shared_prefixes
 from turnout.plugins.kv_backends.storage import PoolShape
 from turnout.plugins.kv_backends.storages import make_storage
@@ -46,9 +47,9 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         self._lanes = [lanes_of(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
         self._cache = cache
         self._share = spec.heads // spec.kv_heads
+        self._long = LONG // 2 if spec.head_dim > WIDE else LONG
         self._positions = spec.max_positions
         self._cascade = cascade
-        self._staging = Staging(device)
         self._device = device
         self._bound = BoundAttention(self._lanes, cache.block_size)
         self._shaped: dict[StepShape, ShapedStep] = {}
@@ -59,8 +60,8 @@ class PagedKernels(RotatingAttend, CapturableAttention):
     def bind(self, plan: Plan) -> None:
         size, tables = self._cache.block_size, self._tables(plan)
         prefixes = self._prefixes(plan.chunks, tables)
-        launches = tiles_of(plan.chunks, tables, size, self._share, self._staging, prefixes)
-        written = self._staging.carry(slots_of(plan.chunks, tables, size))
+        launches = tiles_of(plan.chunks, tables, size, self._share, self._device, prefixes, self._long)
+        written = carry(slots_of(plan.chunks, tables, size), self._device)
         self._bound = BoundAttention(self._lanes, size, launches, written)
 
     def shape(self, plan: Plan) -> StepShape | None:
@@ -75,7 +76,7 @@ class PagedKernels(RotatingAttend, CapturableAttention):
             blocks = -(-min(self._cache.capacity, self._positions) // size)
             self._shaped[shape] = ShapedStep(shape, self._share, blocks, self._device)
         step = self._shaped[shape]
-        step.fill(plan.chunks, tables, slots_of(plan.chunks, tables, size), size, self._staging)
+        step.fill(plan.chunks, tables, slots_of(plan.chunks, tables, size), size, self._device)
         if step.attention is None:
             step.attention = BoundAttention(self._lanes, size, [step.tiles], step.written)
         return step.attention

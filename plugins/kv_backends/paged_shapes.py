@@ -14,10 +14,10 @@ import numpy.typing as npt
 import torch
 
 from turnout.core.plan import Chunk, StepShape
-from turnout.kernels.gpu.staging import Staging
+from turnout.kernels.gpu.staging import carry
 from turnout.plugins.kv_backends.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.kernels.ragged_attention import PART, Tiles, most_parts
-from turnout.plugins.kv_backends.paged_tiles import SHORT, padded_rows, slots_table
+from turnout.plugins.kv_backends.paged_tiles import SHORT, aligned, padded_rows, slots_table
 
 __all__ = ["ShapedStep", "padded_batch", "shape_of"]
 
@@ -55,15 +55,19 @@ class ShapedStep:
     def __init__(self, shape: StepShape, share: int, blocks: int, device: torch.device) -> None:
         """blocks: most of a sequence."""
         assert isinstance(shape.kind, Uniform)
-        sequences = self._sequences = shape.kind.sequences
+        sequences = shape.kind.sequences
         length = shape.tokens // sequences
         # firsts, starts, lengths, chunks and offsets of the sequences, then the slots of the tokens
-        self._numbers = torch.zeros(5 * sequences + shape.tokens, dtype=torch.int32, device=device)
-        pieces = torch.split(self._numbers, [sequences] * 5 + [shape.tokens])
-        firsts, starts, lengths, members, offsets, self.written = pieces
+        column = self._column = aligned(sequences)
+        self._numbers = torch.zeros(5 * column + shape.tokens, dtype=torch.int32, device=device)
+        pieces = torch.split(self._numbers, [column] * 5 + [shape.tokens])
+        firsts, starts, lengths, members, offsets = (piece[:sequences] for piece in pieces[:-1])
+        self.written = pieces[-1]
         tables = torch.zeros((sequences, blocks), dtype=torch.int32, device=device)
         rows, parts = padded_rows(length * share), most_parts() if shape.kind.split else 1
-        self.tiles = Tiles(tables, firsts, starts, lengths, members, offsets, rows, parts)
+        cells = firsts
+        tiles = Tiles(tables, firsts, starts, lengths, cells, members, offsets, rows, parts, shape.tokens)
+        self.tiles = tiles
         self.attention: BoundAttention | None = None
 
     def fill(
@@ -72,17 +76,17 @@ class ShapedStep:
         tables: Sequence[Sequence[int]],
         slots: npt.NDArray[np.int32],
         block_size: int,
-        staging: Staging,
+        device: torch.device,
     ) -> None:
         """tables: of each chunk's sequence, blocks of the pool; slots: where tokens are written, [tokens]."""
-        length, members = len(chunks[0].tokens), np.arange(self._sequences)
+        length, members = len(chunks[0].tokens), np.arange(self._column)
         real = members < len(chunks)
-        starts = np.zeros(self._sequences, np.int32)
+        starts = np.zeros(self._column, np.int32)
         starts[: len(chunks)] = [chunk.start for chunk in chunks]
         columns = np.stack([members * length, starts, real * length, members, np.zeros_like(members)])
         nobodys = np.full(len(self.written) - len(slots), -1, np.int32)
         numbers = np.concatenate([columns.astype(np.int32).reshape(-1), slots, nobodys])
-        staging.carry(numbers, self._numbers)
+        carry(numbers, device, self._numbers)
         blocks = -(-(starts[: len(chunks)] + length) // block_size)
-        table = staging.carry(slots_table(tables, blocks, block_size))
+        table = carry(slots_table(tables, blocks, block_size), device)
         self.tiles.tables[: len(chunks), : table.shape[1]].copy_(table, non_blocking=True)

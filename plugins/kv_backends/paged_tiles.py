@@ -10,11 +10,11 @@ import numpy.typing as npt
 import torch
 
 from turnout.core.plan import Chunk
-from turnout.kernels.gpu.staging import Staging
+from turnout.kernels.gpu.staging import carry
 from turnout.plugins.kv_backends.kernels.ragged_attention import Prefix, Tiles, parts_of
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix
 
-__all__ = ["SHORT", "padded_rows", "slots_table", "tiles_of"]
+__all__ = ["LONG", "SHORT", "aligned", "padded_rows", "slots_table", "tiles_of"]
 
 Ints = npt.NDArray[np.int32]
 
@@ -26,12 +26,13 @@ class _Launch(NamedTuple):
     offsets: Ints
     rows: int
     parts: int
+    tokens: int
 
 
 SHORT = 64
 """Query rows up to which a chunk is one tile, whose context may be read in parts: decoding, and verifying."""
 LONG = 128
-"""Query rows of the tiles of longer chunks."""
+"""Query rows of the tiles of longer chunks, but of heads so large that fewer have room."""
 FEWEST = 16
 """Rows that a matrix unit takes at the least."""
 
@@ -41,34 +42,37 @@ def tiles_of(
     tables: Sequence[Sequence[int]],
     block_size: int,
     share: int,
-    staging: Staging,
+    device: torch.device,
     prefixes: Sequence[SharedPrefix] = (),
+    long: int = LONG,
 ) -> list[Tiles]:
     """One launch for the short chunks and one for the long ones, as far as there are any.
 
     tables: of each chunk's sequence, blocks of the pool. share: query heads for each KV head. prefixes: of
-    short chunks, to be read once for all that have them.
+    short chunks, to be read once for all that have them. long: query rows of the tiles of longer chunks.
     """
     lengths = np.fromiter((len(chunk.tokens) for chunk in chunks), np.int32, len(chunks))
     starts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
     firsts = np.cumsum(lengths, dtype=np.int32) - lengths
     blocks = -(-(starts + lengths) // block_size)
-    common = (slots_table(tables, blocks, block_size), firsts, starts, lengths)
     short = lengths * share <= SHORT
+    cells = np.cumsum(lengths * short, dtype=np.int32) - lengths * short
+    common = (slots_table(tables, blocks, block_size), firsts, starts, lengths, cells)
     launches = []
     if short.any():
         members = _where(short)
         rows = padded_rows(int(lengths[short].max()) * share)
         skips = _skips(len(chunks), prefixes, block_size)
         parts = parts_of(int((starts + lengths - skips)[short].max()))
-        launches.append(_Launch(members, np.zeros_like(members), rows, parts))
+        launches.append(_Launch(members, np.zeros_like(members), rows, parts, int(lengths[short].sum())))
     if not short.all():
-        rows = max(LONG, padded_rows(share))
-        launches.append(_Launch(*_cut(_where(~short), lengths, rows // share), rows, 1))
-    tiles = _on_device(common, launches, staging)
+        rows = max(long, padded_rows(share))
+        launches.append(_Launch(*_cut(_where(~short), lengths, rows // share), rows, 1, 0))
+    tiles = _on_device(common, launches, device)
     if prefixes:
-        prefix = _prefix(prefixes, tables, lengths, block_size, share, staging)
-        tiles[0] = tiles[0]._replace(prefix=prefix._replace(skips=staging.carry(skips)))
+        height = max(long, padded_rows(share))
+        prefix = _prefix(prefixes, tables, common, block_size, (share, height), device)
+        tiles[0] = tiles[0]._replace(prefix=prefix._replace(skips=carry(skips, device)))
     return tiles
 
 
@@ -83,27 +87,34 @@ def _skips(chunks: int, prefixes: Sequence[SharedPrefix], block_size: int) -> In
 def _prefix(
     prefixes: Sequence[SharedPrefix],
     tables: Sequence[Sequence[int]],
-    lengths: Ints,
+    common: Sequence[Ints],
     block_size: int,
-    share: int,
-    staging: Staging,
+    tile: tuple[int, int],
+    device: torch.device,
 ) -> Prefix:
-    """The tiles of the prefixes, but for what chunks skip. lengths: tokens of each of the step's chunks."""
-    firsts = np.cumsum(lengths, dtype=np.int32) - lengths
-    rows = [
-        np.concatenate([np.arange(firsts[member], firsts[member] + lengths[member]) for member in members])
-        for members, _ in prefixes
-    ]
-    counts = np.array([len(places) for places in rows], dtype=np.int32)
+    """The tiles of the prefixes, but for what chunks skip.
+
+    common: of the step, as `Tiles` has it; tile: query heads for each KV head, and rows.
+    """
+    share, height = tile
+    _, firsts, _, lengths, cells = common
+    counts = np.array([lengths[prefix.members].sum() for prefix in prefixes], dtype=np.int32)
+    members = [member for prefix in prefixes for member in prefix.members]
+    places, rows = (_each_token(begins[members], lengths[members]) for begins in (firsts, cells))
     blocks = np.array([prefix.blocks for prefix in prefixes], dtype=np.int32)
     table = slots_table([tables[prefix.members[0]] for prefix in prefixes], blocks, block_size)
     begins = np.cumsum(counts, dtype=np.int32) - counts
-    height = max(LONG, padded_rows(share))
     of, offsets = _cut(np.arange(len(prefixes), dtype=np.int32), counts, height // share)
-    shared = (table, begins, blocks * np.int32(block_size), counts)
-    launch = _Launch(of, offsets, height, parts_of(int(blocks.max()) * block_size))
-    places = staging.carry(np.concatenate(rows).astype(np.int32))
-    return Prefix(_on_device(shared, [launch], staging)[0], places, places)
+    shared = (table, begins, blocks * np.int32(block_size), counts, rows)
+    launch = _Launch(of, offsets, height, parts_of(int(blocks.max()) * block_size), 0)
+    on_device = carry(places, device)
+    return Prefix(_on_device(shared, [launch], device)[0], on_device, on_device)
+
+
+def _each_token(begins: Ints, lengths: Ints) -> Ints:
+    """[tokens]: from each of `begins` as many numbers as `lengths` says."""
+    ends = np.cumsum(lengths)
+    return (np.arange(ends[-1]) - np.repeat(ends - lengths - begins, lengths)).astype(np.int32)
 
 
 def slots_table(tables: Sequence[Sequence[int]], blocks: Ints, block_size: int) -> Ints:
@@ -126,19 +137,27 @@ def _cut(members: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints]:
     return of, (ordinal * size).astype(np.int32)
 
 
+def aligned(size: int) -> int:
+    """Numbers of 4 bytes, padded to 16: kernels are compiled anew for memory that is aligned differently."""
+    return -(-size // 4) * 4
+
+
 def padded_rows(rows: int) -> int:
     """Of a tile: a power of two."""
     return max(FEWEST, 1 << (rows - 1).bit_length())
 
 
-def _on_device(common: Sequence[Ints], launches: Sequence[_Launch], staging: Staging) -> list[Tiles]:
+def _on_device(common: Sequence[Ints], launches: Sequence[_Launch], device: torch.device) -> list[Tiles]:
     """All of it in one transfer."""
     arrays = [*common, *(array for launch in launches for array in (launch.chunks, launch.offsets))]
-    flat = staging.carry(np.concatenate([array.reshape(-1) for array in arrays]))
-    pieces = torch.split(flat, [array.size for array in arrays])
-    tensors = iter(piece.view(array.shape) for piece, array in zip(pieces, arrays, strict=True))
-    tables, firsts, starts, lengths = (next(tensors) for _ in common)
+    sizes = [aligned(array.size) for array in arrays]
+    flat = np.zeros(sum(sizes), dtype=np.int32)
+    for piece, array in zip(np.split(flat, np.cumsum(sizes)), arrays, strict=False):
+        piece[: array.size] = array.reshape(-1)
+    pieces = zip(torch.split(carry(flat, device), sizes), arrays, strict=True)
+    tensors = iter(piece[: array.size].view(array.shape) for piece, array in pieces)
+    tables, firsts, starts, lengths, cells = (next(tensors) for _ in common)
     return [
-        Tiles(tables, firsts, starts, lengths, next(tensors), next(tensors), launch.rows, launch.parts)
+        Tiles(tables, firsts, starts, lengths, cells, next(tensors), next(tensors), *launch[2:])
         for launch in launches
     ]

@@ -17,6 +17,7 @@ from transformers import (
 
 from turnout.core.logits_processor import Row
 from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.draw import draw
 from turnout.plugins.decoding.race import noise_key, race, uniform
 from turnout.plugins.decoding.sampling import Sampling
@@ -163,3 +164,9 @@ def test_alike_distributions_mostly_draw_the_same_token_with_the_same_noise(wish
     same = draw(ours.expand(draws, -1), rows) == draw(theirs.expand(draws, -1), rows)
     overlap = torch.minimum(warped(ours, params), warped(theirs, params)).sum().item()
     assert overlap / (2 - overlap) - 0.03 < same.double().mean().item() <= overlap + 0.03
+
+
+def test_a_share_of_a_large_top_k_is_of_all_of_it() -> None:
+    """It was a share of the 256 likeliest, unless somebody else in the batch needed more of them."""
+    weights = token_weights(torch.zeros(1, 500), [SamplingParams(top_k=400, top_p=0.5)])
+    assert weights.sum() == 200

@@ -24,7 +24,9 @@ import torch  # noqa: E402
 from pretended_gpu import PretendedGpu  # noqa: E402
 from ragged_case import Case  # noqa: E402
 
+from turnout.core.request import SamplingParams  # noqa: E402
 from turnout.kernels.gpu.layers import GpuKernels  # noqa: E402
+from turnout.plugins.decoding.distribution import cut_by_kernel  # noqa: E402
 from turnout.plugins.kv_backends.kernels.rotated_write import rotated_write  # noqa: E402
 from turnout.plugins.kv_backends.paged_kernels import lanes_of  # noqa: E402
 from turnout.plugins.kv_backends.storage import PoolShape  # noqa: E402
@@ -37,7 +39,7 @@ MOST_SPILLED = 64
 """Bytes that a thread may keep in memory for want of registers."""
 
 
-def layers() -> None:
+def layers(capability: int) -> None:
     kernels, x = GpuKernels(), torch.zeros(3, 4096, dtype=HALF)
     kernels.norm(x, x, x[0], 1e-6)
     kernels.norm(x, None, x[0], 1e-6)
@@ -45,7 +47,7 @@ def layers() -> None:
     kernels.rotate(x.view(3, 32, 128), x[:, None, :128].contiguous(), x[:, None, :128].contiguous())
 
 
-def writes() -> None:
+def writes(capability: int) -> None:
     q, k = torch.zeros(3, 32, 128, dtype=HALF), torch.zeros(3, 8, 128, dtype=HALF)
     slots, cosine = torch.zeros(3, dtype=torch.int32), torch.zeros(3, 1, 128, dtype=HALF)
     for stored in ("auto", "int8", "fp8"):
@@ -53,7 +55,7 @@ def writes() -> None:
         rotated_write(q, k, k, slots, lanes_of(storage.tensors, 0, stored), (cosine, cosine))
 
 
-def attention() -> None:
+def attention(capability: int) -> None:
     spans = [[(40, 1)], [(600, 1)], [(600, 5)], [(0, 300)]]  # decoding, in parts, verifying, a prompt
     shapes = [
         (32, 8, 128, "auto"),
@@ -65,33 +67,36 @@ def attention() -> None:
     for heads, kv_heads, dim, stored in shapes:
         for span in spans:
             Case(heads, kv_heads, dim, 16, span, HALF, stored).prepare(CPU)()
+    Case(32, 8, 128, 16, [(600, 1), (600, 1)], HALF, shared={1: 20}, cascade=1).prepare(CPU)()
 
 
-def products() -> None:
+def products(capability: int) -> None:
     outputs, inputs, group = 4096, 4096, 128
     codes = torch.zeros(outputs, inputs, dtype=torch.int8)
     scale, groups = torch.ones(outputs, 1), torch.ones(outputs, inputs // group)
     linears = [
         CodesLinear("int8", codes, scale, None),
-        CodesLinear("fp8", codes, scale, None),
+        *([CodesLinear("fp8", codes, scale, None)] if capability >= 89 else []),
         WeightOnlyLinear(Weights("int8", codes, scale), scale[:, 0].to(HALF)),
         WeightOnlyLinear(Weights("fp8", codes, scale), None),
         WeightOnlyLinear(Weights("fp8", codes, groups, None, group), None),
         WeightOnlyLinear(Weights("int4", codes.view(torch.uint8)[:, ::2], groups, groups, group), None),
-        WeightOnlyLinear(
-            Weights("int4", codes.view(torch.uint8)[:, ::2], groups[:, ::2], groups[:, ::2], 256), None
-        ),
     ]
     for linear in linears:
         for rows in (1, 64, 200):
             linear(torch.zeros(rows, inputs, dtype=HALF))
 
 
-PARTS: dict[str, Callable[[], None]] = {
+def sampling(capability: int) -> None:
+    cut_by_kernel(torch.rand(2, 128_256), [SamplingParams(top_k=50), SamplingParams(top_p=0.9)])
+
+
+PARTS: dict[str, Callable[[int], None]] = {
     "layers": layers,
     "writes": writes,
     "attention": attention,
     "products": products,
+    "sampling": sampling,
 }
 
 
@@ -110,7 +115,7 @@ def main() -> None:
     gpu.install()
     for part in options.parts:
         first = len(gpu.kernels)
-        PARTS[part]()
+        PARTS[part](options.capability)
         for kernel in gpu.kernels[first:]:
             print(
                 f"{part}: {kernel.name}, {kernel.shared} bytes shared, {kernel.spilled} spilled", flush=True

@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget
 
 __all__ = ["Compiled", "PretendedGpu"]
 
-SHARED = {80: 163 * 1024, 90: 227 * 1024}
+SHARED = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 """Bytes of shared memory that a program may have at most, by compute capability."""
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 

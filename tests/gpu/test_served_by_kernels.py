@@ -52,12 +52,11 @@ def serve(engine: Engine) -> list[list[int]]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"kv_memory": "1MiB"},
         {"kv_memory": "1MiB", "gpu_kernels": "triton"},
         {"kv_memory": "1MiB", "max_num_batched_tokens": 7, "block_size": 4},
         {"kv_memory": 72 * BYTES_PER_TOKEN, "block_size": 4, "preemption": "swap", "swap_memory": "1MiB"},
     ],
-    ids=["plain", "fused", "chunked", "swapped"],
+    ids=["fused", "chunked", "swapped"],
 )
 def test_tokens_are_those_of_plain_pytorch(
     model: Path, options: dict[str, Any], device: torch.device

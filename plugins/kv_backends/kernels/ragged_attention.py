@@ -11,10 +11,12 @@ from torch import Tensor
 from turnout.plugins.kv_backends.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.kernels.ragged_programs import attend, merge
 
-__all__ = ["PART", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
+__all__ = ["PART", "WIDE", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
 
 STEP = 64
-"""Positions of context that a program reads at a time."""
+"""Positions of context that a program reads at a time; half as many where registers would be too few: of
+heads larger than `WIDE`, and of 8-bit numbers for many rows."""
+WIDE = 128
 PART = 512
 """Positions of context from which splitting it pays."""
 MOST_PARTS = 16
@@ -31,6 +33,9 @@ class Tiles(NamedTuple):
     """[chunks]: position of its first token in its sequence."""
     lengths: Tensor
     """[chunks]: its tokens."""
+    cells: Tensor
+    """[chunks]: the first of its rows in what is kept of contexts that are read in parts; of prefixes, the
+    row of each of `Prefix.places`."""
     chunks: Tensor
     """[tiles]: which chunk a tile is of."""
     offsets: Tensor
@@ -39,6 +44,8 @@ class Tiles(NamedTuple):
     """Of a tile, padded: a power of two, at least 16."""
     parts: int
     """Into how many the longest context is split; 1: none is."""
+    tokens: int
+    """Of chunks whose contexts may be split."""
     prefix: Prefix | None = None
     """What is read once for several chunks; None: nothing is."""
 
@@ -74,7 +81,7 @@ def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out
     if parts == 1:
         _attend(q, lanes, tiles, block_size, out)
         return
-    parted = _Parts.of(q, parts, tiles.prefix is not None)
+    parted = _Parts.of(q, parts, tiles.tokens, tiles.prefix is not None)
     _attend(q, lanes, tiles, block_size, out, parted)
     if tiles.prefix is not None:
         shared = tiles.prefix.tiles._replace(prefix=tiles.prefix)
@@ -86,14 +93,14 @@ class _Parts(NamedTuple):
     """Results of contexts that are read in parts."""
 
     mixed: Tensor
-    """float32 [parts, tokens, heads, head_dim]."""
+    """float32 [parts, cells, heads, head_dim]: a cell for each token of which a context may be split."""
     logsums: Tensor
-    """float32 [parts, tokens, heads]: of the weights, to the base of 2; -inf where a part has no context."""
+    """float32 [parts, cells, heads]: of the weights, to the base of 2; -inf where a part has no context."""
 
     @classmethod
-    def of(cls, q: Tensor, parts: int, some_only: bool) -> _Parts:
+    def of(cls, q: Tensor, parts: int, tokens: int, some_only: bool) -> _Parts:
         """some_only: there are parts in which not every token has a context."""
-        mixed = torch.empty((parts, *q.shape), dtype=torch.float32, device=q.device)
+        mixed = torch.empty((parts, tokens, *q.shape[1:]), dtype=torch.float32, device=q.device)
         logsums = torch.empty(mixed.shape[:3], dtype=torch.float32, device=q.device)
         return cls(mixed, logsums.fill_(float("-inf")) if some_only else logsums)
 
@@ -110,8 +117,9 @@ def _attend(
     shared: bool = False,
 ) -> None:
     """Into `out`, or into `parted` from its part `first_part` on."""
-    (tokens, heads, dim), kv_heads = q.shape, lanes.k.shape[1]
-    prefix = tiles.prefix
+    (_, heads, dim), kv_heads = q.shape, lanes.k.shape[1]
+    prefix, wide = tiles.prefix, dim > WIDE
+    half = wide or (lanes.codes != "none" and tiles.rows > 64)
     attend[len(tiles.chunks), kv_heads, tiles.parts](
         q,
         lanes.k,
@@ -126,12 +134,13 @@ def _attend(
         tiles.offsets,
         prefix.skips if prefix else tiles.starts,
         prefix.places if prefix else tiles.starts,
+        tiles.cells,
         out,
         parted.mixed if parted else out,
         parted.logsums if parted else out,
         first_part,
         dim**-0.5,
-        tokens,
+        parted.mixed.shape[1] if parted else 0,
         q.stride(0),
         q.stride(1),
         lanes.k.stride(0),
@@ -142,7 +151,7 @@ def _attend(
         dim=dim,
         DIM=triton.next_power_of_2(dim),
         ROWS=tiles.rows,
-        STEP=STEP,
+        STEP=STEP // 2 if half else STEP,
         PART=PART,
         MOST_PARTS=MOST_PARTS,
         SPLIT=parted is not None,
@@ -153,11 +162,12 @@ def _attend(
         # float32 means float32, not the 10 bits of tf32.
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=4 if tiles.rows <= 64 else 8,
+        num_stages=2 if wide else 3,
     )
 
 
 def _merge(tiles: Tiles, parted: _Parts, kv_heads: int, out: Tensor) -> None:
-    parts, tokens, heads, dim = parted.mixed.shape
+    parts, cells, heads, dim = parted.mixed.shape
     merge[len(tiles.chunks), tiles.rows * kv_heads // heads, heads](
         parted.mixed,
         parted.logsums,
@@ -166,7 +176,8 @@ def _merge(tiles: Tiles, parted: _Parts, kv_heads: int, out: Tensor) -> None:
         tiles.lengths,
         tiles.chunks,
         tiles.offsets,
-        tokens,
+        tiles.cells,
+        cells,
         parts,
         dim=dim,
         DIM=triton.next_power_of_2(dim),

@@ -29,7 +29,7 @@ __all__ = ["attend", "merge"]
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
-@triton.jit(do_not_specialize=["tokens", "table_row", "first_part"])
+@triton.jit(do_not_specialize=["cells", "table_row", "first_part"])
 def attend(
     q,
     k,
@@ -44,12 +44,13 @@ def attend(
     offsets,
     skips,
     places,
+    rows,
     out,
     partial,
     logsums,
     first_part,
     softmax_scale,
-    tokens,
+    cells,
     q_token,
     q_head,
     kv_slot,
@@ -138,7 +139,11 @@ def attend(
     mixed = mixed / total[:, None]
     kept = real[:, None] & inside[None, :]
     if SPLIT:
-        cell = ((first_part + part) * tokens + place) * heads + query_head
+        if SHARED:
+            cell = tl.load(rows + first + token, mask=real, other=0)
+        else:
+            cell = tl.load(rows + chunk) + token
+        cell = ((first_part + part) * cells + cell.to(tl.int64)) * heads + query_head
         if begin < upto:  # a part of no context has no weight, and is not read
             tl.store(partial + cell[:, None] * dim + d[None, :], mixed, mask=kept)
         tl.store(logsums + cell, top + tl.log2(total), mask=real)
@@ -156,7 +161,7 @@ def _widen(codes, scales, CODES: tl.constexpr):
     return numbers * scales.to(tl.float32)[:, None]
 
 
-@triton.jit(do_not_specialize=["tokens", "parts"])
+@triton.jit(do_not_specialize=["cells", "parts"])
 def merge(
     partial,
     logsums,
@@ -165,7 +170,8 @@ def merge(
     lengths,
     chunks,
     offsets,
-    tokens,
+    rows,
+    cells,
     parts,
     dim: tl.constexpr,
     DIM: tl.constexpr,
@@ -180,7 +186,7 @@ def merge(
         place = (tl.load(firsts + chunk) + token).to(tl.int64)
         part = tl.arange(0, PADDED)
         d = tl.arange(0, DIM)
-        cell = (part * tokens + place) * heads + head
+        cell = (part * cells + (tl.load(rows + chunk) + token).to(tl.int64)) * heads + head
         logs = tl.load(logsums + cell, mask=part < parts, other=float("-inf"))
         weights = tl.exp2(logs - tl.max(logs, 0))
         # A part of no context has weight 0, and may hold anything.

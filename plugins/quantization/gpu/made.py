@@ -13,6 +13,8 @@ __all__ = ["GpuLayers"]
 
 NARROWEST = 32
 """Inputs of a group, which come in multiples of this."""
+WIDEST = 128
+"""Of a group of 4-bit weights, for which a program has room; larger ones are cut."""
 
 
 class GpuLayers:
@@ -39,8 +41,8 @@ class GpuLayers:
         codes: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None, order: Tensor | None
     ) -> nn.Module:
         group = _group(codes.shape[1], scale)
-        if group & (group - 1):  # a program takes a group at a time, and powers of two
-            part = group & -group
+        part = min(WIDEST, group & -group)
+        if part < group:  # a program takes a group at a time, and powers of two
             scale, offset = (values.repeat_interleave(group // part, dim=1) for values in (scale, offset))
             group = part
         return WeightOnlyLinear(Weights("int4", _packed(codes, group), scale, offset, group), bias, order)

@@ -8,7 +8,8 @@ import torch
 import triton
 from torch import Tensor
 
-from turnout.plugins.quantization.gpu.product_programs import both, join, quantize_rows, weight_only
+from turnout.plugins.quantization.gpu.product_programs import both as both_codes
+from turnout.plugins.quantization.gpu.product_programs import join, quantize_rows, weight_only
 
 __all__ = ["Kind", "Weights", "multiply", "multiply_codes", "quantize"]
 
@@ -56,8 +57,11 @@ class Weights(NamedTuple):
 
 
 class _Tiling(NamedTuple):
+    """Such that a program has room on cards with 99 KiB of shared memory."""
+
     rows: int
     columns: int
+    step: int
     parts: int
     span: int
     """Inputs of a part."""
@@ -71,17 +75,19 @@ class _Tiling(NamedTuple):
         return {"num_warps": 8 if large else 4, "num_stages": 3 if large else 4}
 
 
-def _tiling(rows: int, weights: Weights) -> _Tiling:
+def _tiling(rows: int, weights: Weights, both: bool = False) -> _Tiling:
+    """both: x is codes, too."""
     outputs, inputs, step = weights.outputs, weights.inputs, weights.step
-    steps = triton.cdiv(inputs, step)
     if rows > FEW_ROWS:
         # A group's sums are kept apart until they are scaled, which takes as many registers again.
-        return _Tiling(128, 64 if weights.group else 128, 1, steps * step)
+        step = step if weights.kind == "int4" or both else min(step, 64)
+        return _Tiling(128, 64 if weights.group else 128, step, 1, triton.cdiv(inputs, step) * step)
+    steps = triton.cdiv(inputs, step)
     columns = 32
     wanted = triton.cdiv(PROGRAMS, triton.cdiv(outputs, columns))
     parts = max(1, min(MOST_PARTS, wanted, steps // FEWEST_STEPS))
     span = triton.cdiv(steps, parts) * step
-    return _Tiling(max(16, triton.next_power_of_2(rows)), columns, triton.cdiv(inputs, span), span)
+    return _Tiling(max(16, triton.next_power_of_2(rows)), columns, step, triton.cdiv(inputs, span), span)
 
 
 def multiply(x: Tensor, weights: Weights, bias: Tensor | None) -> Tensor:
@@ -106,7 +112,7 @@ def multiply(x: Tensor, weights: Weights, bias: Tensor | None) -> Tensor:
         GROUP=weights.group,
         ROWS=tiling.rows,
         COLUMNS=tiling.columns,
-        STEP=weights.step,
+        STEP=tiling.step,
         CODES=weights.kind,
         OFFSET=weights.offset is not None,
         BIAS=bias is not None,
@@ -126,10 +132,10 @@ def multiply_codes(
     """x · x_scale · weightsᵀ + bias, in `dtype`. x: codes of the weights' kind, int8 or fp8, [rows, inputs];
     x_scale: float32 [rows]; `weights` in one group."""
     rows, outputs = len(x), weights.outputs
-    tiling = _tiling(rows, weights)
+    tiling = _tiling(rows, weights, both=True)
     floats = weights.kind == "fp8"
     target, out = _targets(x, dtype, tiling, outputs, torch.float32 if floats else torch.int32)
-    both[tiling.grid(rows, outputs)](
+    both_codes[tiling.grid(rows, outputs)](
         x,
         weights.codes,
         x_scale,
@@ -144,7 +150,7 @@ def multiply_codes(
         weights.codes.stride(0),
         ROWS=tiling.rows,
         COLUMNS=tiling.columns,
-        STEP=weights.step,
+        STEP=tiling.step,
         FLOATS=floats,
         BIAS=bias is not None,
         WHOLE=tiling.parts == 1,

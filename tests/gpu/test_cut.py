@@ -1,0 +1,60 @@
+"""Top-k and top-p by bisection keep the tokens that sorting keeps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from turnout.core.request import SamplingParams
+from turnout.plugins.decoding import distribution
+from turnout.plugins.decoding.distribution import cut_by_kernel, cut_by_sorting
+
+PARAMS = [
+    SamplingParams(top_k=1),
+    SamplingParams(top_k=7),
+    SamplingParams(top_k=150),
+    SamplingParams(top_p=0.3),
+    SamplingParams(top_p=0.95),
+    SamplingParams(top_p=1e-9),
+    SamplingParams(top_k=20, top_p=0.5),
+    SamplingParams(top_k=400, top_p=0.9),
+    SamplingParams(top_k=999_999, top_p=0.999),
+]
+
+
+def check(weights: Tensor) -> None:
+    found = cut_by_kernel(weights, PARAMS)
+    assert found.equal(cut_by_sorting(weights, PARAMS))
+    assert (found > 0).any(dim=1).all()
+
+
+@pytest.mark.parametrize("vocabulary", [13, 500, 4500])
+def test_the_same_tokens(vocabulary: int, device: torch.device) -> None:
+    logits = torch.randn(len(PARAMS), vocabulary, generator=torch.Generator().manual_seed(vocabulary)) * 3
+    check((logits - logits.amax(1, keepdim=True)).exp().to(device))
+
+
+def test_of_equals_the_lower_ids(device: torch.device) -> None:
+    """Weights are few powers of two, so that sums are exact in whatever order."""
+    draw = torch.Generator().manual_seed(0)
+    check(2.0 ** -torch.randint(0, 4, (len(PARAMS), 700), generator=draw).float().to(device))
+    check(torch.ones(len(PARAMS), 300, device=device))
+
+
+def test_one_token_that_has_all_the_weight(device: torch.device) -> None:
+    weights = torch.zeros(len(PARAMS), 50, device=device)
+    weights[:, 31] = 1
+    check(weights)
+
+
+def test_a_row_does_not_depend_on_those_beside_it(device: torch.device) -> None:
+    weights = torch.rand(len(PARAMS), 300, generator=torch.Generator().manual_seed(1)).to(device)
+    together = cut_by_kernel(weights, PARAMS)
+    for row, params in enumerate(PARAMS):
+        assert cut_by_kernel(weights[row : row + 1], [params]).equal(together[row : row + 1])
+
+
+def test_a_cpu_sorts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "cut_by_kernel", None)
+    assert distribution.token_weights(torch.zeros(1, 4), [SamplingParams(top_k=2)]).tolist() == [[1, 1, 0, 0]]
