@@ -40,6 +40,7 @@ class Turnout:
 
     def __init__(self, model: str, kv: str, dtype: str, device: str = "auto", **options: Any) -> None:
         self.name = f"turnout {kv}"
+        self.options = options
         config = EngineConfig(model=model, kv=kv, dtype=dtype, device=device, **options)
         self.assembled = build_engine(config)
         self.count = 0
@@ -101,6 +102,25 @@ class Transformers:
         )
         tokens: Prompts = whole[:, ids.shape[1] :].tolist()
         return tokens
+
+
+class TransformersContinuous(Transformers):
+    """transformers' own continuous batching."""
+
+    name = "transformers, continuous batching"
+
+    @torch.inference_mode()
+    def run(self, prompts: Prompts, output: int) -> Result:
+        """It tells when it is done, not when tokens come: TTFT and TPOT are the whole time's share."""
+        from transformers import GenerationConfig
+
+        make: Any = GenerationConfig
+        config = make(max_new_tokens=output, min_new_tokens=output, do_sample=False)
+        started = time.perf_counter()
+        found = self.model.generate_batch(inputs=prompts, generation_config=config)
+        whole = time.perf_counter() - started
+        tokens = sum(len(request.generated_tokens) for request in found.values())
+        return Result(tokens / whole, 1e3 * whole, 1e3 * whole / output)
 
 
 def median(results: list[Result]) -> Result:

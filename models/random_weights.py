@@ -20,20 +20,26 @@ __all__ = ["write_random_checkpoint"]
 
 
 def write_random_checkpoint(
-    folder: Path, config: Mapping[str, Any], *, seed: int = 0, dtype: str = "float32", shards: int = 1
+    folder: Path,
+    config: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    shards: int = 1,
+    device: str = "cpu",
 ) -> None:
     """Write ``config.json`` and safetensors for a model of that config, one shard in memory at a time.
 
-    The weights depend on `config`, `seed` and `dtype`, not on `shards`.
+    The weights depend on `config`, `seed`, `dtype` and `device`, which draws them, not on `shards`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**config, "dtype": dtype}, indent=2) + "\n")
     parameters = _parameters(config)
     groups = _split(list(parameters), shards)
     names = [_file_name(index, len(groups)) for index in range(len(groups))]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     for name, group in zip(names, groups, strict=True):
-        tensors = {key: _draw(key, parameters[key], getattr(torch, dtype), generator) for key in group}
+        tensors = {key: _draw(key, parameters[key], getattr(torch, dtype), generator).cpu() for key in group}
         save_file(tensors, folder / name, metadata={"format": "pt"})
     if len(groups) > 1:
         _write_index(folder, dict(_located(names, groups)), parameters, getattr(torch, dtype).itemsize)
@@ -59,7 +65,7 @@ def _draw(name: str, like: Tensor, dtype: torch.dtype, generator: torch.Generato
     Smaller queries and keys would attend to everything alike, and a larger embedding would outweigh what
     the layers add to it: either way the model soon repeats one token, and proves little in a test.
     """
-    out = torch.empty(like.shape, dtype=dtype)
+    out = torch.empty(like.shape, dtype=dtype, device=generator.device)
     if "norm" in name:
         return out.normal_(mean=1.0, std=0.1, generator=generator)
     if like.dim() == 1:

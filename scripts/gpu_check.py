@@ -1,21 +1,22 @@
 """Check and measure Turnout on this machine's GPU: kernels, greedy tokens, speed beside transformers.
 
-python scripts/gpu_check.py --json gpu.json
+python scripts/gpu_check.py --json gpu.json --docs
 
-Needs torch, Triton and transformers; no network, no server. Without a GPU, `--reduced` runs the same way
-through on the CPU, kernels under Triton's interpreter, with models of no size.
+Needs torch, Triton and transformers; no network, no server. What checks nothing is left out when `--minutes`
+are over. Without a GPU, `--reduced` runs the same way through on the CPU, kernels under Triton's interpreter,
+with models of no size.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,33 @@ sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu")]
 Rows = list[dict[str, Any]]
 
 
+HEAD_START = 4_000_000
+"""Cycles that a GPU idles before it is measured, while what it is to run is asked of it."""
+
+
 def seconds(work: Callable[[], object], device: torch.device, repeats: int = 10) -> float:
-    """The median of `repeats` runs, after two that do not count."""
-    taken = []
-    for _ in range(repeats + 2):
-        _wait(device)
-        started = time.perf_counter()
+    """The mean of `repeats` runs, after two that do not count; on a GPU by its own clock."""
+    if device.type != "cuda":
+        return _seconds_on_cpu(work)
+    work()
+    work()
+    torch.cuda.synchronize()
+    cuda: Any = torch.cuda
+    before, after = (cuda.Event(enable_timing=True) for _ in range(2))
+    cuda._sleep(HEAD_START)
+    before.record()
+    for _ in range(repeats):
         work()
-        _wait(device)
-        taken.append(time.perf_counter() - started)
-    return sorted(taken[2:])[repeats // 2]
+    after.record()
+    torch.cuda.synchronize()
+    return float(before.elapsed_time(after)) / 1e3 / repeats
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _seconds_on_cpu(work: Callable[[], object]) -> float:
+    """Of one run: nobody looks at the figure."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 # ------------------------------------------------------------------ what the device can do
@@ -63,63 +76,134 @@ def roofline(device: torch.device, reduced: bool) -> dict[str, float]:
 # ------------------------------------------------------------------ kernels
 
 
-def check_kernels(device: torch.device) -> Rows:
-    """Ragged attention against float64; raises AssertionError where they differ."""
+def attention_cases(reduced: bool) -> Iterator[Any]:
     from ragged_case import DECODING, MIXED, Case
 
-    cases = [
-        Case(heads, kv_heads, dim, size, spans, dtype, stored)
-        for heads, kv_heads, dim, size, spans in [
-            (2, 2, 64, 8, DECODING),
-            (14, 2, 64, 16, MIXED),
-            (8, 1, 96, 32, MIXED),
-            (4, 2, 128, 16, [(1100, 1), (520, 4), (3, 70)]),
-            (2, 1, 256, 16, DECODING),
-        ]
-        for dtype, stored in [(torch.float32, "auto"), (torch.bfloat16, "auto"), (torch.bfloat16, "fp8")]
-    ]
-    for case in cases:
+    float32, bfloat16 = torch.float32, torch.bfloat16
+    if reduced:
+        yield Case(2, 1, 64, 16, [(17, 1), (0, 5)], bfloat16, "fp8")
+        yield Case(2, 1, 64, 16, [(33, 1), (40, 1)], bfloat16, shared={1: 2}, cascade=1)
+        return
+    for dtype, stored in [(float32, "auto"), (bfloat16, "auto"), (bfloat16, "int8"), (bfloat16, "fp8")]:
+        yield Case(2, 2, 64, 8, DECODING, dtype, stored)
+        yield Case(14, 2, 64, 16, MIXED, dtype, stored)
+        yield Case(8, 1, 96, 32, MIXED, dtype, stored)
+        yield Case(4, 2, 128, 16, [(1100, 1), (520, 4), (3, 70)], dtype, stored)
+        yield Case(2, 1, 256, 16, DECODING, dtype, stored)
+        yield Case(8, 2, 128, 16, [(1100, 1), (1200, 1), (40, 3)], dtype, stored, {1: 60}, cascade=1)
+
+
+def sizes(reduced: bool) -> Any:
+    from kernel_cases import Sizes
+
+    if not reduced:
+        return Sizes()
+    return Sizes(hidden=64, intermediate=48, heads=2, kv_heads=1, dim=64, tokens=5, few=(1,))
+
+
+def check_kernels(device: torch.device, reduced: bool) -> Rows:
+    """Against float64 and float32; raises AssertionError where they differ."""
+    from kernel_cases import kernel_cases
+
+    attention = list(attention_cases(reduced))
+    for case in attention:
         case.check(device)
-    return [{"kernel": "ragged_attention", "cases": len(cases), "equal": True}]
+    rows: Rows = [{"kernel": "attention", "cases": len(attention), "equal": True}]
+    for case in kernel_cases(sizes(reduced), device):
+        error = case.error()
+        assert error <= case.tolerance, f"{case.name}, {case.shape}: error {error}, allowed {case.tolerance}"
+        rows.append({"kernel": case.name, "shape": case.shape, "error": error})
+    return [*rows, check_cut(device, reduced)]
 
 
-def time_kernels(device: torch.device, reduced: bool) -> Rows:
-    """Decoding against the bytes it has to read, a long prompt against the products it has to form."""
+def check_cut(device: torch.device, reduced: bool) -> dict[str, Any]:
+    """top-k and top-p by bisection keep what sorting keeps; sums of few powers of two are exact."""
+    from turnout.core.request import SamplingParams
+    from turnout.plugins.decoding.distribution import cut_by_kernel, cut_by_sorting
+
+    params = [SamplingParams(top_k=50), SamplingParams(top_p=0.9), SamplingParams(top_k=900, top_p=0.5)]
+    weights = 2.0 ** -torch.randint(0, 4, (3, 500 if reduced else 128_256), device=device).float()
+    weights[:, 7] = 1
+    assert cut_by_kernel(weights, params).equal(cut_by_sorting(weights, params)), "cut: other tokens are kept"
+    return {"kernel": "cut", "shape": str(list(weights.shape)), "error": 0.0}
+
+
+def time_kernels(device: torch.device, reduced: bool, best: dict[str, float]) -> Rows:
+    """Each against the bytes that it has to move, or the products that it has to form."""
+    rows = [*_attention_times(device, reduced, best), *_cut_times(device, reduced, best)]
+    from kernel_cases import kernel_cases
+
+    for case in kernel_cases(sizes(reduced), device):
+        rows.append(_row(case.name, case.shape, seconds(case.work, device), best, case.bytes, case.flops))
+    return rows
+
+
+def _row(
+    kernel: str, shape: str, taken: float, best: dict[str, float], moved: int = 0, flops: float = 0
+) -> dict[str, Any]:
+    fastest = moved / best["copy_bytes_per_second"] if moved else flops / best["bf16_flops"]
+    return {"kernel": kernel, "shape": shape, "seconds": taken, "of_roofline": fastest / taken}
+
+
+def _attention_times(device: torch.device, reduced: bool, best: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """Decoding against the bytes of its context, a long prompt against its products."""
     from ragged_case import Case
 
-    heads, kv_heads, dim = 32, 8, 128
-    if reduced:
-        heads, kv_heads, dim = 2, 1, 64
-    rows: Rows = []
-    batches = [(8, 40)] if reduced else [(1, 32_768), (16, 8192), (64, 4096), (256, 1024)]
+    heads, kv_heads, dim = (2, 1, 64) if reduced else (32, 8, 128)
+    batches = [(2, 40)] if reduced else [(1, 32_768), (16, 8192), (64, 4096), (256, 1024)]
+    bfloat16 = torch.bfloat16
     for batch, context in batches:
-        case = Case(heads, kv_heads, dim, 16, [(context - 1, 1)] * batch, torch.bfloat16)
-        taken = seconds(case.prepare(device), device, repeats=3 if reduced else 10)
-        read = 2 * batch * context * kv_heads * dim * 2
-        rows.append(
-            {"kernel": "decode", "batch": batch, "context": context, "bytes_per_second": read / taken}
-        )
-    length = 40 if reduced else 8192
-    taken = seconds(
-        Case(heads, kv_heads, dim, 16, [(0, length)], torch.bfloat16).prepare(device), device, repeats=3
-    )
+        for stored, itemsize in [("auto", 2)] if reduced else [("auto", 2), ("fp8", 1)]:
+            case = Case(heads, kv_heads, dim, 16, [(context - 1, 1)] * batch, bfloat16, stored)
+            taken = seconds(case.prepare(device), device)
+            read = 2 * batch * context * kv_heads * dim * itemsize
+            yield _row(f"decode, KV {stored}", f"{batch} x {context}", taken, best, read)
+    batch, shared = (2, 2) if reduced else (64, 128)
+    for cascade in (0, 1):
+        spans = [(shared * 16 + 100, 1)] * batch
+        members = dict.fromkeys(range(1, batch), shared)
+        case = Case(heads, kv_heads, dim, 16, spans, bfloat16, "auto", members, cascade)
+        taken = seconds(case.prepare(device), device)
+        read = 2 * (batch * 101 + shared * 16) * kv_heads * dim * 2
+        kind = "prefix read once" if cascade else "prefix read by each"
+        yield _row(f"decode, {kind}", f"{batch} x ({shared * 16} + 100)", taken, best, read)
+    length = 20 if reduced else 8192
+    case = Case(heads, kv_heads, dim, 16, [(0, length)], bfloat16)
     flops = 4 * heads * dim * length * (length + 1) / 2
-    return [*rows, {"kernel": "prefill", "batch": 1, "context": length, "flops": flops / taken}]
+    yield _row("prefill", f"1 x {length}", seconds(case.prepare(device), device, 3), best, flops=flops)
+
+
+def _cut_times(device: torch.device, reduced: bool, best: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """Against reading and writing the weights once."""
+    from turnout.core.request import SamplingParams
+    from turnout.plugins.decoding.distribution import cut_by_kernel, cut_by_sorting
+
+    batch, vocabulary = (2, 500) if reduced else (64, 128_256)
+    weights = torch.rand(batch, vocabulary, device=device)
+    params = [SamplingParams(top_p=0.9)] * batch
+    for name, work in [("by bisection", cut_by_kernel), ("by sorting", cut_by_sorting)]:
+        taken = seconds(partial(work, weights, params), device, 3)
+        yield _row(f"top-p {name}", f"{batch} x {vocabulary}", taken, best, 2 * weights.nbytes)
 
 
 # ------------------------------------------------------------------ models
 
 
-def make_model(folder: Path, shape: Any, dtype: str) -> Path:
+def make_model(folder: Path, shape: Any, dtype: str, device: str = "cpu") -> Path:
     from turnout.models.random_weights import write_random_checkpoint
     from turnout.models.shapes import config_of
 
-    write_random_checkpoint(folder, config_of(shape, "llama", dtype=dtype), seed=0, dtype=dtype)
+    shards = 1 if shape.hidden < 1024 else 8
+    config = config_of(shape, "llama", dtype=dtype)
+    write_random_checkpoint(folder, config, seed=0, dtype=dtype, shards=shards, device=device)
     return folder
 
 
 def check_greedy(device: torch.device, folder: Path) -> Rows:
-    """Tokens of a small random model in float32, through the whole engine, against transformers'."""
+    """Tokens of a small random model in float32, through the whole engine, against transformers'.
+
+    Long enough to be replayed from graphs, where there are any; and how often a step waits for the device.
+    """
     from throughput import Transformers, random_prompts
 
     from turnout.core.config import EngineConfig
@@ -129,60 +213,60 @@ def check_greedy(device: torch.device, folder: Path) -> Rows:
 
     shape = Shape(128, 2, 4, 2, 256, 5000, max_positions=256)
     model = str(make_model(folder / "small", shape, "float32"))
-    prompts = [prompt[:9] for prompt in random_prompts(4, 9, seed=1)]
+    prompts = random_prompts(3, 9, seed=1)
+    output = 24 if device.type == "cuda" else 6
     config = EngineConfig(
-        model=model, kv="paged:attention=triton", device=str(device), dtype="float32", kv_memory="8MiB"
+        model=model,
+        kv="paged:attention=triton",
+        device=str(device),
+        dtype="float32",
+        kv_memory="8MiB",
+        gpu_kernels="triton",
     )
     engine = build_engine(config).engine
-    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+    params = SamplingParams(temperature=0, max_tokens=output, ignore_eos=True)
     found: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
     for number, prompt in enumerate(prompts):
         engine.add(RequestSpec(id=str(number), prompt=prompt, params=params, seed=0))
+    waits = []
     while engine.busy:
-        for delta in engine.step():
+        deltas, waited = _watched(engine.step, device)
+        waits.append(waited)
+        for delta in deltas:
             found[delta.request_id] += delta.tokens
-    expected = Transformers(model, "float32", str(device)).generate(prompts, 16)
+    expected = Transformers(model, "float32", str(device)).generate(prompts, output)
     assert list(found.values()) == expected, f"greedy tokens differ: {found} and {expected}"
-    return [{"check": "greedy tokens", "prompts": len(prompts), "equal": True}]
+    return [{"check": "greedy tokens", "prompts": len(prompts), "equal": True, "waits_of_a_step": waits[-1]}]
 
 
-def measure_models(
-    device: torch.device, folder: Path, reduced: bool, repeats: int
-) -> Iterator[dict[str, Any]]:
-    """Turnout beside transformers' `generate`, in turns."""
-    from throughput import Transformers, Turnout, measure
+def _watched(step: Callable[[], Any], device: torch.device) -> tuple[Any, int]:
+    """What a step returns, and how often it waited for the device."""
+    if device.type != "cuda":
+        return step(), 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            result = step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return result, sum("synchroniz" in str(warning.message) for warning in caught)
 
-    from turnout.models.shapes import SHAPES, Shape
 
-    shapes = (
-        {"tiny": Shape(64, 2, 4, 2, 96, 5000)} if reduced else {name: SHAPES[name] for name in ("1b", "8b")}
-    )
-    batches = (1, 2) if reduced else (1, 32, 256)
-    loads = [(8, 4)] if reduced else [(512, 128), (1024, 1024)]
-    for name, shape in shapes.items():
-        model = str(make_model(folder / name, shape, "bfloat16"))
-        longest = max(sum(load) for load in loads)
-        options: dict[str, Any] = {"max_model_len": longest, "max_num_seqs": max(batches)}
-        if reduced:
-            options["kv_memory"] = "8MiB"
-        engines: list[Any] = [
-            Turnout(model, "paged:attention=triton", "bfloat16", str(device), **options),
-            Transformers(model, "bfloat16", str(device)),
-        ]
-        for prompt, output in loads:
-            for batch in batches:
-                results = measure([engine.run for engine in engines], batch, prompt, output, repeats)
-                for engine, result in zip(engines, results, strict=True):
-                    yield {
-                        "model": name,
-                        "engine": engine.name,
-                        "batch": batch,
-                        "prompt": prompt,
-                        "output": output,
-                        **asdict(result),
-                    }
-        engines.clear()
-        gc.collect()
+def models(device: torch.device, folder: Path, reduced: bool, repeats: int, until: float, best: Any) -> Rows:
+    from gpu_models import MODELS, REDUCED, measure_models
+
+    rows = []
+    chosen = REDUCED if reduced else MODELS
+
+    def make(name: str, shape: Any) -> Path:
+        return make_model(folder / name, shape, "bfloat16", str(device))
+
+    for row in measure_models(chosen, make, device, repeats, until):
+        rate = row.get("read_bytes_per_second")
+        rows.append({**row, "of_roofline": rate / best["copy_bytes_per_second"] if rate else None})
+        show(rows[-1:])
+    return rows
 
 
 def show(rows: Rows) -> None:
@@ -194,35 +278,57 @@ def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _named(device: torch.device, reduced: bool) -> dict[str, Any]:
+    import triton
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    return {"device": name, "torch": torch.__version__, "triton": triton.__version__, "reduced": reduced}
+
+
 @click.command(help=__doc__)
 @click.option("--reduced", is_flag=True, help="The same on a CPU, with next to no work.")
-@click.option("--repeats", default=3, show_default=True)
-@click.option("--models/--no-models", default=True, help="Measure models of 1 and 8 billion parameters, too.")
+@click.option("--repeats", default=1, show_default=True, help="Runs of models that count; the best is taken.")
+@click.option("--models/--no-models", "with_models", default=True, help="Measure models of 8 and 1 billion.")
+@click.option("--minutes", default=9.0, show_default=True, help="After which no further model is measured.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
-def main(reduced: bool, repeats: int, models: bool, json_file: Path | None) -> None:
+@click.option("--docs", is_flag=True, help="Write the table into docs/gpu.md, too.")
+def main(
+    reduced: bool, repeats: int, with_models: bool, minutes: float, json_file: Path | None, docs: bool
+) -> None:
+    until = time.monotonic() + 60 * minutes
     if not torch.cuda.is_available():
         if not reduced:
             raise click.UsageError("torch sees no GPU here; --reduced runs through on the CPU")
         os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    report: dict[str, Any] = {"device": name, "torch": torch.__version__, "reduced": reduced}
-    click.echo(f"{name}, torch {torch.__version__}")
+    report = _named(device, reduced)
+    show([report])
     with tempfile.TemporaryDirectory() as folder:
+        best = roofline(device, reduced)
         parts: list[tuple[str, Callable[[], Rows]]] = [
-            ("roofline", lambda: [roofline(device, reduced)]),
-            ("kernels", lambda: check_kernels(device)),
+            ("roofline", lambda: [best]),
+            ("kernels", lambda: check_kernels(device, reduced)),
             ("greedy", lambda: check_greedy(device, Path(folder))),
-            ("kernel_times", lambda: time_kernels(device, reduced)),
+            ("kernel_times", lambda: time_kernels(device, reduced, best)),
         ]
-        if models:
-            parts.append(("models", lambda: list(measure_models(device, Path(folder), reduced, repeats))))
+        if with_models:
+            parts.append(("models", lambda: models(device, Path(folder), reduced, repeats, until, best)))
         for part, work in parts:
             click.echo(part)
             report[part] = work()
-            show(report[part])
-    if json_file:
-        json_file.write_text(json.dumps(report, indent=2) + "\n")
+            if part != "models":  # which shows rows as they come
+                show(report[part])
+            if json_file:  # after each part: what comes later may fail
+                json_file.write_text(json.dumps(report, indent=2) + "\n")
+    _tabulate(report, docs)
+
+
+def _tabulate(report: dict[str, Any], docs: bool) -> None:
+    from gpu_table import fill, table
+
+    click.echo("\n" + table(report))
+    if docs:
+        fill(ROOT / "docs" / "gpu.md", report)
 
 
 if __name__ == "__main__":

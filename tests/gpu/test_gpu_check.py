@@ -26,4 +26,31 @@ def test_reduced_it_runs_through(tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     figures = json.loads(report.read_text())
     assert {"roofline", "kernels", "greedy", "kernel_times"} < figures.keys()
-    assert {row["kernel"] for row in figures["kernel_times"]} == {"decode", "prefill"}
+    kinds = {row["kernel"].split(",")[0].split()[0] for row in figures["kernel_times"]}
+    assert kinds == {"decode", "prefill", "norm", "gate", "write", "product", "top-p"}
+
+
+def test_its_table_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    sys.path.insert(0, str(SCRIPT.parents[1] / "bench"))
+    from gpu_table import BEGIN, END, fill
+
+    document = tmp_path / "gpu.md"
+    document.write_text(f"before\n{BEGIN}\nnot yet measured\n{END}\nafter\n")
+    kernel = {"kernel": "norm", "shape": "4 x 8", "seconds": 2e-6, "of_roofline": 0.5}
+    run = {"model": "8b", "engine": "turnout", "batch": 1, "prompt": 8, "output": 4}
+    figures = {"tokens_per_second": 1000.0, "ttft_ms": 3.0, "tpot_ms": 1.0, "of_roofline": 0.75}
+    rooflines = [{"copy_bytes_per_second": 2e12, "bf16_flops": 6e14}]
+    report = {
+        "device": "A card",
+        "torch": "2",
+        "triton": "3",
+        "roofline": rooflines,
+        "kernel_times": [kernel],
+    }
+    fill(document, report)
+    fill(document, {**report, "models": [{**run, **figures}, {**run, "left out": "time was up"}]})
+    text = document.read_text()
+    assert text.startswith(f"before\n{BEGIN}\nA card, torch 2") and text.endswith(f"{END}\nafter\n")
+    assert text.count("| norm | 4 x 8 | 2 µs | 50% |") == 1
+    assert "| 8b | turnout | 1 | 8/4 | 1,000 | 3 ms | 1.00 ms | 75% |" in text
+    assert "| 8b | turnout | 1 | 8/4 | time was up | | | |" in text
