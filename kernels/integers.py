@@ -26,6 +26,10 @@ PIECE = 256
 """Inputs whose products are added up as integers: groups are as many or less, or multiples of it."""
 
 
+AT_ONCE = 4096
+"""Columns that are added up together."""
+
+
 class Kind(Enum):
     """In which order codes are, and to how many bits activations are rounded."""
 
@@ -168,9 +172,14 @@ class IntegerKernels:
         return codes.float().mul_(weights.scale[0, tokens, None])
 
     def _shift(self, codes: Tensor) -> Tensor:
-        """codes: int8 [columns, depth]."""
-        pieces = [piece.sum(dim=1, dtype=torch.int32) for piece in torch.split(codes, PIECE, dim=1)]
-        return torch.stack(pieces).mul_(-self._zero)
+        """codes: int8 [columns, depth], of which few are widened at a time."""
+        shift = torch.empty(-(-codes.shape[1] // PIECE), len(codes), dtype=torch.int32)
+        for columns, found in zip(
+            torch.split(codes, AT_ONCE), torch.split(shift, AT_ONCE, dim=1), strict=True
+        ):
+            for piece, sums in zip(torch.split(columns, PIECE, dim=1), found, strict=True):
+                torch.sum(piece, dim=1, dtype=torch.int32, out=sums)
+        return shift.mul_(-self._zero)
 
 
 WORTHWHILE = 1 << 17

@@ -55,17 +55,20 @@ inline Shorts columns_of(const Pairs* at, int) {
 inline Shorts columns_of(const Wide* at, int) { return load_as<Shorts>(at); }
 inline Shorts columns_of(const Nibbles* at, int s) { return (Shorts)((load_as<Codes>(at) >> (4 * s)) & 15); }
 
-// sums[G][R] of x[words][R] and each of G panels, which lie `apart`.
+// sums[G][R] of x[words][R] and each of G panels, which lie `apart`; left: what a panel has until its end.
 template <int R, int G, typename W>
-inline void tile(const int32_t* x, const W* panels, int64_t apart, int64_t depth, Ints (&out)[G][R][VECTORS]) {
+inline void tile(const int32_t* x, const W* panels, int64_t apart, int64_t depth, int64_t left,
+                 Ints (&out)[G][R][VECTORS]) {
     constexpr int64_t ELEMENTS = W::STEP * PANEL / W::SHARE, LEAD = AHEAD / sizeof(W);
     constexpr int WORDS = W::STEP / W::IN_WORD;
     Ints sums[G][R][VECTORS] = {};
-    for (int64_t k = 0; k < depth; k += W::STEP, panels += ELEMENTS, x += WORDS * R) {
+    for (int64_t k = 0; k < depth; k += W::STEP, panels += ELEMENTS, x += WORDS * R, left -= ELEMENTS) {
+        // Behind a panel's end come those that are being read already, and then what will be read next.
+        const int64_t soon = LEAD + (LEAD < left ? 0 : (G - 1) * apart);
 #pragma GCC unroll 4
         for (int g = 0; g < G; g++) {
             const W* at = panels + g * apart;
-            if constexpr (R <= 4) __builtin_prefetch(at + LEAD);
+            if constexpr (R <= 4) __builtin_prefetch(at + soon);
 #pragma GCC unroll 4
             for (int s = 0; s < WORDS; s++) {
                 decltype(columns_of(at, s)) columns[VECTORS];
@@ -145,13 +148,13 @@ inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) 
 template <typename W>
 struct Block {
     const W* data;
-    int64_t count, apart, depth;
+    int64_t count, apart, depth, left;
 };
 
 template <int R, int G, typename W, typename S>
 inline void tile_rows(const int32_t* x, const Block<W>& block, int64_t panel, const Target<S>& out) {
     Ints sums[G][R][VECTORS];
-    tile<R, G>(x, block.data + panel * block.apart, block.apart, block.depth, sums);
+    tile<R, G>(x, block.data + panel * block.apart, block.apart, block.depth, block.left, sums);
     for (int g = 0; g < G; g++) {
         const Target<S> columns = out.column((panel + g) * PANEL);
         for (int r = 0; r < R; r++) put(columns, r, sums[g][r]);
@@ -209,11 +212,11 @@ void pass(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Ta
     alignas(64) Wide wide[PIECE * PANEL];
     if (count == 1) return all_tiles(tiles, 1, k, block, out);
     for (int64_t panel = 0; panel < block.count; panel++) {
-        const Block<W> one = {block.data + panel * block.apart, 1, block.apart, block.depth};
+        const Block<W> one = {block.data + panel * block.apart, 1, block.apart, block.depth, block.left};
         const Target<S> columns = out.column(panel * PANEL);
         if constexpr (W::IN_WORD == 2)
             if (count >= WIDENED) {
-                all_tiles(tiles, count, k, Block<Wide>{widened(one, wide), 1, 0, block.depth}, columns);
+                all_tiles(tiles, count, k, Block<Wide>{widened(one, wide), 1, 0, block.depth, 0}, columns);
                 continue;
             }
         all_tiles(tiles, count, k, one, columns);
@@ -264,7 +267,8 @@ void multiply_piece(const Layer& layer, const Input& x, float* out, int64_t piec
     };
     const int64_t apart = layer.depth * PANEL / W::SHARE;
     const W* data = (const W*)layer.packed + panel * apart + k * PANEL / W::SHARE;
-    const Block<W> block = {data, panels, apart, std::min(layer.piece(), layer.depth - k)};
+    const Block<W> block = {data, panels, apart, std::min(layer.piece(), layer.depth - k),
+                            apart - k * PANEL / W::SHARE};
     pass(x.tiles.data() + tile, tiles, k, block, target);
 }
 
