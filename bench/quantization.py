@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -30,7 +31,8 @@ from turnout.runner.weights import load_weights
 
 TABLE = "lm_head=true,embeddings=true"
 """Head and embedding, too."""
-SCHEMES = ("int8", f"int8:{TABLE}", "int8wo", f"int8wo:{TABLE}", "int4wo", f"int4wo:{TABLE}", "fp8")
+OWN = ("int8", f"int8:{TABLE}", "int8wo", f"int8wo:{TABLE}", "int4wo", f"int4wo:{TABLE}", "fp8")
+SCHEMES = (*OWN, "bnb-int8", "bnb-nf4") if find_spec("bitsandbytes") else OWN
 DOCUMENT = Path(__file__).parent.parent / "docs" / "quantization.md"
 MIB = 2**20
 

@@ -19,6 +19,20 @@ __all__ = ["command"]
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder to write, a new one."
 )
+@click.option(
+    "--smooth",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="TEXT",
+    help="Text by which to move outliers of activations into weights first (SmoothQuant); may be repeated.",
+)
+@click.option(
+    "--smooth-strength",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="How much of them: 0 nothing, 1 all.",
+)
 @click.option("--revision", help="Branch, tag or commit on the hub.")
 @click.option(
     "--force", is_flag=True, help="Replace the checkpoint that DIR holds, once the new one is complete."
@@ -30,7 +44,14 @@ __all__ = ["command"]
     help="Folder whose turnout_plugins.py counts as a plugin.",
 )
 def command(
-    model: str, quantization: str, out: Path, revision: str | None, force: bool, plugins_folder: Path | None
+    model: str,
+    quantization: str,
+    out: Path,
+    smooth: tuple[Path, ...],
+    smooth_strength: float,
+    revision: str | None,
+    force: bool,
+    plugins_folder: Path | None,
 ) -> None:
     """Write MODEL with quantized weights, which then starts without quantizing.
 
@@ -39,8 +60,13 @@ def command(
     """
     registry = Registry.load(config_folder=plugins_folder)
     registry.check("quantization", quantization)
-    from turnout.runner.quantize import (
-        quantize_checkpoint,
-    )  # only now: a mistake above should not wait for it
+    # Only now: a mistake above should not wait for them.
+    from turnout.runner.quantize import quantize_checkpoint
+    from turnout.runner.smoothing import Calibration
 
-    click.echo(quantize_checkpoint(registry, model, quantization, out, revision=revision, force=force))
+    calibration = Calibration(smooth, smooth_strength) if smooth else None
+    click.echo(
+        quantize_checkpoint(
+            registry, model, quantization, out, revision=revision, force=force, calibration=calibration
+        )
+    )

@@ -46,6 +46,9 @@ def register_evictions(register: Register) -> None:
 @hookimpl
 def register_quantizers(register: Register) -> None:
     register("awq", "turnout.plugins.quantization.formats.methods:Awq")
+    register("bnb-fp4", "turnout.plugins.quantization.bnb:BnbFp4")
+    register("bnb-int8", "turnout.plugins.quantization.bnb:BnbInt8")
+    register("bnb-nf4", "turnout.plugins.quantization.bnb:BnbNf4")
     register("compressed-tensors", "turnout.plugins.quantization.formats.methods:CompressedTensors")
     register("fp8", "turnout.plugins.quantization.fp8:Fp8")
     register("fp8wo", "turnout.plugins.quantization.fp8:Fp8WeightOnly")

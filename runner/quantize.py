@@ -28,6 +28,9 @@ from turnout.models.checkpoint import INDEX_FILE, read_config, weight_files
 from turnout.plugins.quantization.scheme import LinearScheme
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.memory import format_bytes
+from turnout.runner.smoothing import TOKENS, Calibration, Smoothing, find_smoothing
+from turnout.runner.weights import UNQUANTIZED, load_weights
+from turnout.text.tokenizer import load_tokenizer
 
 __all__ = ["quantize_checkpoint"]
 
@@ -39,11 +42,19 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h
 
 
 def quantize_checkpoint(
-    registry: Registry, model: str, quantization: str, out: Path, *, revision: str | None, force: bool
+    registry: Registry,
+    model: str,
+    quantization: str,
+    out: Path,
+    *,
+    revision: str | None,
+    force: bool,
+    calibration: Calibration | None = None,
 ) -> str:
     """Write `model` to the folder `out`; returns what to say about it.
 
-    Raises ConfigError or ModelError; what is done by then is kept, and the next call goes on from there.
+    calibration: what to smooth by, beforehand; None: not at all. Raises ConfigError or ModelError; what is
+    done by then is kept, and the next call goes on from there.
     """
     scheme = registry.create("quantization", quantization)
     if not isinstance(scheme, LinearScheme):
@@ -54,8 +65,9 @@ def quantize_checkpoint(
     _check_source(checkpoint, scheme)
     _check_target(checkpoint.folder, out, force)
     partial = out.with_name(f"{out.name}.partial")
-    _begin(partial, checkpoint.folder, quantization)
-    written = _Writing(checkpoint, scheme, partial).run()
+    _begin(partial, checkpoint.folder, quantization, calibration)
+    smoothing = None if calibration is None else _smoothing(registry, checkpoint, calibration)
+    written = _Writing(checkpoint, scheme, partial, smoothing).run()
     _copy_others(checkpoint.folder, partial)
     (partial / SOURCE).unlink()
     if out.exists():
@@ -78,6 +90,11 @@ def _check_source(checkpoint: Checkpoint, scheme: LinearScheme) -> None:
         raise ConfigError(
             f"{checkpoint.folder} is quantized already, by {method}; take the unquantized checkpoint"
         )
+    if scheme.embeddings:
+        raise ConfigError(
+            "embeddings=true: an embedding is stored as it is; leave the option out here, or quantize while "
+            "it is loaded, with turnout serve"
+        )
     if scheme.lm_head and checkpoint.spec.tied_embeddings:
         raise ConfigError(
             "lm_head=true: the head of this model is its embedding, and stored once; leave the option "
@@ -96,10 +113,15 @@ def _check_target(source: Path, out: Path, force: bool) -> None:
         raise ConfigError(f"{out} holds no checkpoint, so --force does not replace it; choose another folder")
 
 
-def _begin(partial: Path, source: Path, quantization: str) -> None:
+def _begin(partial: Path, source: Path, quantization: str, calibration: Calibration | None) -> None:
     """Go on with what is there of the same files and scheme, else start afresh."""
     files = {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in weight_files(source)}
-    wanted = {"source": str(source.resolve()), "quantization": quantization, "files": files}
+    wanted = {
+        "source": str(source.resolve()),
+        "quantization": quantization,
+        "smooth": None if calibration is None else calibration.key,
+        "files": files,
+    }
     mark = partial / SOURCE
     if mark.is_file() and json.loads(mark.read_text(encoding="utf-8")) == wanted:
         return
@@ -109,6 +131,13 @@ def _begin(partial: Path, source: Path, quantization: str) -> None:
         shutil.rmtree(partial)
     partial.mkdir(parents=True)
     mark.write_text(json.dumps(wanted), encoding="utf-8")
+
+
+def _smoothing(registry: Registry, checkpoint: Checkpoint, calibration: Calibration) -> Smoothing:
+    """All of the model is in memory meanwhile."""
+    tokens = load_tokenizer(checkpoint.folder).encode(calibration.text)[:TOKENS]
+    model = load_weights(registry, checkpoint, UNQUANTIZED, device=torch.device("cpu"), dtype=torch.float32)
+    return find_smoothing(model, tokens, calibration.strength)
 
 
 # ------------------------------------------------------------------ pieces
@@ -127,6 +156,7 @@ class _Writing:
     checkpoint: Checkpoint
     scheme: LinearScheme
     folder: Path
+    smoothing: Smoothing | None
 
     def run(self) -> int:
         """Write all pieces, index and config; returns how many layers are quantized."""
@@ -147,8 +177,10 @@ class _Writing:
         tensors: dict[str, Tensor] = {}
         states: dict[str, str] = {}
         for entry in piece:
-            value = _read(entry)
-            layer, _, part = (self.checkpoint.family.rename(entry.key) or "").rpartition(".")
+            value, name = _read(entry), self.checkpoint.family.rename(entry.key) or ""
+            dtype, (layer, _, part) = value.dtype, name.rpartition(".")
+            if self.smoothing is not None:
+                value = self.smoothing.apply(name, value)
             if part == "weight" and layer in wanted:
                 with blaming(f"quantizer {type(self.scheme).__name__} on {layer}"):
                     stored = self.scheme.for_layer(layer).stored(value)
@@ -159,7 +191,7 @@ class _Writing:
                 scheme = {"weights": stored.weights, "input_activations": stored.activations}
                 states[prefix.removesuffix(".")] = json.dumps({**scheme, "format": stored.format})
             else:
-                tensors[entry.key] = value
+                tensors[entry.key] = value.to(dtype)
             bar.update()
         unfinished = path.with_suffix(".unfinished")
         save_file(tensors, unfinished, metadata={"format": "pt", **states})

@@ -161,6 +161,7 @@ def test_the_source_is_not_written_over(tmp_path: Path) -> None:
         ("int9", "no quantization is called 'int9'"),
         ("int4wo:group_size=7", "quantization 'int4wo': "),
         ("int8:lm_head=true", "the head of this model is its embedding"),
+        ("int8:embeddings=true", "an embedding is stored as it is"),
     ],
 )
 def test_what_cannot_be_written_is_refused(quantization: str, message: str, tmp_path: Path) -> None:

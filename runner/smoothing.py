@@ -1,0 +1,151 @@
+"""SmoothQuant (Xiao et al. 2023, arXiv 2211.10438): outliers of activations move into weights.
+
+A few inputs of a linear layer are a hundred times as large as the others, for every token; with 8 bits for
+all of a token, the others get none. Dividing what produces an input by a factor, and multiplying the columns
+that read it by the same, changes nothing but how both round. Producers here are norms, and up projections,
+whose output passes a product on its way down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from tqdm import tqdm
+
+from turnout.core.errors import ConfigError
+from turnout.models.decoder import DecoderLayer
+
+__all__ = ["TOKENS", "Calibration", "Smoothing", "find_smoothing"]
+
+TOKENS = 8192
+"""Of the calibration text, at most."""
+WINDOW = 512
+"""Tokens of the calibration text that are read together."""
+LEAST = 64
+"""Tokens from which something can be said."""
+SMALLEST = 1e-5
+"""Of magnitudes: inputs that are always 0 stay as they are."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What to smooth by."""
+
+    texts: tuple[Path, ...]
+    strength: float
+    """The paper's alpha: 0 leaves all outliers to activations, 1 to weights."""
+
+    @property
+    def text(self) -> str:
+        try:
+            return "\n".join(path.read_text(encoding="utf-8") for path in self.texts)
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"--smooth: a text is not UTF-8: {error}") from None
+
+    @property
+    def key(self) -> str:
+        """The same for the same smoothing."""
+        return f"{self.strength} {hashlib.sha256(self.text.encode()).hexdigest()}"
+
+
+class Link(NamedTuple):
+    """What produces inputs of linear layers, and these; by name."""
+
+    producer: str
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """Factors by parameter: what its columns are multiplied by, and what its rows are divided by."""
+
+    columns: Mapping[str, Tensor]
+    rows: Mapping[str, Tensor]
+
+    def apply(self, name: str, value: Tensor) -> Tensor:
+        """The parameter of that name, in float32 where something was done to it; norms have rows only."""
+        if name in self.columns:
+            value = value.float() * self.columns[name]
+        if name in self.rows:
+            value = value.float() / self.rows[name].view(-1, *[1] * (value.dim() - 1))
+        return value
+
+
+@torch.inference_mode()
+def find_smoothing(model: nn.Module, tokens: Sequence[int], strength: float) -> Smoothing:
+    """model: unquantized, on the CPU, as its family builds it; tokens: of the calibration text.
+
+    Raises ConfigError for a model whose layers are not the shared ones.
+    """
+    if len(tokens) < LEAST:
+        raise ConfigError(f"--smooth: {len(tokens)} tokens of text are not enough; give {LEAST} or more")
+    links = _links(model)
+    readers = [reader for link in links for reader in link.readers]
+    largest = _largest_inputs(model, readers, tokens)
+    columns, rows = dict[str, Tensor](), dict[str, Tensor]()
+    for link in links:
+        weights = [model.get_parameter(f"{reader}.weight").abs().amax(0).float() for reader in link.readers]
+        factor = _factor(largest[link.readers[0]], torch.stack(weights).amax(0), strength)
+        columns.update({f"{reader}.weight": factor for reader in link.readers})
+        rows.update({f"{link.producer}.{part}": factor for part in ("weight", "bias")})
+    return Smoothing(columns, rows)
+
+
+def _factor(inputs: Tensor, weights: Tensor, strength: float) -> Tensor:
+    """Of each input: 1 where all are alike."""
+    factor = inputs.clamp(min=SMALLEST) ** strength / weights.clamp(min=SMALLEST) ** (1 - strength)
+    factor = factor / factor.log().mean().exp()
+    return torch.where(inputs > SMALLEST, factor, torch.ones_like(factor)).clamp_(min=SMALLEST)
+
+
+def _links(model: nn.Module) -> list[Link]:
+    prefixes = [name for name, layer in model.named_modules() if isinstance(layer, DecoderLayer)]
+    if not prefixes:
+        raise ConfigError("--smooth knows the layers that Turnout's own model families share; leave it out")
+    return [link for prefix in prefixes for link in _links_of(prefix)]
+
+
+def _links_of(layer: str) -> list[Link]:
+    attention, mlp = f"{layer}.self_attn", f"{layer}.mlp"
+    return [
+        Link(f"{layer}.input_layernorm", tuple(f"{attention}.{part}_proj" for part in ("q", "k", "v"))),
+        Link(f"{layer}.post_attention_layernorm", tuple(f"{mlp}.{part}_proj" for part in ("gate", "up"))),
+        Link(f"{mlp}.up_proj", (f"{mlp}.down_proj",)),
+    ]
+
+
+def _largest_inputs(model: nn.Module, names: Sequence[str], tokens: Sequence[int]) -> dict[str, Tensor]:
+    """The largest magnitude of each input of those layers: float32 [in]."""
+    largest: dict[str, Tensor] = {}
+    hooks = [
+        model.get_submodule(name).register_forward_pre_hook(_keep_largest(name, largest)) for name in names
+    ]
+    try:
+        for start in tqdm(range(0, len(tokens), WINDOW), desc="calibrating", unit="window", disable=None):
+            ids = torch.tensor(tokens[start : start + WINDOW])
+            model(ids, torch.arange(len(ids)), _alone)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return largest
+
+
+def _keep_largest(name: str, largest: dict[str, Tensor]) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found = inputs[0].abs().amax(0).float()
+        largest[name] = torch.maximum(found, largest.get(name, found))
+
+    return keep
+
+
+def _alone(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention over one window. Implements `Attend`."""
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)[0].transpose(0, 1)
