@@ -41,7 +41,7 @@ class ServedArm:
     state: State = "serving"
     reason: str | None = None
     """Why it failed."""
-    _held: int = 0
+    _held: int = field(default=0, init=False)
 
     @property
     def serves(self) -> bool:
@@ -72,7 +72,7 @@ class Arms:
     """Says which arm a session belongs to, and sees to it that arms end without losing a request."""
 
     def __init__(self, arms: Sequence[ServedArm], trial: Trial | None = None) -> None:
-        """The last one gets whatever share the others leave. `trial`: None for a single engine."""
+        """The first gets whatever share the others leave. `trial`: None for a single engine."""
         self.all = tuple(arms)
         self.trial = trial
         self._draining: set[asyncio.Task[None]] = set()
