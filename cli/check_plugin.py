@@ -25,11 +25,18 @@ WORDS = {"ok": "ok     ", "failed": "FAILED ", "skipped": "skipped"}
 @click.argument("target", metavar="[AXIS/]NAME[:OPTION=VALUE,…]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")
 @click.option("--slow", is_flag=True, help="Also the tests that serve the embedded model, a minute or so.")
+@click.option(
+    "--claim",
+    "claims",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What it claims of itself, such as ends_first=false; may be given several times.",
+)
 @click.pass_context
-def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool) -> None:
+def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool, claims: tuple[str, ...]) -> None:
     """Run the conformance suite of its kind against an installed plugin.
 
-    What it claims beyond its kind only its own tests can say. Ends with 1 where something fails.
+    Ends with 1 where something fails.
     """
     if not __debug__:
         raise click.UsageError("the suites are assertions, which python -O leaves out; run it without")
@@ -39,12 +46,25 @@ def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool) -> 
     if entry.axis != OBSERVER_AXIS:
         registry.check(entry.axis, entry.name + colon + options)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the toy's tensors are too small to be shared out
-    from turnout.testing.examination import examine, suite_for  # only now: it may import torch
+    from turnout.testing.examination import examine, make_claim, suite_for  # only now: may import torch
 
-    findings = examine(suite_for(entry.axis, entry.name + colon + options, registry), slow=slow)
+    suite = suite_for(entry.axis, entry.name + colon + options, registry)
+    for claim in claims:
+        make_claim(suite, *_parsed(claim))
+    findings = examine(suite, slow=slow)
     title = f"{entry.axis}/{entry.name}{colon}{options}, from {entry.origin}"
     failed = _print_json(title, findings) if as_json else _print(title, findings)
     ctx.exit(1 if failed else 0)
+
+
+def _parsed(claim: str) -> tuple[str, object]:
+    name, sign, value = claim.partition("=")
+    if not sign:
+        raise click.BadParameter(f"{claim!r} is no claim; expected NAME=VALUE, such as bound=60")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 def _print(title: str, findings: Iterator[Finding]) -> int:

@@ -80,6 +80,7 @@ def _values(name: str, kind: Kind) -> dict[str, str]:
         "suite": kind.suite,
         "claims": "\n    ".join(map(named, kind.claims)),
         "use": named(kind.use),
+        "checked": kind.checked,
         "hook_api": str(HOOK_API_VERSION),
     }
 

@@ -18,6 +18,8 @@ class Kind:
     """How it is chosen, by ``$name``."""
     claims: tuple[str, ...] = ('spec = "$name"',)
     """Lines of its suite: what is under test, and what the template's plugin claims."""
+    checked: str = ""
+    """The same, for ``turnout plugins check``."""
 
     @property
     def listed(self) -> str:
@@ -38,6 +40,7 @@ KINDS = {
         "EvictionPolicySuite",
         f"{SERVE} --kv-eviction $name",
         ('spec = "$name"', "ends_first = False"),
+        " --claim ends_first=false",
     ),
     "quantizer": Kind("quantization", "quantizer", "QuantizerSuite", f"{SERVE} --quantization $name"),
     "decoding": Kind(
@@ -46,6 +49,7 @@ KINDS = {
         "DecodingSuite",
         f"{SERVE} --decoding $name:sure=0.8",
         ('spec = "$name"', "unbiased = False"),
+        " --claim unbiased=false",
     ),
     "proposer": Kind(
         "proposer",
@@ -65,6 +69,7 @@ KINDS = {
         "RouterSuite",
         "turnout simulate --replicas 4 --router $name:tokens=256",
         ('spec = "$name"', "spreads = False"),
+        " --claim spreads=false",
     ),
     "logits-processor": Kind(
         "logits_processor", "logits processor", "LogitsProcessorSuite", f"{SERVE}     # it is always active"

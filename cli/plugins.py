@@ -30,6 +30,13 @@ __all__ = ["command"]
     help="Config file, beside which turnout_plugins.py may lie.",
 )
 @click.option(
+    "--plugins-folder",
+    "plugins_folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Folder in which turnout_plugins.py lies, as of `serve`.",
+)
+@click.option(
     "--disable-plugin",
     "disabled",
     multiple=True,
@@ -37,9 +44,15 @@ __all__ = ["command"]
     help="Do not load it; an entry point's or a package's name. May be given several times.",
 )
 @click.pass_context
-def command(ctx: click.Context, as_json: bool, config_file: Path | None, disabled: tuple[str, ...]) -> None:
+def command(
+    ctx: click.Context,
+    as_json: bool,
+    config_file: Path | None,
+    plugins_folder: Path | None,
+    disabled: tuple[str, ...],
+) -> None:
     """List the policies on offer by axis, with the package each comes from and its state."""
-    folder = config_file.parent if config_file else None
+    folder = plugins_folder or (config_file.parent if config_file else None)
     if ctx.invoked_subcommand == "new":
         return  # it needs no list
     ctx.obj = Registry.load(config_folder=folder, disabled=disabled)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from unittest import SkipTest
 
-from turnout.core.errors import ConfigError
+from turnout.core.errors import ConfigError, nearest
 from turnout.core.plugin_axes import OBSERVER_AXIS
 from turnout.core.plugins import Registry
 from turnout.testing.decoding import DecodingSuite
@@ -24,7 +24,7 @@ from turnout.testing.router import RouterSuite
 from turnout.testing.scheduling import SchedulingPolicySuite
 from turnout.testing.suite import Suite, is_slow
 
-__all__ = ["SUITES", "Finding", "examine", "suite_for"]
+__all__ = ["SUITES", "Finding", "examine", "make_claim", "suite_for"]
 
 SUITES: dict[str, type[Suite[Any]]] = {
     suite.axis: suite
@@ -77,6 +77,16 @@ def _observer_suite(plugin: str, registry: Registry) -> ObserverSuite:
     suite.plugin = plugin  # type: ignore[misc]  # of this one alone
     suite.registry = lambda: registry  # type: ignore[method-assign]
     return suite
+
+
+def make_claim(suite: Examined, name: str, value: object) -> None:
+    """What the plugin says of itself. Raises ConfigError, with the claims that a suite knows."""
+    claims = {n for kind in type(suite).__mro__ for n in vars(kind).get("__annotations__", {})}
+    known = sorted(claims - {"axis", "light", "spec", "plugin"})
+    if name not in known:
+        kind = type(suite).__name__
+        raise ConfigError(f"{kind} knows no claim {name!r}; known: {', '.join(known)}{nearest(name, known)}")
+    setattr(suite, name, value)
 
 
 def examine(suite: Examined, *, slow: bool = False) -> Iterator[Finding]:

@@ -25,6 +25,19 @@ Plugin = TypeVar("Plugin")
 Test = TypeVar("Test", bound=Callable[..., None])
 
 HEAVY = ("torch", "transformers")
+FRESH = """
+import importlib.util, sys
+sys.path[:] = {path!r}
+try:
+    importlib.import_module({module!r})
+except ModuleNotFoundError as error:
+    if error.name != {module!r}:
+        raise
+    spec = importlib.util.spec_from_file_location({module!r}, {file!r})  # turnout_plugins.py: on no path
+    sys.modules[spec.name] = loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+print(" and ".join(name for name in {heavy!r} if name in sys.modules))
+"""
 
 
 class Suite(Generic[Plugin]):
@@ -126,10 +139,8 @@ def _importable(module: str) -> bool:
 @cache
 def _imports(module: str) -> str:
     """Which of the heavy packages a module brings in, in a fresh interpreter that sees the same path."""
-    code = (
-        f"import sys; sys.path[:] = {sys.path!r}; import {module}; "
-        f"print(' and '.join(name for name in {HEAVY!r} if name in sys.modules))"
-    )
+    file = getattr(sys.modules[module], "__file__", None)
+    code = FRESH.format(path=sys.path, module=module, file=file, heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, f"{module} cannot be imported on its own: {done.stderr[-500:]}"
     return done.stdout.strip()

@@ -115,6 +115,13 @@ def test_a_policys_page(inline: Path, target: str) -> None:
     )
 
 
+def test_a_folder_will_do(inline: Path) -> None:
+    by_folder = run("plugins", "--plugins-folder", inline.parent, "show", "tidal")
+    assert by_folder.exit_code == 0
+    assert by_folder.stdout == run("plugins", "--config", inline, "show", "tidal").stdout
+    assert run("plugins", "--plugins-folder", inline.parent / "absent").exit_code == 2
+
+
 def test_a_policy_without_options() -> None:
     assert "Options: none\nUse: turnout serve --scheduler fcfs\n" in run("plugins", "show", "fcfs").stdout
 

@@ -208,4 +208,5 @@ PAGED = [
 MUTANTS: dict[str, Callable[[], KVBackend]] = {
     **{mistake.__name__: _paged(mistake) for mistake in PAGED},
     **{mistake.__name__: _contiguous(mistake) for mistake in (leaked_slab, shared_slab)},
+    "rounded_in_secret": lambda: Paged(block_size=4, dtype="int8"),
 }

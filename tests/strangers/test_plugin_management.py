@@ -102,10 +102,21 @@ def test_a_policy_that_imports_torch_does_not_conform(site: Path, tmp_path: Path
         write("heavy", tmp_path, source.replace("from turnout import", "import torch\nfrom turnout import")),
         site,
     )
+    listing = turnout(site, "plugins", cwd=site)
+    assert "plugin turnout-heavy 0.1.0 (plugin 'heavy') imports torch as it is imported" in listing.stderr
+    assert listing.stderr.count("torch") == 1
     done = turnout(site, "plugins", "check", "heavy", cwd=site)
     assert done.returncode == 1 and "does not conform: " in done.stdout
     assert "FAILED   importing it imports no torch: importing turnout_heavy imports torch" in done.stdout
     assert done.stdout.count("FAILED") == 1
+
+
+def test_a_file_of_policies_can_be_checked(tmp_path: Path) -> None:
+    """It is on nobody's path, and was said to be one that cannot be imported."""
+    (tmp_path / "turnout_plugins.py").write_text(package_files("tidal", "scheduler")["turnout_tidal.py"])
+    done = turnout(tmp_path / "none", "plugins", "--plugins-folder", ".", "check", "tidal", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok       importing it imports no torch" in done.stdout
 
 
 def test_twenty_plugins_are_listed_without_torch(tmp_path: Path) -> None:
