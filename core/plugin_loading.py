@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -22,6 +24,8 @@ from turnout.core.plugin_entry import NO_AXIS, Origin, PluginEntry, explain
 from turnout.core.plugin_spec import NAME
 
 __all__ = ["INLINE_FILE", "disabled_by_environment", "find_plugins"]
+
+logger = logging.getLogger(__name__)
 
 INLINE_FILE = "turnout_plugins.py"
 DISABLE = "TURNOUT_DISABLE_PLUGINS"
@@ -103,7 +107,8 @@ def _disabled(origin: Origin) -> PluginEntry:
 def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
     offered: list[PluginEntry] = []
     try:
-        plugin = candidate.load()
+        with _noting_torch(candidate.origin):
+            plugin = candidate.load()
         if any(plugin is other for other in seen):
             return []
         seen.append(plugin)
@@ -114,6 +119,19 @@ def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
         return [replace(entry, state="broken", error=message, cause=error) for entry in offered or [nameless]]
     api = getattr(plugin, "turnout_hook_api", None)
     return [replace(entry, hook_api=api if isinstance(api, int) else None) for entry in offered]
+
+
+@contextmanager
+def _noting_torch(origin: Origin) -> Iterator[None]:
+    """Whoever lists plugins, and the server's own process, which need none, would wait seconds for it."""
+    before = "torch" in sys.modules
+    yield
+    if not before and "torch" in sys.modules:
+        logger.warning(
+            "plugin %s imports torch as it is imported, for which every command waits; import it inside the "
+            "methods that need it, or register its factory as 'package.module:Name'",
+            origin,
+        )
 
 
 def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:

@@ -22,16 +22,27 @@ from turnout.core import eviction, hookspecs, interfaces, logits_processor, poli
 from turnout.core.deprecation import PluginDeprecationWarning
 from turnout.core.hookspecs import HOOK_API_VERSION
 from turnout.core.messages import KVSnapshot, PinnedPrefix
+from turnout.core.model import ModelSpec
 from turnout.core.observers import RequestRecord, StepRecord
 from turnout.core.plan import Chunk, Logits, Move, Plan
 from turnout.core.processors import adjust
-from turnout.core.request import Choice, Completion, Continuation, RequestSpec, SamplingParams, Sequence
-from turnout.core.resources import Resources
+from turnout.core.request import (
+    Choice,
+    Completion,
+    Continuation,
+    Request,
+    RequestSpec,
+    SamplingParams,
+    Sequence,
+    Timing,
+)
+from turnout.core.resources import Companion, Resources
 from turnout.models.decoder import Decoder
 from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each
 from turnout.plugins.decoding.draw import draw
 from turnout.plugins.evictions.greedy_dual import GreedyDual
+from turnout.testing.toy_decodings import Beam
 from turnout.text.tokenizer import load_tokenizer
 
 RECORD = Path(__file__).parent / "hook_api.txt"
@@ -68,6 +79,9 @@ GIVEN = [
     logits_processor.Row,
     logits_processor.ServedModel,
     Resources,
+    Companion,
+    ModelSpec,
+    Timing,
     Continuation,
     Completion,
     Choice,
@@ -84,6 +98,9 @@ GIVEN = [
     RequestSpec,
 ]
 """To plugins, or by them, to read and to build."""
+
+OF_REQUESTS = ["fault", "id", "live", "output_tokens", "params", "prompt", "spec", "state"]
+"""Requests have more, which is the engine's."""
 
 HELPERS = [
     adjust,
@@ -109,6 +126,7 @@ def api() -> Iterator[str]:
         yield from implemented(base)
     for kind in GIVEN:
         yield from (f"given {kind.__name__}.{name}" for name in sorted(fields(kind)))
+    yield from (f"given Request.{name}" for name in OF_REQUESTS)
     for helper in HELPERS:
         yield f"helper {helper.__module__}.{helper.__qualname__}{signature(helper)}"
     yield from (f"exported turnout.{name}" for name in sorted(turnout.__all__))
@@ -133,7 +151,7 @@ def implemented(base: type) -> Iterator[str]:
 
 def fields(kind: type) -> set[str]:
     if issubclass(kind, msgspec.Struct):
-        return set(kind.__struct_fields__)
+        return {*kind.__struct_fields__, *(n for n, v in vars(kind).items() if isinstance(v, property))}
     named = set(getattr(kind, "_fields", ())) | set(getattr(kind, "__annotations__", {}))
     members = {name for owner in kind.__mro__[:-1] for name in vars(owner)} if not named else set(vars(kind))
     return {name for name in named | members if not name.startswith("_")} - {"count", "index"} | (
@@ -151,6 +169,12 @@ def test_the_signatures_are_those_recorded() -> None:
     gone = [line for line in recorded if line not in now]
     new = [line for line in now if line not in recorded]
     assert not gone and not new, f"gone: {gone}; new: {new}. {__doc__}"
+
+
+def test_requests_have_what_is_promised() -> None:
+    spec = RequestSpec(id="r", prompt=[1], params=SamplingParams(), seed=0)
+    request = Request(spec, Beam(), 0.0, 9, frozenset())
+    assert all(hasattr(request, name) for name in OF_REQUESTS)
 
 
 def test_the_list_is_long() -> None:

@@ -151,6 +151,24 @@ def test_all_that_a_policy_sees_is_there() -> None:
         assert re.search(rf"`{name}[`.(]", section), name
 
 
+ELSEWHERE = {"Drop", "Share", "Completion"}
+"""Described with the methods that take or give them."""
+UNTOLD = {"Sequence.fork", "Sequence.held", "SamplingParams.generating", "SamplingParams.token_ids"}
+"""Promised, and of no use to most."""
+
+
+def test_all_that_plugins_are_given_is_listed() -> None:
+    """By the list that the code is held against."""
+    recorded = (ROOT / "tests" / "core" / "hook_api.txt").read_text().splitlines()
+    promised = {line.removeprefix("given ") for line in recorded if line.startswith("given ")} - UNTOLD
+    listed = set()
+    for part in page("what-you-are-given").text.split("\n**")[1:]:
+        kind = part.partition("**")[0]
+        listed |= {f"{kind}.{code(row[0])[0].partition('(')[0]}" for row in rows(part)}
+    assert not {name for name in promised - listed if name.partition(".")[0] not in ELSEWHERE}
+    assert not listed - promised
+
+
 def test_the_version_is_the_version() -> None:
     assert f"`turnout_hook_api = {HOOK_API_VERSION}`" in PLUGINS.prose
     assert f"which is {HOOK_API_VERSION} now" in PLUGINS.prose
