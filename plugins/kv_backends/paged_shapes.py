@@ -16,10 +16,10 @@ import torch
 from turnout.core.plan import Chunk, StepShape
 from turnout.kernels.gpu.staging import carry
 from turnout.plugins.kv_backends.bound_attention import BoundAttention
-from turnout.plugins.kv_backends.kernels.ragged_attention import PART, Tiles, most_parts
+from turnout.plugins.kv_backends.kernels.ragged_attention import Tiles, most_parts, parts_of
 from turnout.plugins.kv_backends.paged_tiles import SHORT, aligned, padded_rows, slots_table
 
-__all__ = ["ShapedStep", "padded_batch", "shape_of"]
+__all__ = ["ShapedStep", "padded_batch", "padded_parts", "shape_of"]
 
 
 class Uniform(NamedTuple):
@@ -27,8 +27,8 @@ class Uniform(NamedTuple):
 
     sequences: int
     """Padded."""
-    split: bool
-    """Are contexts read in parts?"""
+    parts: int
+    """Into how many a context may be split."""
 
 
 def shape_of(chunks: Sequence[Chunk], share: int) -> StepShape | None:
@@ -37,8 +37,8 @@ def shape_of(chunks: Sequence[Chunk], share: int) -> StepShape | None:
     if length * share > SHORT or any(len(chunk.tokens) != length for chunk in chunks):
         return None
     sequences = padded_batch(len(chunks))
-    split = max(chunk.end for chunk in chunks) > PART
-    return StepShape(sequences * length, Uniform(sequences, split))
+    parts = padded_parts(max(chunk.end for chunk in chunks))
+    return StepShape(sequences * length, Uniform(sequences, parts))
 
 
 def padded_batch(count: int) -> int:
@@ -47,6 +47,12 @@ def padded_batch(count: int) -> int:
         return 1 << (count - 1).bit_length()
     step = max(8, 1 << ((count - 1).bit_length() - 3))
     return -(-count // step) * step
+
+
+def padded_parts(context: int) -> int:
+    """1, 4 or as many as any context is split into: those that a context does not have cost little."""
+    parts = parts_of(context)
+    return next((few for few in (1, 4) if parts <= few), most_parts())
 
 
 class ShapedStep:
@@ -64,7 +70,7 @@ class ShapedStep:
         firsts, starts, lengths, members, offsets = (piece[:sequences] for piece in pieces[:-1])
         self.written = pieces[-1]
         tables = torch.zeros((sequences, blocks), dtype=torch.int32, device=device)
-        rows, parts = padded_rows(length * share), most_parts() if shape.kind.split else 1
+        rows, parts = padded_rows(length * share), shape.kind.parts
         cells = firsts
         tiles = Tiles(tables, firsts, starts, lengths, cells, members, offsets, rows, parts, shape.tokens)
         self.tiles = tiles

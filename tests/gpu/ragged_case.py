@@ -55,6 +55,8 @@ class Case:
     shared: dict[int, int] = field(default_factory=dict)
     """Sequences that begin with as many blocks of the sequence before them."""
     cascade: int = 0
+    shaped: bool = False
+    """Bound to a shape, as steps are that are captured, with rows that are nobody's."""
 
     def run(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """What the kernel makes of it, and the reference, both float64 [tokens, heads, dim]."""
@@ -80,12 +82,19 @@ class Case:
             slots = (slots[:, None] + torch.arange(self.block_size, device=device)).view(-1)[:past]
             backend.storage.write(0, slots, drawn[id][1][:past], drawn[id][2][:past])
             chunks.append(Chunk(Numbered(id), past, [0] * new, 1))  # type: ignore[arg-type]
-        backend.bind(Plan(chunks, []))
+        plan = Plan(chunks, [])
         q, k, v = (
             torch.cat([tensors[which][-new:] for tensors, (_, new) in zip(drawn, self.spans, strict=True)])
             for which in range(3)
         )
-        return backend, cache, q, lambda: backend(0, q, k, v)
+        if not self.shaped:
+            backend.bind(plan)
+            return backend, cache, q, lambda: backend(0, q, k, v)
+        shape = backend.shape(plan)
+        assert shape is not None
+        attend, nobodys = backend.bind_to(plan, shape), shape.tokens - len(q)
+        padded = [torch.nn.functional.pad(x, (0, 0, 0, 0, 0, nobodys), value=float("nan")) for x in (q, k, v)]
+        return backend, cache, q, lambda: attend(0, *padded)[: len(q)]
 
     def reads_once(self, device: torch.device) -> list[int]:
         """How long the prefixes are that are read once for several sequences."""

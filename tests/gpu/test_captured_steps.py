@@ -1,4 +1,4 @@
-"""Steps that are replayed give the tokens of steps that are launched, whatever came in between."""
+"""Steps that are replayed give the tokens of plain PyTorch, whatever came in between."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_served_by_kernels import model, serve  # noqa: F401
+from ragged_case import Case
+from test_served_by_kernels import model, serve, served  # noqa: F401
 from torch import Tensor
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
-from turnout.plugins.kv_backends.paged_shapes import padded_batch
+from turnout.plugins.kv_backends.paged_shapes import padded_batch, padded_parts
 from turnout.runner.assembly import build_engine
 from turnout.runner.graphs import choose_capture
 from turnout.runner.model_runner import ModelRunner
@@ -58,14 +59,30 @@ def engine_of(model: Path, device: torch.device, **options: Any) -> Engine:  # n
     ids=["decoding", "verifying"],
 )
 def test_tokens_are_the_same(model: Path, options: dict[str, Any], device: torch.device) -> None:  # noqa: F811
-    launched = serve(engine_of(model, device, **options))
+    plain, _ = served(model, "paged:attention=torch", device, kv_memory="1MiB")
     engine, recorder = engine_of(model, device, **options), Recorder()
     runner = engine.runner
     assert isinstance(runner, ModelRunner)
     capture = choose_capture(device, eager=False) or recorder
     engine.runner = ModelRunner(runner.model, runner.attention, device, capture)
-    assert serve(engine) == launched
+    assert serve(engine) == plain
     assert device.type == "cuda" or recorder.replayed > 2 * recorder.captured > 0
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [[(17, 1), (40, 1), (5, 1)], [(600, 1), (17, 1), (1100, 1)], [(30, 3), (700, 3), (2, 3)]],
+    ids=["short", "in parts", "verifying"],
+)
+def test_what_is_padded_and_bound_to_a_shape_equals_the_textbook(
+    spans: list[tuple[int, int]], device: torch.device
+) -> None:
+    Case(4, 2, 64, 16, spans, shaped=True).check(device)
+
+
+@pytest.mark.parametrize(("context", "parts"), [(512, 1), (513, 4), (2048, 4), (2049, 16), (100_000, 16)])
+def test_few_numbers_of_parts(context: int, parts: int) -> None:
+    assert padded_parts(context) == parts
 
 
 def test_few_batch_sizes_and_little_padding() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from turnout.plugins.kv_backends.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.kernels.ragged_programs import attend, merge
 
-__all__ = ["PART", "WIDE", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
+__all__ = ["WIDE", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
 
 STEP = 64
 """Positions of context that a program reads at a time; half as many where registers would be too few: of

@@ -87,11 +87,6 @@ def attend(
     if SHARED:
         place = tl.load(places + place, mask=real, other=0).to(tl.int64)
     query_head = head * share + row % share
-    queries = tl.load(
-        q + place[:, None] * q_token + query_head[:, None] * q_head + d[None, :],
-        mask=real[:, None] & inside[None, :],
-        other=0.0,
-    )
 
     upto = start if SHARED else tl.minimum(start + length, start + offset + ROWS // share)
     begin = tl.load(skips + chunk) if SKIPS else 0
@@ -101,7 +96,20 @@ def attend(
         span = tl.cdiv(tl.cdiv(context, STEP), parts) * STEP
         begin += part * span
         upto = tl.minimum(upto, begin + span)
+        if SHARED:
+            cell = tl.load(rows + first + token, mask=real, other=0)
+        else:
+            cell = tl.load(rows + chunk) + token
+        cell = ((first_part + part) * cells + cell.to(tl.int64)) * heads + query_head
+        if begin >= upto:  # a part of no context has no weight, and is not read
+            tl.store(logsums + cell, tl.full((ROWS,), float("-inf"), tl.float32), mask=real)
+            return
 
+    queries = tl.load(
+        q + place[:, None] * q_token + query_head[:, None] * q_head + d[None, :],
+        mask=real[:, None] & inside[None, :],
+        other=0.0,
+    )
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     mixed = tl.zeros((ROWS, DIM), tl.float32)
@@ -139,13 +147,7 @@ def attend(
     mixed = mixed / total[:, None]
     kept = real[:, None] & inside[None, :]
     if SPLIT:
-        if SHARED:
-            cell = tl.load(rows + first + token, mask=real, other=0)
-        else:
-            cell = tl.load(rows + chunk) + token
-        cell = ((first_part + part) * cells + cell.to(tl.int64)) * heads + query_head
-        if begin < upto:  # a part of no context has no weight, and is not read
-            tl.store(partial + cell[:, None] * dim + d[None, :], mixed, mask=kept)
+        tl.store(partial + cell[:, None] * dim + d[None, :], mixed, mask=kept)
         tl.store(logsums + cell, top + tl.log2(total), mask=real)
     else:
         tl.store(out + (place * heads + query_head)[:, None] * dim + d[None, :], mixed, mask=kept)
