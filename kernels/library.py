@@ -21,6 +21,7 @@ POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctype
 SIGNATURES = {
     "turnout_panel": [],
     "turnout_is_bfloat16": [POINTER, LONG],
+    "turnout_large_pages": [POINTER, LONG],
     "turnout_pack": [POINTER] * 2 + [LONG] * 4 + [INT],
     "turnout_linear": [POINTER] * 4 + [LONG] * 4 + [INT] * 3,
     "turnout_gather": [POINTER] * 3 + [LONG] * 3 + [INT],
@@ -87,7 +88,9 @@ class Kernels:
         inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
         panels = -(-outputs // self._panel)
         dtype = torch.bfloat16 if lossless else torch.float32
-        numbers = torch.zeros(panels * self._panel * inputs, dtype=dtype)
+        numbers = torch.empty(panels * self._panel * inputs, dtype=dtype)
+        self._library.turnout_large_pages(numbers.data_ptr(), numbers.nbytes)
+        numbers.zero_()
         first = 0
         for weight in weights:
             self._library.turnout_pack(

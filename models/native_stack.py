@@ -75,4 +75,5 @@ def _weights(layer: nn.Module) -> LayerWeights | None:
     packed = [LinearWeights(each.packed, each.bias) for each in linears if isinstance(each, PackedLinear)]
     if len(packed) < len(linears):
         return None
-    return LayerWeights(before.weight, after.weight, *packed, attention.heads, before.eps)
+    qkv, out, gate_up, down = packed
+    return LayerWeights(before.weight, after.weight, qkv, out, gate_up, down, attention.heads, before.eps)

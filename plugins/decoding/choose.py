@@ -8,6 +8,7 @@ from torch import Tensor
 
 from turnout.core.logits_processor import Row
 from turnout.plugins.decoding.draw import draw
+from turnout.plugins.decoding.likeliest import likeliest
 
 __all__ = ["choose"]
 
@@ -17,7 +18,7 @@ def choose(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     random = [number for number, row in enumerate(rows) if not row.params.greedy]
     if len(random) == len(rows):
         return draw(logits, rows)
-    tokens = logits.argmax(dim=-1)
+    tokens = likeliest(logits)
     if random:
         tokens[random] = draw(logits[random], [rows[number] for number in random])
     return tokens

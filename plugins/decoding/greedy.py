@@ -34,4 +34,6 @@ class Greedy(Decoding):
 
 
 def _likeliest(logits: Tensor, rows: list[Row]) -> Tensor:
-    return logits.argmax(dim=-1)
+    from turnout.plugins.decoding.likeliest import likeliest
+
+    return likeliest(logits)
