@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     )
     from turnout.core.logits_processor import LogitsProcessor, Row
     from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
-    from turnout.core.request import SamplingParams
     from turnout.core.router import Replica, Routable, Router
+    from turnout.core.sampling_params import SamplingParams
     from turnout.core.structured_outputs import StructuredOutputs
     from turnout.core.view import RequestView, View
     from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput
@@ -70,7 +70,7 @@ _HOMES = {
     "turnout.core.policy": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
     "turnout.core.router": ("Replica", "Routable", "Router"),
     "turnout.core.view": ("RequestView", "View"),
-    "turnout.core.request": ("SamplingParams",),
+    "turnout.core.sampling_params": ("SamplingParams",),
     "turnout.core.structured_outputs": ("StructuredOutputs",),
     "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput"),
 }

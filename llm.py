@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.config import EngineConfig
+from turnout.core.decision import TokenLogprobs
 from turnout.core.errors import EngineError, RequestError
 from turnout.core.param_groups import over_defaults
-from turnout.core.request import RequestSpec, SamplingParams, TokenLogprobs
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from turnout.core.messages import Delta

@@ -20,7 +20,8 @@ import torch
 from turnout.core.config import EngineConfig
 from turnout.core.interfaces import PoolSize
 from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity
 from turnout.lab.marked import write_marked
 from turnout.lab.scripted import Arrival, Play, scripted_request

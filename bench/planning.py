@@ -18,7 +18,8 @@ from turnout.core.interfaces import Decoding, PoolSize
 from turnout.core.plan import Plan
 from turnout.core.plugins import Registry
 from turnout.core.policy import Entry, SchedulingPolicy
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.core.view import View
 from turnout.plugins.evictions.lru import Lru

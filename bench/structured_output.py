@@ -23,7 +23,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from turnout.core.logits_processor import Row, ServedModel
 from turnout.core.processors import Processors, adjust
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.structured_outputs import StructuredOutputs
 from turnout.models.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy

@@ -5,9 +5,10 @@ Nothing here knows whether a decision was sampling, speculation or beam search.
 
 from __future__ import annotations
 
+from turnout.core.decision import Completion, Continuation
 from turnout.core.interfaces import KVCache
 from turnout.core.messages import Delta
-from turnout.core.request import Completion, Continuation, Request, Sequence
+from turnout.core.request import Request, Sequence
 
 __all__ = ["advance", "complete"]
 

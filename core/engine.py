@@ -9,6 +9,7 @@ import msgspec
 from turnout.core.admission import Admission, Limits
 from turnout.core.advance import advance, complete
 from turnout.core.clock import Clock
+from turnout.core.decision import Completion
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces import Decoding, Runner
 from turnout.core.messages import Delta, Stats
@@ -16,7 +17,7 @@ from turnout.core.observers import Observers, StepRecord
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import Drop
 from turnout.core.processors import Processors
-from turnout.core.request import Completion, Request, RequestSpec, Timing
+from turnout.core.request import Request, RequestSpec, Timing
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Scheduler
 from turnout.core.strategies import Decision, Strategies, by_strategy

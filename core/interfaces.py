@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from turnout.core.decision import Completion, Continuation
     from turnout.core.eviction import EvictionPolicy
     from turnout.core.messages import KVSnapshot, PinnedPrefix
     from turnout.core.model import ModelSpec
     from turnout.core.plan import Logits, Move, Plan, StepShape
-    from turnout.core.request import Completion, Continuation, Request, SamplingParams
+    from turnout.core.request import Request
     from turnout.core.request import Sequence as TokenSequence
     from turnout.core.resources import Resources
+    from turnout.core.sampling_params import SamplingParams
     from turnout.kernels import Kernels
 
 __all__ = [

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from turnout.core.request import Request, RequestSpec, SamplingParams
+    from turnout.core.request import Request, RequestSpec
     from turnout.core.request import Sequence as TokenSequence
+    from turnout.core.sampling_params import SamplingParams
 
 __all__ = ["LogitsProcessor", "Row", "ServedModel"]
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from turnout.core.request import RequestSpec, Timing, TokenLogprobs
+from turnout.core.decision import TokenLogprobs
+from turnout.core.request import RequestSpec, Timing
 
 __all__ = [
     "Abort",

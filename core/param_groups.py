@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from turnout.core.request import SamplingParams
+    from turnout.core.sampling_params import SamplingParams
 
 __all__ = ["check_choices", "over_defaults"]
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from turnout.core.request import Sequence, TokenLogprobs
+    from turnout.core.decision import TokenLogprobs
+    from turnout.core.request import Sequence
 
 __all__ = ["Chunk", "Logits", "Move", "Plan", "StepShape", "Way"]
 

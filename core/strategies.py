@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
+from turnout.core.decision import Completion, Continuation
 from turnout.core.errors import RequestError
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
-from turnout.core.request import Completion, Continuation, Request, SamplingParams
+from turnout.core.request import Request
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 
 __all__ = ["Decision", "Strategies", "by_strategy"]
 

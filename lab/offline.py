@@ -10,7 +10,8 @@ from itertools import count
 from turnout.core.engine import Engine
 from turnout.core.errors import EngineError
 from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.lab.job import Job
 from turnout.lab.prompts import Prompts
 from turnout.lab.record import Record

@@ -15,12 +15,14 @@ from itertools import count
 from typing import NamedTuple
 
 from turnout.core.admission import Limits
+from turnout.core.decision import Continuation
 from turnout.core.engine import Engine
 from turnout.core.interfaces import Decoding, KVCache
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
-from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity, Scheduler
 
 __all__ = ["Arrival", "Pace", "Play", "VirtualClock", "scripted_output", "scripted_request"]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from turnout.core.errors import ModelError, RequestError
-from turnout.core.request import SamplingParams
+from turnout.core.sampling_params import SamplingParams
 
 __all__ = ["end_tokens", "sampling_defaults"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from turnout.core.decision import TokenLogprobs
 from turnout.core.plan import Chunk
 from turnout.core.request import Sequence as TokenSequence
-from turnout.core.request import TokenLogprobs
 from turnout.plugins.decoding.logprobs import token_logprobs
 
 __all__ = ["prompt_scores"]

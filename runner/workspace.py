@@ -8,7 +8,8 @@ import torch
 
 from turnout.core.interfaces import KVCache, Span
 from turnout.core.plan import Chunk, Plan
-from turnout.core.request import Request, RequestSpec, SamplingParams, Sequence
+from turnout.core.request import Request, RequestSpec, Sequence
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.runner.model_runner import ModelRunner
 

@@ -20,7 +20,8 @@ from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
 from turnout.core.messages import Delta
 from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec, SamplingParams, Timing
+from turnout.core.request import RequestSpec, Timing
+from turnout.core.sampling_params import SamplingParams
 from turnout.lab.marked import write_marked
 from turnout.runner.assembly import build_engine
 

@@ -16,7 +16,8 @@ from starlette.responses import Response
 from turnout.core.client import EngineClient
 from turnout.core.errors import EngineError, RequestError, TurnoutError
 from turnout.core.messages import ListPrefixes, PinnedPrefix, PinnedPrefixes, PinPrefix, UnpinPrefix
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.server.admin_reply import ask, tell
 from turnout.server.arms import ServedArm
 from turnout.server.auth import client_of

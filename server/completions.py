@@ -10,7 +10,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.server.arms import ServedArm
 from turnout.server.auth import client_of
 from turnout.server.body import read_body

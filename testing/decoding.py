@@ -14,8 +14,9 @@ import msgspec
 from turnout.core.engine import Engine
 from turnout.core.interfaces import Decoding, Runner
 from turnout.core.plan import Logits, Plan
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 from turnout.testing.distributions import assert_follows, probabilities
 from turnout.testing.strategy_runs import PROMPT, Answers, request, run, strategy_engine
 from turnout.testing.suite import Suite, shown, skip, slow

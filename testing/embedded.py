@@ -13,7 +13,8 @@ from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
 from turnout.core.messages import Delta
 from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.suite import shown
 

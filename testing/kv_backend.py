@@ -13,8 +13,9 @@ from turnout.core.engine import Engine
 from turnout.core.interfaces import KVBackend, KVCache, PoolSize, Span
 from turnout.core.plan import Logits, Move, Plan
 from turnout.core.preemption import Preemption, Recompute
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.plugins.schedulers.priority import Priority

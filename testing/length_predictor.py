@@ -7,7 +7,8 @@ import math
 import msgspec
 
 from turnout.core.policy import LengthPredictor
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.schedulers.sjf import Sjf
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.brute_force import expected

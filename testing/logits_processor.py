@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
 from turnout.core.processors import Processors
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.structured_outputs import StructuredOutputs
 from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_decodings import Parallel

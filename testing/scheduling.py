@@ -14,7 +14,8 @@ from turnout.core.interfaces import KVCache, PoolSize
 from turnout.core.messages import Delta
 from turnout.core.plan import Logits, Plan
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.view import KVView, View
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.predictors.max_tokens import MaxTokens

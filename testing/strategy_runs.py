@@ -8,13 +8,15 @@ from functools import cache
 
 import msgspec
 
+from turnout.core.decision import TokenLogprobs
 from turnout.core.engine import Engine
 from turnout.core.hookspecs import PROJECT
 from turnout.core.interfaces import Decoding
 from turnout.core.messages import Delta
 from turnout.core.plugins import Registry
 from turnout.core.processors import Processors
-from turnout.core.request import RequestSpec, SamplingParams, TokenLogprobs
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.error_log import no_errors
 from turnout.testing.toy_engine import toy_engine

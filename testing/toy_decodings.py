@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
+from turnout.core.decision import Continuation
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
-from turnout.core.request import Continuation, Request, SamplingParams
+from turnout.core.request import Request
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 from turnout.testing.toy_model import VOCABULARY, argmax, log_softmax
 
 __all__ = ["Beam", "Greedy", "Lookup", "Parallel", "ToyDecoding", "toy_decodings"]

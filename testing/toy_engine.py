@@ -12,7 +12,8 @@ from turnout.core.observers import Observers
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.preemption import Preemption
 from turnout.core.processors import Processors
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.testing.toy_decodings import toy_decodings

@@ -9,7 +9,8 @@ import torch
 from worker import Jobs, serve
 
 from turnout.core.config import EngineConfig
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine
 
 model, dtype, kernels, quantization, threads = sys.argv[1:]

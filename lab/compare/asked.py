@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from turnout.core.param_groups import over_defaults
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.lab.job import Job, Workload
 from turnout.lab.prompts import Prompts
 

@@ -18,8 +18,9 @@ from itertools import count
 from turnout.core.config import EngineConfig
 from turnout.core.errors import PluginError, RequestError
 from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
 from turnout.core.router import Replica, Routable, Router
+from turnout.core.sampling_params import SamplingParams
 from turnout.lab.job import Workload
 from turnout.lab.prompts import Prompts
 from turnout.lab.record import Record

@@ -21,7 +21,8 @@ from turnout.core.engine import Engine
 from turnout.core.garbage import steady
 from turnout.core.interfaces import Runner
 from turnout.core.plan import Logits, Move, Plan, Way
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity
 from turnout.lab.simulation.cost import CostModel, Work, work_of
 from turnout.lab.simulation.fit import Sample, fit

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from bisect import insort
 
-from turnout.core.request import Choice, Request
+from turnout.core.decision import Choice
+from turnout.core.request import Request
 
 __all__ = ["Finished", "finished_of"]
 

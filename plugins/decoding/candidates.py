@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor
 
+from turnout.core.decision import Continuation
 from turnout.core.logits_processor import Row
 from turnout.core.plan import Logits
 from turnout.core.processors import adjust
-from turnout.core.request import Continuation, Request
+from turnout.core.request import Request
 from turnout.plugins.decoding.logprobs import token_logprobs
 
 __all__ = ["continue_each"]

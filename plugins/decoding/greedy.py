@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from turnout.core.decision import Continuation
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
-from turnout.core.request import Continuation, Request, SamplingParams
+from turnout.core.request import Request
+from turnout.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor

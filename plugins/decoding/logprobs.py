@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from turnout.core.request import TokenLogprobs
+from turnout.core.decision import TokenLogprobs
 
 __all__ = ["Likeliest", "likeliest", "token_logprobs"]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from turnout.core.decision import Continuation
 from turnout.core.errors import ConfigError, RequestError
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
-from turnout.core.request import Continuation, Request, SamplingParams
+from turnout.core.request import Request
+from turnout.core.sampling_params import SamplingParams
 
 __all__ = ["Sampling"]
 

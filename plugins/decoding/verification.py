@@ -8,9 +8,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from turnout.core.decision import Continuation, TokenLogprobs
 from turnout.core.plan import Logits
 from turnout.core.processors import adjust
-from turnout.core.request import Continuation, TokenLogprobs
 from turnout.plugins.decoding.choose import choose
 from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.logprobs import token_logprobs

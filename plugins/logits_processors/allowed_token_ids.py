@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnout.core.logits_processor import LogitsProcessor, Row
-from turnout.core.request import SamplingParams
+from turnout.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor

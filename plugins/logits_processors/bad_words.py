@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError
 from turnout.core.logits_processor import LogitsProcessor, Row
-from turnout.core.request import Request, SamplingParams
+from turnout.core.request import Request
+from turnout.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor

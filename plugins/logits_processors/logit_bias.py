@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from turnout.core.logits_processor import LogitsProcessor, Row
-from turnout.core.request import SamplingParams
+from turnout.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor

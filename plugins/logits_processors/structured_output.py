@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

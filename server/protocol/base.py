@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from turnout.core.errors import RequestError
 from turnout.core.param_groups import over_defaults
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.server.protocol.structured import StructuredRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 

@@ -7,9 +7,11 @@ import random
 import pytest
 from toy import EOS, ToyDecoding, argmax, drive, expected, log_softmax, toy_engine, toy_kv, toy_request
 
+from turnout.core.decision import Choice, Completion, Continuation
 from turnout.core.interfaces import PoolSize
 from turnout.core.plan import Logits
-from turnout.core.request import Choice, Completion, Continuation, RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 

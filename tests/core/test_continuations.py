@@ -6,8 +6,9 @@ import pytest
 from toy import EOS, Greedy, Parallel, argmax, drive, expected, toy_engine, toy_kv, toy_logits, toy_request
 
 from turnout.core.advance import advance
+from turnout.core.decision import Continuation
 from turnout.core.interfaces import PoolSize, Span
-from turnout.core.request import Continuation, Request
+from turnout.core.request import Request
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs

@@ -12,7 +12,8 @@ from toy import EOS, VOCABULARY, Greedy, Lookup, drive, expected, toy_engine, to
 from turnout.core.errors import Overloaded, PolicyError, RequestError
 from turnout.core.interfaces import PoolSize
 from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 

@@ -19,6 +19,7 @@ import msgspec
 import turnout
 import turnout.testing as kit
 from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer, router, view
+from turnout.core.decision import Choice, Completion, Continuation
 from turnout.core.deprecation import PluginDeprecationWarning
 from turnout.core.hookspecs import HOOK_API_VERSION
 from turnout.core.messages import KVSnapshot, PinnedPrefix
@@ -26,17 +27,9 @@ from turnout.core.model import ModelSpec
 from turnout.core.observers import RequestRecord, StepRecord
 from turnout.core.plan import Chunk, Logits, Move, Plan
 from turnout.core.processors import adjust
-from turnout.core.request import (
-    Choice,
-    Completion,
-    Continuation,
-    Request,
-    RequestSpec,
-    SamplingParams,
-    Sequence,
-    Timing,
-)
+from turnout.core.request import Request, RequestSpec, Sequence, Timing
 from turnout.core.resources import Companion, Resources
+from turnout.core.sampling_params import SamplingParams
 from turnout.models.decoder import Decoder
 from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each

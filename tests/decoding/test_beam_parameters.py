@@ -9,7 +9,7 @@ import pytest
 from turnout.core.errors import ConfigError, RequestError
 from turnout.core.param_groups import over_defaults
 from turnout.core.plugins import Registry
-from turnout.core.request import SamplingParams
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.beam import Beam
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling

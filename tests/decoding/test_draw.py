@@ -16,7 +16,8 @@ from transformers import (
 )
 
 from turnout.core.logits_processor import Row
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.draw import draw
 from turnout.plugins.decoding.race import noise_key, race, uniform

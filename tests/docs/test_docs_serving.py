@@ -18,7 +18,7 @@ from turnout.core.config import ServerConfig
 from turnout.core.errors import EngineError, Overloaded, RequestError
 from turnout.core.messages import KVSnapshot, Stats
 from turnout.core.param_groups import BEAM_SEARCH
-from turnout.core.request import SamplingParams
+from turnout.core.sampling_params import SamplingParams
 from turnout.server.app import create_app
 from turnout.server.engine_client import EngineGone
 from turnout.server.engine_metrics import Scrape

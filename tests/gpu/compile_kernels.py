@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from pretended_gpu import PretendedGpu  # noqa: E402
 from ragged_case import Case  # noqa: E402
 
-from turnout.core.request import SamplingParams  # noqa: E402
+from turnout.core.sampling_params import SamplingParams  # noqa: E402
 from turnout.kernels.gpu.layers import GpuKernels  # noqa: E402
 from turnout.plugins.decoding.distribution import cut_by_kernel  # noqa: E402
 from turnout.plugins.kv_backends.kernels.rotated_write import rotated_write  # noqa: E402

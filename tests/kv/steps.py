@@ -7,7 +7,8 @@ from itertools import count
 from toy import Parallel
 
 from turnout.core.interfaces import KVCache, Span
-from turnout.core.request import Request, RequestSpec, SamplingParams, Sequence
+from turnout.core.request import Request, RequestSpec, Sequence
+from turnout.core.sampling_params import SamplingParams
 
 _names = count()
 

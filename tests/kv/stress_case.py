@@ -16,7 +16,8 @@ from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import PoolSize
 from turnout.core.policy import SchedulingPolicy
 from turnout.core.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.schedulers.deadline import Deadline

@@ -20,11 +20,11 @@ from stress_strategies import EOS, log_softmax, strategies
 from torch import Tensor
 
 from turnout.core.admission import Limits
+from turnout.core.decision import TokenLogprobs
 from turnout.core.engine import Engine
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces import KVBackend, Span
 from turnout.core.messages import Delta, KVSnapshot
-from turnout.core.request import TokenLogprobs
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.plugins.kv_backends.contiguous import Contiguous
 from turnout.plugins.kv_backends.movers import SliceMover, StagedMover

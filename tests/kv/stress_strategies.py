@@ -14,10 +14,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 import numpy as np
 from brute_force import VOCABULARY, BruteForce, Rows
 
+from turnout.core.decision import Continuation
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
-from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 
 __all__ = ["EOS", "Answers", "Strategy", "answers", "log_softmax", "request", "strategies"]
 

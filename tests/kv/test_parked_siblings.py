@@ -7,7 +7,8 @@ import pytest
 from turnout.core.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces import Decoding, KVCache, PoolSize, Span
 from turnout.core.plan import Move
-from turnout.core.request import Request, RequestSpec, SamplingParams, Sequence
+from turnout.core.request import Request, RequestSpec, Sequence
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache

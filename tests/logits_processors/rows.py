@@ -11,7 +11,8 @@ from torch import Tensor
 from turnout.core.logits_processor import Row, ServedModel
 from turnout.core.plugins import Registry
 from turnout.core.processors import Processors
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 
 VOCABULARY = 12

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from turnout.core.config import EngineConfig
-from turnout.core.request import SamplingParams
+from turnout.core.sampling_params import SamplingParams
 from turnout.llm import LLM
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import Shape, config_of

@@ -13,7 +13,8 @@ from driving import run
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ModelError
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.runner.assembly import AssembledEngine, build_engine
 
 Build = Callable[..., AssembledEngine]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from driving import drain, run
 
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 
 WISHES: list[dict[str, Any]] = [
     {},

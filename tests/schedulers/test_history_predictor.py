@@ -12,7 +12,8 @@ from traces import Machine, job, serve
 
 from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.view import RequestView
 from turnout.plugins.predictors.history import History
 from turnout.plugins.schedulers.fcfs import Fcfs

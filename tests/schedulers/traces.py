@@ -17,7 +17,8 @@ from toy import EOS, VOCABULARY, Greedy, ToyRunner, toy_kv
 from turnout.core.engine import Engine, Limits
 from turnout.core.interfaces import KVCache
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.plugins.predictors.max_tokens import MaxTokens
 

@@ -19,6 +19,7 @@ import parrot_policies
 from turnout.core.admission import Limits
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
+from turnout.core.decision import Continuation, TokenLogprobs
 from turnout.core.engine import Engine
 from turnout.core.errors import ModelError, RequestError
 from turnout.core.interfaces import Decoding, PoolSize
@@ -27,8 +28,9 @@ from turnout.core.messages import Ready
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.plugins import Registry
 from turnout.core.processors import Processors
-from turnout.core.request import Continuation, Request, RequestSpec, SamplingParams, TokenLogprobs
+from turnout.core.request import Request, RequestSpec
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity, Scheduler
 from turnout.plugins.predictors.max_tokens import MaxTokens
 

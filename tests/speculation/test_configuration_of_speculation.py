@@ -15,7 +15,8 @@ from speculating import drain, speculative
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError, UnknownPlugin
 from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import config_of
 from turnout.plugins.proposers.draft_model import DraftModel

@@ -19,7 +19,8 @@ from turnout.core.logits_processor import Row
 from turnout.core.plugins import Registry
 from turnout.core.processors import adjust
 from turnout.core.proposer import Proposer
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.greedy import Greedy

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from turnout.core.proposer import Wish
-from turnout.core.request import Request, RequestSpec, SamplingParams
+from turnout.core.request import Request, RequestSpec
 from turnout.core.request import Sequence as TokenSequence
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.proposers.ngram import NGram
 

@@ -12,7 +12,8 @@ import pytest
 from speculating import assert_nothing_is_kept, drain, run, speculative
 
 from turnout.core.engine import Engine
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
 
 MakeEngine = Callable[..., Engine]
 Answers = dict[tuple[str, int], list[int]]

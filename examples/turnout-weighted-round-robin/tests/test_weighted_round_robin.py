@@ -9,8 +9,9 @@ import pytest
 from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
 from turnout.core.policy import SchedulingPolicy
-from turnout.core.request import RequestSpec, SamplingParams
+from turnout.core.request import RequestSpec
 from turnout.core.router import Replica, Routable
+from turnout.core.sampling_params import SamplingParams
 from turnout.testing import RouterSuite, SchedulingPolicySuite
 from turnout.testing.toy_engine import drive, toy_engine
 from turnout.testing.toy_runner import toy_kv

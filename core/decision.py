@@ -1,0 +1,58 @@
+"""What a decoding strategy decides: who goes on with which tokens, and which choices a request ends with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from turnout.core.request import Request, Sequence
+
+__all__ = ["Choice", "Completion", "Continuation", "TokenLogprobs"]
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural log-probabilities at one position, of the model's own distribution (temperature 1)."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+    """The likeliest tokens and theirs, best first."""
+
+
+class Continuation(NamedTuple):
+    """A decision: continue `parent` with `tokens`."""
+
+    parent: Sequence
+    tokens: list[int]
+    """At least one. Those that the parent's draft guessed are computed already, all others will be."""
+    logprob: float = 0.0
+    """What the tokens add to the sequence's cumulative log-probability."""
+    details: list[TokenLogprobs] | None = None
+    """One for each of `tokens`, where the request wants them."""
+    score: float = 0.0
+    """What the strategy ranks the child by: it is kept as the child's `Sequence.score`."""
+
+
+class Choice(NamedTuple):
+    """A whole answer, from a strategy that keeps those that are finished itself."""
+
+    tokens: list[int]
+    """The output, a stop token included."""
+    logprob: float
+    """Cumulative, of the model's own distribution."""
+    finish_reason: Literal["stop", "length"]
+    stop_token: int | None = None
+    """The stop token that ended it."""
+    details: list[TokenLogprobs] | None = None
+    """One for each of `tokens`, where the request wants them."""
+    score: float | None = None
+    """What the strategy ranked it by."""
+
+
+class Completion(NamedTuple):
+    """A decision: `request` ends now, with these `n` choices, best first, whatever sequences still live."""
+
+    request: Request
+    choices: list[Choice]
