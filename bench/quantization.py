@@ -55,14 +55,14 @@ def _row(cells: Sequence[str]) -> str:
 # ------------------------------------------------------------------ answers
 
 
-def quality(tokens: int) -> str:
+def quality(tokens: int, schemes: Sequence[str]) -> str:
     comparison = Comparison.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
     tokenizer = load_tiny_tokenizer(comparison.checkpoint.folder)
     texts = [document.text for document in load_corpus().held_out]
     text = encode_documents(tokenizer, texts)[:tokens]
     base = comparison.base(text, 1024)
     rows = [("`none`", f"{base.perplexity:.2f}", "", "", "")]
-    for scheme in SCHEMES:
+    for scheme in schemes:
         found = comparison.quality(scheme, text, 1024)
         assert found.agreement is not None and found.divergence is not None
         rows.append(
@@ -97,8 +97,8 @@ class Loaded:
     """Seconds of a forward, by how many tokens it computes; the shortest that was seen."""
 
 
-def speeds(model: str) -> str:
-    models = {name: load(model, name) for name in ("none", *SCHEMES)}
+def speeds(model: str, schemes: Sequence[str]) -> str:
+    models = {name: load(model, name) for name in ("none", *schemes)}
     for _ in range(ROUNDS):
         for count in COUNTS:
             for loaded in models.values():  # in turns: a machine's speed drifts
@@ -159,16 +159,28 @@ def _speed_row(name: str, found: Loaded, plain: Loaded) -> tuple[str, ...]:
     "--tokens", default=16_384, show_default=True, help="Held-out tokens that answers are judged by."
 )
 @click.option("--no-quality", is_flag=True, help="Judge no answers.")
-@click.option("--write", is_flag=True, help="Into docs/quantization.md.")
-def main(model: str | None, tokens: int, no_quality: bool, write: bool) -> None:
+@click.option("--scheme", multiple=True, help="Only this one, beside none; may be repeated.")
+@click.option("--write", is_flag=True, help="Into docs/quantization.md; rows of other schemes stay.")
+def main(model: str | None, tokens: int, no_quality: bool, scheme: tuple[str, ...], write: bool) -> None:
     """Measure the built-in schemes."""
-    tables = {} if no_quality else {"quality": quality(tokens)}
+    schemes = scheme or SCHEMES
+    tables = {} if no_quality else {"quality": quality(tokens, schemes)}
     if model is not None:
-        tables["speed"] = speeds(model)
+        tables["speed"] = speeds(model, schemes)
     for name, content in tables.items():
         click.echo(f"{content}\n")
         if write:
-            write_marked(DOCUMENT, name, content)
+            write_marked(DOCUMENT, name, with_others(name, content))
+
+
+def with_others(name: str, content: str) -> str:
+    """Beside what was measured now, the rows of the document's table that were not."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before = text.partition(f"<!-- {name}: begin -->")[2].partition("<!--")[0].strip().splitlines()
+    head, rows = content.splitlines()[:2], content.splitlines()[2:]
+    known = {row.split("|")[1].strip(): row for row in [*before[2:], *rows]}
+    order = [named(each) for each in ("none", *SCHEMES)]
+    return "\n".join([*head, *(known[each] for each in order if each in known)])
 
 
 if __name__ == "__main__":
