@@ -183,7 +183,7 @@ def test_a_missing_file_is_named(served: Served, tmp_path: Path) -> None:
     [
         ("--scheduler fcfz", "; did you mean 'fcfs'?"),
         ("--kv pagd", "known: contiguous, paged; did you mean 'paged'?"),
-        ("--quantization int3", "no quantization is called 'int3'; known: awq, compressed-tensors, fp8"),
+        ("--quantization int3", "no quantization is called 'int3'; known: awq, bnb-fp4"),
         ("--decoding gredy", "known: beam, greedy, sampling, speculative; did you mean 'greedy'?"),
         ("--scheduler fcfs:aging=1", "scheduler 'fcfs': unknown option 'aging'; known: none"),
         ("--kv paged:blok_size=1", "did you mean 'block_size'?"),

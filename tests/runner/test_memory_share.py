@@ -44,7 +44,8 @@ def test_on_a_gpu_what_others_have_taken_is_not_counted_twice(monkeypatch: pytes
     """80 GiB, of which 36 are another engine's, and 4 of weights are ours."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (40 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 4 * GIB)
-    monkeypatch.setattr(Budget, "_workspace", lambda self: 0)
+    for part in ("_logits", "_activations"):
+        monkeypatch.setattr(Budget, part, lambda self: 0)
     alone = budget("cuda", gpu_memory_utilization=0.9)
     assert alone.tokens() == 32 * GIB // 1024
     half = budget("cuda", gpu_memory_utilization=0.9, memory_share=0.5)
