@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -22,6 +20,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.garbage import steady
 from turnout.core.messages import Failed
+from turnout.core.parent import exit_with_parent
 from turnout.server.channel import EngineChannel
 from turnout.server.engine_admin import Assembled
 from turnout.server.engine_loop import EngineLoop
@@ -66,7 +65,7 @@ def _assemble(factory: str) -> Assembled | None:
     line = sys.stdin.buffer.readline()
     if not line:
         return None
-    _exit_with_parent()
+    exit_with_parent()
     return build(EngineConfig.model_validate_json(line))
 
 
@@ -80,17 +79,6 @@ def _import(factory: str) -> Callable[[EngineConfig], Assembled]:
     module, _, name = factory.partition(":")
     build: Callable[[EngineConfig], Assembled] = getattr(importlib.import_module(module), name)
     return build
-
-
-def _exit_with_parent() -> None:
-    """However the parent ends, SIGKILL included, its end of the pipe closes."""
-
-    def watch() -> None:
-        while os.read(sys.stdin.fileno(), 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def _explain(error: Exception) -> str:

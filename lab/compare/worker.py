@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from typing import BinaryIO
 
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.garbage import steady
+from turnout.core.parent import exit_with_parent
 from turnout.lab.compare.asked import Asked, warm_up
 from turnout.lab.compare.feed import Feed
 from turnout.lab.compare.protocol import Done, Failed, Message, Progress, Task
@@ -35,7 +35,7 @@ def main() -> None:
     line = sys.stdin.buffer.readline()
     if not line:
         return
-    _exit_with_parent()
+    exit_with_parent()
     try:
         _send(lines, Done(_run(msgspec.json.decode(line, type=Task), lines)))
     except TurnoutError as error:
@@ -80,17 +80,6 @@ def _own_stdout() -> BinaryIO:
     lines = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return lines
-
-
-def _exit_with_parent() -> None:
-    """However the parent ends, SIGKILL included, its end of the pipe closes."""
-
-    def watch() -> None:
-        while os.read(sys.stdin.fileno(), 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 if __name__ == "__main__":
