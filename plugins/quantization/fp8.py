@@ -28,10 +28,10 @@ class Fp8WeightOnly(LinearScheme):
     """Are they in fp8, too, where a card can?"""
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        from turnout.plugins.quantization.device_layers import fp8_layer
+        from turnout.plugins.quantization.device_layers import layers_on
         from turnout.plugins.quantization.encoding import to_e4m3
 
-        return fp8_layer(*to_e4m3(weight), bias, activations=self.activations)
+        return layers_on(weight.device).fp8(*to_e4m3(weight), bias, self.activations)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         from turnout.plugins.quantization.encoding import to_e4m3

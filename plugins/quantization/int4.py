@@ -44,11 +44,12 @@ class Int4WeightOnly(LinearScheme):
         return (fits or is_head(name)) and super().wants(name, linear)
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        from turnout.plugins.quantization.device_layers import int4_layer
+        from turnout.plugins.quantization.device_layers import layers_on
         from turnout.plugins.quantization.encoding import to_int4
 
         codes, scale, zero = to_int4(weight, self.group(weight.shape[1]))
-        return int4_layer(codes, scale, (8 - zero.float()) * scale, bias, None, self.kernels)
+        offset = (8 - zero.float()) * scale
+        return layers_on(weight.device, self.kernels).int4(codes, scale, offset, bias, None)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         import torch

@@ -27,10 +27,10 @@ class Int8(LinearScheme):
     name: ClassVar[str] = "int8"
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        from turnout.plugins.quantization.device_layers import int8_layer
+        from turnout.plugins.quantization.device_layers import layers_on
         from turnout.plugins.quantization.encoding import to_int8
 
-        return int8_layer(*to_int8(weight), bias, self.kernels)
+        return layers_on(weight.device, self.kernels).int8(*to_int8(weight), bias)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         from turnout.plugins.quantization.encoding import to_int8
@@ -51,10 +51,10 @@ class Int8WeightOnly(LinearScheme):
     name: ClassVar[str] = "int8wo"
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        from turnout.plugins.quantization.device_layers import int8_weight_layer
+        from turnout.plugins.quantization.device_layers import layers_on
         from turnout.plugins.quantization.encoding import to_int8
 
-        return int8_weight_layer(*to_int8(weight), bias, self.kernels)
+        return layers_on(weight.device, self.kernels).int8_weights(*to_int8(weight), bias)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         import torch

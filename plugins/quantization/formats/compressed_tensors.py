@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from turnout.core.errors import ModelError
 from turnout.core.interfaces import Adopter
 from turnout.kernels import Kernels
-from turnout.plugins.quantization.device_layers import int8_layer
+from turnout.plugins.quantization.device_layers import layers_on
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer
@@ -121,7 +121,7 @@ class _Group:
         bias = parts.bias()
         parts.finish()
         if self.activations and self.symmetric:
-            return int8_layer(codes, scale[:, 0].contiguous(), bias, kernels)
+            return layers_on(codes.device, kernels).int8(codes, scale[:, 0].contiguous(), bias)
         if self.activations:
             raise ModelError(
                 f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"
@@ -144,7 +144,7 @@ class _Group:
         parts.finish()
         if self.activations:
             signed = (codes.to(torch.int16) - 128).to(torch.int8)
-            return int8_layer(signed, scale[:, 0].contiguous(), bias, kernels)
+            return layers_on(signed.device, kernels).int8(signed, scale[:, 0].contiguous(), bias)
         if order is not None:
             codes = codes[:, order]
         return IntegerWeights(codes, scale, zero, order).layer(parts.layer, self.bits, bias, kernels)

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from turnout.core.interfaces import Adopter
-from turnout.plugins.quantization.device_layers import fp8_block_layer
+from turnout.plugins.quantization.device_layers import layers_on
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer, check_numbers, take_weight
 from turnout.plugins.quantization.formats.parts import Parts
 from turnout.plugins.quantization.formats.settings import Settings
@@ -46,7 +46,7 @@ def block_layer(parts: Parts, block: tuple[int, int], scale_name: str) -> nn.Mod
     bias = parts.bias()
     parts.finish()
     check_numbers(parts.layer, weight)
-    return fp8_block_layer(weight, scale, block, bias)
+    return layers_on(weight.device).fp8_blocks(weight, scale, block, bias)
 
 
 def read_block(settings: Settings, key: str) -> tuple[int, int] | None:

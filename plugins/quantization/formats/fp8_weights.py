@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.plugins.quantization.device_layers import fp8_layer
+from turnout.plugins.quantization.device_layers import layers_on
 from turnout.plugins.quantization.formats.parts import Parts
 
 __all__ = ["channel_layer", "check_numbers", "take_weight"]
@@ -19,9 +19,8 @@ def channel_layer(parts: Parts, *, activations: bool = False) -> nn.Module:
     bias = parts.bias()
     parts.finish()
     check_numbers(parts.layer, weight)
-    return fp8_layer(
-        weight, scale.flatten().expand(parts.outputs).contiguous(), bias, activations=activations
-    )
+    each = scale.flatten().expand(parts.outputs).contiguous()
+    return layers_on(weight.device).fp8(weight, each, bias, activations)
 
 
 def take_weight(parts: Parts) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.kernels import Kernels
-from turnout.plugins.quantization.device_layers import int4_layer, int8_group_layer, int8_weight_layer
+from turnout.plugins.quantization.device_layers import Layers, layers_on
 from turnout.plugins.quantization.layers.int4 import GROUPS, TILE
 
 __all__ = ["IntegerWeights"]
@@ -29,16 +29,16 @@ class IntegerWeights(NamedTuple):
 
     def layer(self, name: str, bits: int, bias: Tensor | None, kernels: Kernels | None) -> nn.Module:
         """Raises ModelError, naming the layer, for what no kernel takes."""
-        return self._int4(name, bias, kernels) if bits == 4 else self._int8(bias, kernels)
+        layers = layers_on(self.codes.device, kernels)
+        return self._int4(name, bias, layers) if bits == 4 else self._int8(bias, layers)
 
-    def _int8(self, bias: Tensor | None, kernels: Kernels | None) -> nn.Module:
+    def _int8(self, bias: Tensor | None, layers: Layers) -> nn.Module:
         if self.scale.shape[1] == 1 and self.order is None and bool((self.zero == 128).all()):
             signed = (self.codes.to(torch.int16) - 128).to(torch.int8)
-            return int8_weight_layer(signed, self.scale[:, 0].contiguous(), bias, kernels)
-        offset = -self.zero * self.scale
-        return int8_group_layer(self.codes, self.scale, offset, bias, self.order, kernels)
+            return layers.int8_weights(signed, self.scale[:, 0].contiguous(), bias)
+        return layers.int8_groups(self.codes, self.scale, -self.zero * self.scale, bias, self.order)
 
-    def _int4(self, name: str, bias: Tensor | None, kernels: Kernels | None) -> nn.Module:
+    def _int4(self, name: str, bias: Tensor | None, layers: Layers) -> nn.Module:
         outputs, width = self.codes.shape
         stored = width // self.scale.shape[1]
         group = next((group for group in GROUPS if stored % group == 0), None)
@@ -49,4 +49,4 @@ class IntegerWeights(NamedTuple):
             )
         scale = self.scale.repeat_interleave(stored // group, dim=1)
         zero = self.zero.repeat_interleave(stored // group, dim=1)
-        return int4_layer(self.codes, scale, (8 - zero) * scale, bias, self.order, kernels)
+        return layers.int4(self.codes, scale, (8 - zero) * scale, bias, self.order)

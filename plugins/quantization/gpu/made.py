@@ -18,7 +18,7 @@ WIDEST = 128
 
 
 class GpuLayers:
-    """A function for each layer; arguments are those of the functions in `device_layers.py`."""
+    """Implements `Layers`, by Triton's products."""
 
     @staticmethod
     def int8(codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:

@@ -1,0 +1,64 @@
+"""Quantized weights as they are stored, made into a CPU's layers. See `device_layers.py`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from turnout.kernels import Kernels
+from turnout.kernels.integers import Kind
+from turnout.plugins.quantization.layers.fp8 import Fp8BlockLinear, Fp8Linear
+from turnout.plugins.quantization.layers.int4 import Int4Linear
+from turnout.plugins.quantization.layers.int8 import Int8GroupLinear, Int8Linear, Int8WeightLinear
+from turnout.plugins.quantization.layers.native import NativeChannelLinear, NativeLinear
+
+__all__ = ["CpuLayers"]
+
+
+class CpuLayers:
+    """Implements `Layers`: by compiled kernels where there are some, else by PyTorch's operators."""
+
+    def __init__(self, kernels: Kernels | None) -> None:
+        self._kernels = kernels
+
+    def int8(self, codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:
+        if self._kernels is None:
+            return Int8Linear(codes, scale, bias)
+        return _channels(Kind.W8A8, codes, scale, bias, self._kernels)
+
+    def int8_weights(self, codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:
+        if self._kernels is None:
+            return Int8WeightLinear(codes, scale, bias)
+        return _channels(Kind.W8A16, codes, scale, bias, self._kernels)
+
+    def int8_groups(
+        self, codes: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None, order: Tensor | None
+    ) -> nn.Module:
+        if self._kernels is None or not self._kernels.integers.takes(codes.shape[1], scale.shape[1]):
+            return Int8GroupLinear(codes, scale, offset, bias, order)
+        signed = (codes.to(torch.int16) - 128).to(torch.int8)
+        packed = self._kernels.integers.pack(Kind.W8A16, signed, scale, offset + 128 * scale, bias)
+        return NativeLinear(packed, self._kernels.integers, order)
+
+    def int4(
+        self, codes: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None, order: Tensor | None
+    ) -> nn.Module:
+        if self._kernels is None:
+            return Int4Linear(codes, scale, offset, bias, order)
+        packed = self._kernels.integers.pack(Kind.W4A16, codes, scale, offset, bias)
+        return NativeLinear(packed, self._kernels.integers, order)
+
+    def fp8(self, codes: Tensor, scale: Tensor, bias: Tensor | None, activations: bool) -> nn.Module:
+        return Fp8Linear(codes, scale, bias)
+
+    def fp8_blocks(
+        self, codes: Tensor, scale: Tensor, block: tuple[int, int], bias: Tensor | None
+    ) -> nn.Module:
+        return Fp8BlockLinear(codes, scale, block, bias)
+
+
+def _channels(
+    kind: Kind, codes: Tensor, scale: Tensor, bias: Tensor | None, kernels: Kernels
+) -> NativeChannelLinear:
+    packed = kernels.integers.pack(kind, codes, scale[:, None], None, bias)
+    return NativeChannelLinear(packed, kernels.integers)
