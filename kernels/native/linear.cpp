@@ -83,26 +83,12 @@ void all_rows(int64_t rows, Matrix x, const T* block, Panels panels, int64_t dep
     }
 }
 
-inline const float* widened(const float* block, int64_t, float*) { return block; }
-
-inline const float* widened(const BFloat16* block, int64_t count, float* wide) {
-    for (int64_t i = 0; i < count; i += WIDTH) store(wide + i, load(block + i));
-    return wide;
-}
-
-// Few rows go through the panels side by side. Of many, all pass one panel before the next comes, for which it
-// is widened once.
+// Few rows go through the panels side by side. Of many, all pass one panel before the next comes.
 template <typename T>
 void pass(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
-    if (rows <= 2 * ROWS) {
-        if (rows <= ROWS) return all_rows(rows, x, block, panels, depth, out);
-        for (; panels.count > 0; panels.count--, block += panels.apart, out = out.next())
-            all_rows(rows, x, block, {1, panels.apart}, depth, out);
-        return;
-    }
-    alignas(64) float wide[DEPTH * PANEL];
+    if (rows <= ROWS) return all_rows(rows, x, block, panels, depth, out);
     for (; panels.count > 0; panels.count--, block += panels.apart, out = out.next())
-        all_rows(rows, x, widened(block, depth * PANEL, wide), {1, panels.apart}, depth, out);
+        all_rows(rows, x, block, {1, panels.apart}, depth, out);
 }
 
 struct Shape {
@@ -133,17 +119,18 @@ void multiply(const T* packed, Matrix x, const float* bias, float* out, Shape sh
     }
 }
 
+template <typename T>
 struct Table {
     int64_t inputs, panels;
 
     // Where in `packed` a row of the weight has its numbers from input `k` on, PANEL apart from one another.
     int64_t place(int64_t output, int64_t k, int64_t depth) const {
-        return k * panels * PANEL + output / PANEL * depth * PANEL + output % PANEL;
+        return k * panels * PANEL + output / PANEL * depth * PANEL + place_of<T>(output % PANEL);
     }
 };
 
 template <typename T>
-void pack_row(const float* row, T* packed, Table table, int64_t output) {
+void pack_row(const float* row, T* packed, Table<T> table, int64_t output) {
     for (int64_t k = 0; k < table.inputs; k += DEPTH) {
         const int64_t depth = std::min(DEPTH, table.inputs - k);
         T* to = packed + table.place(output, k, depth);
@@ -152,7 +139,7 @@ void pack_row(const float* row, T* packed, Table table, int64_t output) {
 }
 
 template <typename T>
-void pack(const float* weight, T* packed, Table table, int64_t outputs, int64_t first) {
+void pack(const float* weight, T* packed, Table<T> table, int64_t outputs, int64_t first) {
     const int64_t begin = first / PANEL, end = (first + outputs + PANEL - 1) / PANEL;
 #pragma omp parallel for schedule(static)
     for (int64_t panel = begin; panel < end; panel++)
@@ -162,7 +149,7 @@ void pack(const float* weight, T* packed, Table table, int64_t outputs, int64_t 
 }
 
 template <typename T>
-void gather(const T* packed, const int64_t* tokens, float* out, int64_t count, Table table) {
+void gather(const T* packed, const int64_t* tokens, float* out, int64_t count, Table<T> table) {
     for (int64_t row = 0; row < count; row++)
         for (int64_t k = 0; k < table.inputs; k += DEPTH) {
             const int64_t depth = std::min(DEPTH, table.inputs - k);

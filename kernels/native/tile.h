@@ -13,6 +13,27 @@ struct Matrix {
     int64_t stride;
 };
 
+// The columns of a panel's line. Those of bfloat16 lie in pairs, one of each vector: a word holds the two, and
+// either is widened by one instruction.
+
+inline void load_columns(const float* line, Floats (&columns)[VECTORS]) {
+    for (int v = 0; v < VECTORS; v++) columns[v] = load(line + v * WIDTH);
+}
+
+inline void load_columns(const BFloat16* line, Floats (&columns)[VECTORS]) {
+    static_assert(VECTORS == 2);
+    Words pairs;
+    std::memcpy(&pairs, line, sizeof pairs);
+    columns[0] = (Floats)(pairs << 16);
+    columns[1] = (Floats)(pairs & 0xffff0000u);
+}
+
+// Where a column lies in its line.
+template <typename T>
+constexpr int64_t place_of(int64_t column) {
+    return sizeof(T) == sizeof(float) ? column : column % WIDTH * VECTORS + column / WIDTH;
+}
+
 // Panels to go through at once, so that few rows too have sums enough to hide the latency of adding.
 template <int R>
 constexpr int TOGETHER = R == 1 ? 4 : R == 2 ? 2 : 1;
@@ -28,11 +49,10 @@ inline void tile(Matrix x, const T* panels, int64_t apart, int64_t depth, Floats
         const int64_t soon = (k + LEAD) * PANEL + (k + LEAD < depth ? 0 : (G - 1) * apart);
 #pragma GCC unroll 4
         for (int g = 0; g < G; g++) {
-            const T* columns_at = panels + g * apart + k * PANEL;
-            if constexpr (R <= 4) __builtin_prefetch(panels + g * apart + soon);
+            const T* line = panels + g * apart + k * PANEL;
+            if constexpr (R <= 6) __builtin_prefetch(panels + g * apart + soon);
             Floats columns[VECTORS];
-#pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) columns[v] = load(columns_at + v * WIDTH);
+            load_columns(line, columns);
 #pragma GCC unroll 16
             for (int r = 0; r < R; r++) {
                 const Floats value = splat(x.data[r * x.stride + k]);
