@@ -2,7 +2,9 @@
 
 Prompts are pieces of the modules held out from the training of turnout-tiny. Every engine serves the same
 prompts, one after the other, in alternating order, since a machine's speed drifts: a speed-up is the median
-over the rounds of plain seconds / speculative seconds for the same prompts.
+over the rounds of plain seconds / speculative seconds for the same prompts. The prompts' own steps are the
+same for all, and nothing that a guess could save: the column "decoding" leaves them out, and counts from when
+all requests of a round have had their first token.
 
 On a machine that others use too, run it with --threads 1 --cpu-time: the wall clock measures them, too.
 
@@ -50,21 +52,27 @@ class Arm:
     config: EngineConfig
     clock: Clock
     seconds: list[float] = field(default_factory=list)
+    decoding: list[float] = field(default_factory=list)
+    """Of these, from when each request of the round had its first token."""
     answers: Answers = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.engine = build_engine(self.config, clock=self.clock).engine
 
-    def run(self, prompts: Prompts, params: SamplingParams) -> float:
-        started = self.clock()
-        for prompt in prompts:
-            number = len(self.answers)
-            self.answers[str(number)] = []
-            self.engine.add(RequestSpec(id=str(number), prompt=prompt, params=params, seed=number))
+    def run(self, prompts: Prompts, params: SamplingParams) -> tuple[float, float]:
+        """Seconds in all, and from when each request had its first token."""
+        started, begun = self.clock(), 0.0
+        silent = {str(len(self.answers) + number): prompt for number, prompt in enumerate(prompts)}
+        for name, prompt in silent.items():
+            self.answers[name] = []
+            self.engine.add(RequestSpec(id=name, prompt=prompt, params=params, seed=int(name)))
         while self.engine.busy:
             for delta in self.engine.step():
                 self.answers[delta.request_id] += delta.tokens
-        return self.clock() - started
+                silent.pop(delta.request_id, None)
+            if not silent and not begun:
+                begun = self.clock()
+        return self.clock() - started, self.clock() - begun
 
     def counted(self) -> dict[str, float]:
         stats = self.engine.stats()
@@ -79,6 +87,8 @@ class Result:
     tokens_per_second: float
     speedup: float
     """Median over the rounds; 1 is plain decoding."""
+    decoding_speedup: float
+    """The same without the prompts' steps."""
     acceptance: float | None
     """Of guesses; None: nothing was guessed."""
     tokens_per_step: float
@@ -93,13 +103,23 @@ class Result:
             str(self.concurrency),
             f"{self.tokens_per_second:.0f}",
             f"{self.speedup:.2f} ×",
+            f"{self.decoding_speedup:.2f} ×",
             "–" if self.acceptance is None else f"{self.acceptance:.0%}",
             f"{self.tokens_per_step:.2f}",
             f"{self.same} of {self.prompts}",
         )
 
 
-HEADINGS = ("decoding", "at once", "tokens/s", "speed-up", "accepted", "tokens a step", "same answers")
+HEADINGS = (
+    "strategy",
+    "at once",
+    "tokens/s",
+    "speed-up",
+    "decoding",
+    "accepted",
+    "tokens a step",
+    "same answers",
+)
 
 
 @click.command(help=__doc__)
@@ -177,27 +197,32 @@ def measure(arms: list[Arm], make: Callable[[], Prompts], params: SamplingParams
         prompts = make()
         order = arms if number % 2 else arms[::-1]
         for arm in order:
-            seconds = arm.run(prompts, params)
+            seconds, decoding = arm.run(prompts, params)
             if number >= 2:
                 arm.seconds.append(seconds)
+                arm.decoding.append(decoding)
 
 
 def summed(arm: Arm, plain: Arm, model: str, count: int, tokens: int) -> Result:
     counted = arm.counted()
     guessed = counted.get("spec_decode_num_draft_tokens", 0)
     accepted = counted.get("spec_decode_num_accepted_tokens", 0)
-    ratios = [ours / theirs for ours, theirs in zip(plain.seconds, arm.seconds, strict=True)]
     return Result(
         model,
         arm.name,
         count,
         tokens / statistics.median(arm.seconds),
-        statistics.median(ratios),
+        speedup(plain.seconds, arm.seconds),
+        speedup(plain.decoding, arm.decoding),
         accepted / guessed if guessed else None,
         counted["output"] / (counted["output"] - accepted),
         len(plain.answers),
         sum(arm.answers[number] == answer for number, answer in plain.answers.items()),
     )
+
+
+def speedup(plain: list[float], ours: list[float]) -> float:
+    return statistics.median(theirs / mine for theirs, mine in zip(plain, ours, strict=True))
 
 
 def code_prompts(folder: Path, length: int) -> Callable[[], list[int]]:

@@ -19,7 +19,7 @@ KEEPS = 0.95
 """Of a sequence's evidence at each verification: about the last twenty count."""
 KEEPS_ALL = 0.98
 """Of the common evidence."""
-FADES = 0.9
+FADES = 0.97
 """Of a sequence's evidence each time that nothing is guessed for it: in the end it is tried again."""
 FADES_ALL = 0.995
 """Of the common evidence, where nothing is guessed at all."""

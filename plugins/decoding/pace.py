@@ -18,19 +18,19 @@ from turnout.core.request import Sequence as TokenSequence
 from turnout.core.resources import Resources
 from turnout.plugins.decoding.acceptance import Acceptance
 from turnout.plugins.decoding.outlook import Outlook, outlooks
+from turnout.plugins.decoding.rests import Rests
 from turnout.plugins.decoding.step_times import StepTimes
 
 __all__ = ["Pace"]
 
 MARGIN = 1.03
 """Guessing must promise that much more than not guessing."""
-REFRESH = 64
-"""One step in so many does not guess, so that it stays known how long that takes."""
-RESTS = 2
-"""Steps that pass, after one for which guessing did not pay, before that is worked out again: as many as
-there are sequences, where that is more, since working it out takes time for each of them."""
 LEAST_LEFT = 64
 """Tokens that a sequence is taken to go on for at least, where it may; else as many as it has by now."""
+LEARNS = 0.1
+"""Weight of the latest step that guessed, in how much longer such steps take than was worked out."""
+FORGETS = 0.98
+"""Of that each time that guessing does not pay: in the end it is tried again."""
 BURST = 4
 """Steps that must all have others' tokens, such as prompts, for these to be counted on in the next."""
 
@@ -50,7 +50,13 @@ class Pace:
         """Of the draft, by the number of sequences."""
         self._reach = most
         """Guesses in a step at most: twice those of the latest, so that a wrong expectation costs little."""
-        self._rounds = self._resting = 0
+        self._rests = Rests()
+        self._bias = 1.0
+        """How many times as long steps with guesses take as was worked out, which leaves things out."""
+        self._expected: float | None = None
+        """Seconds of the current step and its guesses, but for that; None: no guesses, or a backlog, too."""
+        self._promised = self._drafting = 0.0
+        """Seconds of a step with the best depths; those that its guesses took."""
         self._mine = self._guesses = 0
         """Tokens of the current step that are this strategy's, and the guesses among them."""
         self._others: deque[int] = deque([0], maxlen=BURST)
@@ -70,9 +76,7 @@ class Pace:
         room = max(0, self._limit - len(sequences) - max(self._others))
         if not self._adaptive:
             return _within(room, self._most(sequences), range(len(sequences)))
-        self._rounds += 1
-        if self._resting or self._rounds % REFRESH == 0:
-            self._resting = max(0, self._resting - 1)
+        if self._rests.now(len(sequences)):
             return [0] * len(sequences)
         best, gain = self._best(sequences)
         behind = [backlog(sequence) if depth else 0 for sequence, depth in zip(sequences, best, strict=True)]
@@ -80,11 +84,16 @@ class Pace:
             depth if depth and self._pays(sequence, gain, tokens) else 0
             for sequence, depth, tokens in zip(sequences, best, behind, strict=True)
         ]
-        if not any(wanted):
-            self._reach, self._resting = self.most, max(RESTS, len(sequences) if self._informed else 0)
+        if any(wanted):
+            self._rests.end()
+        elif any(self._most(sequences)):  # else a request's last token is due, which says nothing
+            self._reach = self.most
+            self._rests.begin(len(sequences) if self._informed else 0)
+            self._bias = 1 + FORGETS * (self._bias - 1)
         # Who is up to date comes first: the others' backlog is paid for only once there is reach for them.
         order = sorted(range(len(behind)), key=behind.__getitem__)
         chosen = _within(min(room, self._reach), wanted, order)
+        self._expected = self._promised if any(chosen) and chosen == best else None
         idle = [sequence for sequence, depth in zip(sequences, chosen, strict=True) if not depth]
         self._acceptance.idle(idle, everyone=len(idle) == len(chosen))
         return chosen
@@ -104,9 +113,11 @@ class Pace:
             return nothing, 0.0
         plain, *others = self._outlooks(sequences)
         best = max(others, key=lambda outlook: outlook.rate, default=plain)
-        if best.rate < MARGIN * plain.rate:
+        self._promised = best.seconds
+        rate = best.rate / self._bias
+        if rate < MARGIN * plain.rate:
             return nothing, 0.0
-        return best.depths, 1 / plain.rate - 1 / best.rate
+        return best.depths, 1 / plain.rate - 1 / rate
 
     def _outlooks(self, sequences: Sequence[TokenSequence]) -> list[Outlook]:
         base = len(sequences) + min(self._others)
@@ -135,8 +146,11 @@ class Pace:
         """Around the draft's forwards, `depth` of them; not typical where it also catches up."""
         started = self._clock()
         yield
+        self._drafting = self._clock() - started
         if typical:
-            self._forwards.saw(sequences, (self._clock() - started) / depth)
+            self._forwards.saw(sequences, self._drafting / depth)
+        else:
+            self._expected = None
 
     def served(self, tokens: int) -> None:
         """So many of the current step are this strategy's."""
@@ -156,7 +170,11 @@ class Pace:
         self._others.append(step.tokens - self._mine)
         if self._guesses:
             self._reach = max(self.most, 2 * self._guesses)
+        if self._guesses and self._expected:
+            ratio = (self._drafting + step.ended - step.started) / self._expected
+            self._bias += LEARNS * (min(4.0, max(0.25, ratio)) - self._bias)
         self._mine = self._guesses = 0
+        self._expected = None
 
 
 def _within(limit: int, wanted: Sequence[int], order: Iterable[int]) -> list[int]:

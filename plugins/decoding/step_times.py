@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
+from bisect import bisect_left
 from collections import deque
-
-import numpy as np
 
 __all__ = ["StepTimes"]
 
@@ -18,12 +16,19 @@ LASTS = 4096
 """Steps for which a size is believed; a machine's speed changes with what else it does."""
 DRIFT = 0.3
 """Of what the latest step took more or less than expected, expected of all sizes from now on."""
+NEAR = 1.5
+"""Sizes of which one is at most so many times the other tell about those between."""
 FINE = 8
-"""Sizes up to this are told apart; above, four classes for each doubling."""
+"""Sizes up to this are told apart; above, eight classes for each doubling."""
 
 
 class StepTimes:
-    """Seconds by tokens; between and beyond the sizes that were seen, along straight lines."""
+    """Seconds by tokens.
+
+    Along a straight line between sizes that are near one another, and beyond all of them. Between two that
+    are far apart, such as a token and a prompt, a step is believed to take as little as it can: reading the
+    weights takes the same for few tokens as for one, and a straight line would never let that be found out.
+    """
 
     def __init__(self) -> None:
         self._sizes: dict[int, _Size] = {}
@@ -35,8 +40,10 @@ class StepTimes:
 
     def saw(self, tokens: int, seconds: float, *, typical: bool = True) -> None:
         """A step of that many tokens. Of a size that has typical steps, the others do not count."""
-        key = tokens if tokens <= FINE else FINE + int(4 * math.log2(tokens / FINE))
-        size = self._sizes.setdefault(key, _Size())
+        key = tokens if tokens <= FINE else FINE + int(8 * math.log2(tokens / FINE))
+        size = self._sizes.get(key)
+        if size is None:
+            size = self._sizes[key] = _Size()
         if expected := size.expected(typical):
             self._level *= min(2.0, max(0.5, seconds / (expected * self._level))) ** DRIFT
         self._steps += 1
@@ -53,8 +60,10 @@ class StepTimes:
         sizes, times = self._points()
         if not sizes:
             return None
-        if sizes[0] <= tokens <= sizes[-1] or len(sizes) == 1:
-            return self._level * float(np.interp(tokens, sizes, times))
+        if len(sizes) == 1:
+            return self._level * times[0]
+        if sizes[0] <= tokens <= sizes[-1]:
+            return self._level * _between(tokens, sizes, times)
         slope = max(0.0, (times[-1] - times[0]) / (sizes[-1] - sizes[0]))
         if tokens > sizes[-1]:
             return self._level * (times[-1] + slope * (tokens - sizes[-1]))
@@ -63,8 +72,35 @@ class StepTimes:
     def _points(self) -> tuple[list[float], list[float]]:
         if self._curve is None:
             points = sorted(filter(None, (size.point(self._steps) for size in self._sizes.values())))
-            self._curve = [point[0] for point in points], [point[1] for point in points]
+            self._curve = [point[0] for point in points], _ascending([point[1] for point in points])
         return self._curve
+
+
+def _ascending(times: list[float]) -> list[float]:
+    """The nearest that never fall, by pooling adjacent violators: that larger steps take less is noise."""
+    pools: list[tuple[float, int]] = []
+    for seconds in times:
+        count = 1
+        while pools and pools[-1][0] > seconds:
+            mean, many = pools.pop()
+            seconds = (mean * many + seconds * count) / (many + count)
+            count += many
+        pools.append((seconds, count))
+    return [mean for mean, many in pools for _ in range(many)]
+
+
+def _between(tokens: float, sizes: list[float], times: list[float]) -> float:
+    above = bisect_left(sizes, tokens)
+    if sizes[above] == tokens:
+        return times[above]
+    (low, high), (least, most) = sizes[above - 1 : above + 1], times[above - 1 : above + 1]
+    straight = least + (most - least) * (tokens - low) / (high - low)
+    if high <= NEAR * low:
+        return straight
+    # Not less than the smaller step, nor for a token less than in the larger one; and if tokens have begun to
+    # take their time in smaller steps, they do here.
+    slope = (least - times[above - 2]) / (low - sizes[above - 2]) if above > 1 else 0.0
+    return min(straight, max(least + slope * (tokens - low), least, most * tokens / high))
 
 
 class _Size:
@@ -96,14 +132,18 @@ class _Latest:
     """A few measurements, and what is in their middle."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[int, float]] = deque(maxlen=KEPT)
+        self._tokens: deque[int] = deque(maxlen=KEPT)
+        self._seconds: deque[float] = deque(maxlen=KEPT)
         self.tokens = self.seconds = 0.0
 
     @property
     def count(self) -> int:
-        return len(self._seen)
+        return len(self._seconds)
 
     def add(self, tokens: int, seconds: float) -> None:
-        self._seen.append((tokens, seconds))
-        sizes, times = zip(*self._seen, strict=True)
-        self.tokens, self.seconds = statistics.fmean(sizes), statistics.median(times)
+        self._tokens.append(tokens)
+        self._seconds.append(seconds)
+        times = sorted(self._seconds)
+        middle = len(times) // 2
+        self.seconds = times[middle] if len(times) % 2 else (times[middle - 1] + times[middle]) / 2
+        self.tokens = sum(self._tokens) / len(times)

@@ -54,7 +54,8 @@ class DraftModel(Proposer):
                 "choose a draft with the same tokenizer"
             )
         companion = resources.companion(self._model, memory=self._bytes, quantization=self._quantization)
-        self._cost = _cost(companion.spec, resources.spec)
+        # By arithmetic, which is the least: a draft that is believed to be slow would never be tried.
+        self._cost = _operations(companion.spec) / _operations(resources.spec)
         self._memory = DraftMemory(companion.kv, companion.spec.max_positions)
         self._drafter = Drafter(
             companion.runner,
@@ -76,11 +77,6 @@ class DraftModel(Proposer):
 
     def forget(self, sequences: Iterable[TokenSequence]) -> None:
         self._memory.forget(sequences)
-
-
-def _cost(draft: ModelSpec, served: ModelSpec) -> float:
-    """By arithmetic; but where that takes little time, a model takes as long as it has layers."""
-    return max(_operations(draft) / _operations(served), draft.layers / served.layers)
 
 
 def _operations(spec: ModelSpec) -> int:
