@@ -19,11 +19,9 @@ from torch import Tensor
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
-from turnout.core.interfaces import Span
-from turnout.core.plan import Chunk, Plan
-from turnout.core.request import Request, RequestSpec
+from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
-from turnout.plugins.decoding.greedy import Greedy
+from turnout.lab.served import of_engine
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.text.tokenizer import load_tokenizer
 
@@ -65,14 +63,8 @@ def generate(engine: Engine, prompts: Sequence[list[int]], output: int) -> list[
 
 def score(engine: Engine, prompt: list[int], output: list[int]) -> Tensor:
     """Log-probabilities at each position of `output`, all of it given: [tokens, vocab_size]."""
-    tokens = [*prompt, *output]
-    spec = RequestSpec(id="forced", prompt=tokens, params=SamplingParams(), seed=0)
-    (sequence,) = Request(spec, Greedy(), 0.0, len(tokens), frozenset()).live
-    kv = engine.scheduler.kv
-    assert kv.reserve([Span(sequence, 0, len(tokens))])
-    logits = engine.runner.run(Plan([Chunk(sequence, 0, tokens, len(output) + 1)], kv.drain()))
-    kv.release([sequence])
-    return logits.values[:-1].float().log_softmax(-1)
+    logits = torch.cat(list(of_engine(engine)([*prompt, *output])))
+    return logits[len(prompt) - 1 : -1].float().log_softmax(-1)
 
 
 def compare(reference: Engine, other: Engine, prompts: Sequence[list[int]], output: int) -> Agreement:

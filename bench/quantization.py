@@ -63,13 +63,12 @@ def quality(tokens: int, schemes: Sequence[str]) -> str:
     base = comparison.base(text, 1024)
     rows = [("`none`", f"{base.perplexity:.2f}", "", "", "")]
     for scheme in schemes:
-        found = comparison.quality(scheme, text, 1024)
-        assert found.agreement is not None and found.divergence is not None
+        found = comparison.deviation(scheme, text, 1024)
         rows.append(
             (
                 named(scheme),
-                f"{found.perplexity:.2f}",
-                f"{100 * (found.perplexity / base.perplexity - 1):+.2f}%",
+                f"{found.own.perplexity:.2f}",
+                f"{100 * found.change:+.2f}%",
                 f"{100 * found.agreement:.1f}%",
                 f"{found.divergence:.5f}",
             )

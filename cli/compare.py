@@ -15,15 +15,18 @@ from turnout.cli.config_file import build_configs
 from turnout.cli.errors import INTERRUPTED
 from turnout.cli.options import config_options
 from turnout.cli.simulate import find_cost_model
+from turnout.cli.text_file import utf8
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.lab.arms import check_arms, parse_arms
+from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.compare.as_json import as_json
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.fail_on import Limit, failures, parse_limits
-from turnout.lab.compare.live import Live
+from turnout.lab.compare.live import Live, judge_live
 from turnout.lab.compare.metrics import metrics
+from turnout.lab.compare.protocol import Incomparable, Judged
+from turnout.lab.compare.quality import QualityText, held_out, to_judge
 from turnout.lab.compare.question import Question
 from turnout.lab.compare.report import as_html, check_plots
 from turnout.lab.compare.simulated import Simulated
@@ -109,6 +112,20 @@ class Outputs:
     metavar="PERCENT",
     help="Smallest change that matters: how many repeats would show it?",
 )
+@click.option(
+    "--quality-text",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Judge arms that differ in model, quantization or dtype by how they predict this text; default: "
+    "Python that the embedded model was not trained on.",
+)
+@click.option(
+    "--quality-tokens",
+    type=click.IntRange(0),
+    default=4096,
+    show_default=True,
+    help="Tokens of that text at most; 0: judge none.",
+)
 @click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write all that was measured there.")
 @click.option("--report", "report_file", type=_FILE, metavar="FILE", help="Write a page with plots there.")
 @click.option(
@@ -138,6 +155,8 @@ def command(  # noqa: PLR0913 - a flag each
     temperature: float | None,
     goodput: str | None,
     see: float,
+    quality_text: Path | None,
+    quality_tokens: int,
     json_file: Path | None,
     report_file: Path | None,
     fail_on: str | None,
@@ -150,8 +169,10 @@ def command(  # noqa: PLR0913 - a flag each
     """
     common, _ = build_configs(config_file, flags)
     cost = find_cost_model(cost_model) if cost_model else None
+    parsed = parse_arms(arms, common)
+    judging = quality_text is not None or cost is None
     question = Question(
-        arms=parse_arms(arms, common),
+        arms=parsed,
         workload=workload,
         repeats=repeats,
         seed=seed,
@@ -160,6 +181,7 @@ def command(  # noqa: PLR0913 - a flag each
         goodput=Goodput.parse(goodput) if goodput else None,
         see=see / 100,
         simulated=cost.name if cost else "",
+        text=_text(parsed, quality_text, quality_tokens) if judging else None,
     )
     check_arms(question.arms)
     limits = _limits(fail_on, question)
@@ -174,10 +196,25 @@ def command(  # noqa: PLR0913 - a flag each
     ctx.exit(BEYOND if beyond else 0)
 
 
+def _text(arms: Sequence[Arm], file: Path | None, tokens: int) -> QualityText | None:
+    """None where there is nobody to judge, or nobody is to be."""
+    if not to_judge(arms):
+        if file is not None:
+            raise ConfigError(
+                "--quality-text has nobody to judge: the arms have the same model, quantization, dtype, "
+                "device and KV dtype"
+            )
+        return None
+    if not tokens:
+        return None
+    return held_out(tokens) if file is None else QualityText(file.name, utf8(file), tokens)
+
+
 def _measured(ctx: click.Context, experiment: Experiment, outputs: Outputs) -> Comparison:
     """Whatever ends it early, what has been measured is written."""
     try:
         experiment.make(watching(experiment.question, sys.stderr.isatty()))
+        experiment.judge(_judged)
     except KeyboardInterrupt:
         click.echo("\ninterrupted; this is what has been measured so far:", err=True)
         outputs.write(experiment.comparison())
@@ -189,6 +226,11 @@ def _measured(ctx: click.Context, experiment: Experiment, outputs: Outputs) -> C
     comparison = experiment.comparison()
     outputs.write(comparison)
     return comparison
+
+
+def _judged(base: Arm, arm: Arm, text: QualityText) -> Judged | Incomparable:
+    click.echo(f"quality of {arm.name} beside {base.name}", err=True)
+    return judge_live(base, arm, text)
 
 
 def _limits(text: str | None, question: Question) -> Sequence[Limit]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from turnout.lab.compare.live import Watch
+from turnout.lab.compare.child import Watch
 from turnout.lab.compare.order import Turn
 from turnout.lab.compare.question import Question
 

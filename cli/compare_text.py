@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from turnout.cli.table import aligned
 from turnout.lab.compare.comparison import Comparison, Row
+from turnout.lab.compare.quality import HEADINGS, quality_rows
 from turnout.lab.compare.verdicts import amount, percent, within
 
 __all__ = ["as_text"]
@@ -20,6 +21,7 @@ def as_text(comparison: Comparison) -> str:
         return "\n".join([*lines, "no repeat is complete: there is nothing to compare."])
     for arm, rows in comparison.rows.items():
         lines += ["", *_table(comparison, arm, rows)]
+    lines += _quality(comparison)
     return "\n".join([*lines, "", *_footnotes(comparison)]).lstrip("\n")
 
 
@@ -33,6 +35,15 @@ def _cells(row: Row) -> tuple[str, ...]:
     metric, difference = row.metric, row.difference
     change = ("", "") if difference is None else (percent(difference.change), within(difference))
     return metric.title, metric.unit, amount(row.base), amount(row.other), *change, row.verdict
+
+
+def _quality(comparison: Comparison) -> list[str]:
+    question, found = comparison.question, comparison.quality
+    if question.text is None or not found:
+        return []
+    tokens = next(iter(found.values())).own.tokens
+    title = f"quality, on {tokens:,} tokens of {question.text.name}:"
+    return ["", title, *aligned([("", *HEADINGS), *quality_rows(question.arms, found)])]
 
 
 def _footnotes(comparison: Comparison) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from turnout.cli.table import aligned
-from turnout.core.errors import ConfigError
+from turnout.cli.text_file import utf8
 from turnout.core.plugins import Registry
 
 if TYPE_CHECKING:
@@ -66,16 +66,9 @@ def perplexity(
     from turnout.lab.quality import Comparison  # only now: a mistake above should not wait for it
 
     comparison = Comparison.of(registry, model, reference, dtype, device)
-    tokens = comparison.read(_content(text), max_tokens)
+    tokens = comparison.read(utf8(text), max_tokens)
     rows = list(_rows(comparison, tokens, window, quantization))
     click.echo("\n".join(aligned([("QUANTIZATION", "PERPLEXITY", "CHANGE", "AGREEMENT", "KL"), *rows])))
-
-
-def _content(text: Path) -> str:
-    try:
-        return text.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{text} is not UTF-8 text: {error}") from None
 
 
 def _rows(
@@ -85,12 +78,4 @@ def _rows(
     yield comparison.reference_name, f"{base.perplexity:.3f}", "", "", ""
     others = quantization or ((UNQUANTIZED,) if comparison.differs else ())
     for spec in others:
-        found = comparison.quality(spec, tokens, window)
-        change = 100 * (found.perplexity / base.perplexity - 1)
-        yield (
-            comparison.name(spec),
-            f"{found.perplexity:.3f}",
-            f"{change:+.2f}%",
-            f"{100 * (found.agreement or 0):.2f}%",
-            f"{found.divergence or 0:.5f}",
-        )
+        yield comparison.name(spec), *comparison.deviation(spec, tokens, window).cells

@@ -6,9 +6,7 @@ window. Every token but a window's first counts.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,67 +14,81 @@ from torch.nn.functional import cross_entropy, kl_div, scaled_dot_product_attent
 from tqdm import tqdm
 
 from turnout.core.errors import ConfigError
+from turnout.lab.deviation import Deviation, Quality
 
-__all__ = ["Quality", "measure_quality", "one_window"]
+__all__ = ["PIECE", "Predict", "measure_deviation", "measure_quality", "of_module", "one_window"]
+
+PIECE = 128
+"""Rows of logits that are in memory at once, of each model: a vocabulary may have 150,000 tokens."""
+
+Predict = Callable[[Sequence[int]], Iterator[Tensor]]
+"""Given a window's tokens, logits for what follows each: [`PIECE` rows or what is left, vocab_size]."""
 
 
-@dataclass(frozen=True)
-class Quality:
-    tokens: int
-    """Predicted."""
-    nats: float
-    """Per token."""
-    agreement: float | None = None
-    """Share of positions where both models hold the same token likeliest."""
-    divergence: float | None = None
-    """KL divergence from the reference's distribution to this one's, nats per token."""
+def of_module(model: nn.Module, device: torch.device) -> Predict:
+    """What a module predicts that a `ModelFamily` builds, without any KV memory."""
 
-    @property
-    def perplexity(self) -> float:
-        return math.exp(self.nats)
+    def predict(tokens: Sequence[int]) -> Iterator[Tensor]:
+        ids = torch.tensor(tokens, device=device)
+        hidden = model(ids, torch.arange(len(ids), device=device), one_window)
+        return map(model.logits, hidden.split(PIECE))  # type: ignore[arg-type]  # nn.Module's methods are untyped
+
+    return predict
 
 
 @torch.inference_mode()
 def measure_quality(
-    model: nn.Module,
-    tokens: Sequence[int],
-    *,
-    window: int,
-    device: torch.device,
-    reference: nn.Module | None = None,
-    label: str = "measuring",
+    predict: Predict, tokens: Sequence[int], *, window: int, label: str = "measuring"
 ) -> Quality:
-    """Of a module that a `ModelFamily` builds. reference: what it is compared with, on the same device."""
-    if len(tokens) < 2:
-        raise ConfigError(f"the text has {len(tokens)} tokens; two or more are needed to predict one")
-    nats = agreed = divergence = 0.0
-    count = 0
-    for part in tqdm(list(_windows(tokens, window)), desc=label, unit="window", disable=None):
-        ids = torch.tensor(part, device=device)
-        found = _predictions(model, ids)
-        nats += cross_entropy(found, ids[1:], reduction="sum").item()
-        count += len(found)
-        if reference is not None:
-            expected = _predictions(reference, ids)
+    """Raises ConfigError for a text in which there is nothing to predict."""
+    nats = 0.0
+    for part in _windows(tokens, window, label):
+        for logits, following in _pieces(predict(part[:-1]), part[1:]):
+            nats += _nats(logits, following)
+    return Quality(len(tokens) - 1, nats / (len(tokens) - 1))
+
+
+@torch.inference_mode()
+def measure_deviation(
+    predict: Predict, reference: Predict, tokens: Sequence[int], *, window: int, label: str = "measuring"
+) -> Deviation:
+    """Of a model from another with the same vocabulary. Raises as `measure_quality`."""
+    own = theirs = agreed = divergence = 0.0
+    for part in _windows(tokens, window, label):
+        pairs = zip(
+            _pieces(predict(part[:-1]), part[1:]), _pieces(reference(part[:-1]), part[1:]), strict=True
+        )
+        for (found, following), (expected, _) in pairs:
+            own += _nats(found, following)
+            theirs += _nats(expected, following)
             agreed += float((found.argmax(-1) == expected.argmax(-1)).sum())
             divergence += _divergence(found, expected)
-    if reference is None:
-        return Quality(count, nats / count)
-    return Quality(count, nats / count, agreed / count, divergence / count)
+    count = len(tokens) - 1
+    return Deviation(
+        Quality(count, theirs / count), Quality(count, own / count), agreed / count, divergence / count
+    )
 
 
-def _windows(tokens: Sequence[int], window: int) -> Iterator[Sequence[int]]:
+def _windows(tokens: Sequence[int], window: int, label: str) -> Iterator[Sequence[int]]:
     """Each begins with the token that the one before ended with, so that every token is predicted once."""
-    for start in range(0, len(tokens) - 1, window - 1):
+    if len(tokens) < 2:
+        raise ConfigError(f"the text has {len(tokens)} tokens; two or more are needed to predict one")
+    starts = range(0, len(tokens) - 1, window - 1)
+    for start in tqdm(starts, desc=label, unit="window", disable=None):
         yield tokens[start : start + window]
 
 
-def _predictions(model: nn.Module, ids: Tensor) -> Tensor:
-    """float32 logits [len(ids) - 1, vocab_size] for the tokens from the second on."""
-    positions = torch.arange(len(ids), device=ids.device)
-    hidden = model(ids, positions, one_window)
-    logits: Tensor = model.logits(hidden[:-1])  # type: ignore[operator]  # nn.Module's methods are untyped
-    return logits.float()
+def _pieces(predicted: Iterator[Tensor], following: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    """float32 logits [rows, vocab_size] and the tokens that came, [rows]."""
+    start = 0
+    for logits in predicted:
+        yield logits.float(), torch.tensor(following[start : start + len(logits)], device=logits.device)
+        start += len(logits)
+
+
+def _nats(logits: Tensor, following: Tensor) -> float:
+    """Summed over rows."""
+    return cross_entropy(logits, following, reduction="sum").item()
 
 
 def _divergence(found: Tensor, expected: Tensor) -> float:

@@ -11,7 +11,8 @@ from torch import nn
 from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
 from turnout.kernels import choose_kernels
-from turnout.lab.perplexity import Quality, measure_quality
+from turnout.lab.deviation import Deviation, Quality
+from turnout.lab.perplexity import Predict, measure_deviation, measure_quality, of_module
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.device import choose_device, choose_dtype
 from turnout.runner.weights import UNQUANTIZED, load_weights, quantization_of
@@ -61,27 +62,23 @@ class Comparison:
     def base(self, tokens: list[int], window: int) -> Quality:
         """Of the reference."""
         return measure_quality(
+            self._reference, tokens, window=self._window(window), label=self.reference_name
+        )
+
+    def deviation(self, quantization: str, tokens: list[int], window: int) -> Deviation:
+        """Of the checkpoint, quantized so, from the reference."""
+        model = self._load(self.checkpoint, quantization)
+        return measure_deviation(
+            of_module(model, self.device),
             self._reference,
             tokens,
             window=self._window(window),
-            device=self.device,
-            label=self.reference_name,
-        )
-
-    def quality(self, quantization: str, tokens: list[int], window: int) -> Quality:
-        model = self._load(self.checkpoint, quantization)
-        return measure_quality(
-            model,
-            tokens,
-            window=self._window(window),
-            device=self.device,
-            reference=self._reference,
             label=self.name(quantization),
         )
 
     @cached_property
-    def _reference(self) -> nn.Module:
-        return self._load(self.reference, UNQUANTIZED)
+    def _reference(self) -> Predict:
+        return of_module(self._load(self.reference, UNQUANTIZED), self.device)
 
     def _load(self, checkpoint: Checkpoint, quantization: str) -> nn.Module:
         """As it would be served."""

@@ -11,15 +11,13 @@ from itertools import combinations
 from typing import NamedTuple
 
 from turnout.core.config import EngineConfig
-from turnout.core.plugin_spec import PluginSpec
 from turnout.lab.arms import Arm
+from turnout.lab.compare.predictions import different_predictions
 from turnout.lab.compare.run import Run
 from turnout.lab.record import Record
 
 __all__ = ["Finding", "check"]
 
-DECIDING = ("model", "revision", "quantization", "dtype", "device", "decoding")
-"""Fields that decide which tokens come out."""
 SPECULATING = ("spec_draft", "spec_ngram", "spec_tokens")
 """Those of which sampling, but not greedy decoding, depends: drafts use up random numbers."""
 
@@ -116,12 +114,6 @@ def _outputs(arms: Sequence[Arm], repeats: Sequence[Repeat], *, greedy: bool) ->
 
 def _may_differ(one: EngineConfig, other: EngineConfig, *, greedy: bool) -> str:
     """In which fields that decide over tokens; "" where outputs must be equal."""
-    fields = DECIDING if greedy else (*DECIDING, *SPECULATING)
+    fields = ("decoding",) if greedy else ("decoding", *SPECULATING)
     differing = [field for field in fields if getattr(one, field) != getattr(other, field)]
-    if _kv_dtype(one) != _kv_dtype(other):
-        differing.append("kv dtype")
-    return ", ".join(differing)
-
-
-def _kv_dtype(config: EngineConfig) -> str:
-    return PluginSpec.parse(config.kv).options.get("dtype", "auto")
+    return ", ".join([*different_predictions(one, other), *differing])

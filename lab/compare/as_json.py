@@ -40,8 +40,30 @@ def _document(comparison: Comparison) -> dict[str, Any]:
         "sound": comparison.sound,
         "findings": [finding._asdict() for finding in comparison.findings],
         "differences": {arm: [row_as_json(row) for row in rows] for arm, rows in comparison.rows.items()},
+        "quality": _quality(comparison),
         "figures": [{arm: dict(of) for arm, of in repeat.items()} for repeat in comparison.figures],
         "runs": [_run(run) for repeat in comparison.repeats for run in repeat.values()],
+    }
+
+
+def _quality(comparison: Comparison) -> dict[str, Any] | None:
+    """Of the arms that may predict something else than the first."""
+    text = comparison.question.text
+    if text is None or not comparison.quality:
+        return None
+    return {
+        "text": text.name,
+        "arms": {
+            arm: {
+                "tokens": found.own.tokens,
+                "perplexity": found.own.perplexity,
+                "base_perplexity": found.reference.perplexity,
+                "perplexity_change": found.change,
+                "agreement": found.agreement,
+                "kl_divergence": found.divergence,
+            }
+            for arm, found in comparison.quality.items()
+        },
     }
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from turnout.lab.compare.agreement import Finding, check
 from turnout.lab.compare.metrics import Figures, Metric, measure, metrics
+from turnout.lab.compare.protocol import Incomparable, Judged
 from turnout.lab.compare.question import Question
 from turnout.lab.compare.run import Run
 from turnout.lab.compare.statistics import Difference, differences
 from turnout.lab.compare.verdicts import verdict
+from turnout.lab.deviation import Deviation
 
-__all__ = ["Comparison", "Row", "compare"]
+__all__ = ["Comparison", "Judgement", "Row", "compare"]
+
+
+Judgement = Judged | Incomparable
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Comparison:
     """What to know before looking at the figures."""
     rows: Mapping[str, Sequence[Row]]
     """By arm; the first has none."""
+    quality: Mapping[str, Deviation]
+    """From the first arm's model, by arm; those that predict the same have none."""
 
     @property
     def sound(self) -> bool:
@@ -53,15 +61,28 @@ class Comparison:
         return not any(finding.serious for finding in self.findings)
 
 
-def compare(question: Question, runs: Sequence[Run]) -> Comparison:
-    """Of runs in any order, incomplete repeats left out. With no complete one there are no figures."""
+def compare(
+    question: Question, runs: Sequence[Run], judged: Mapping[str, Judgement] = MappingProxyType({})
+) -> Comparison:
+    """Of runs in any order, incomplete repeats left out. With no complete one there are no figures.
+
+    judged: by arm, what was measured of its answers.
+    """
     repeats = _complete(question, runs)
     figures = [
         {name: measure(run.records, question.goodput) for name, run in repeat.items()} for repeat in repeats
     ]
     wanted = metrics(goodput=question.goodput is not None, clients=_several_clients(runs))
-    findings = check(question.arms, repeats, greedy=question.greedy)
-    return Comparison(question, repeats, figures, findings, _rows(question, wanted, figures))
+    findings = [*check(question.arms, repeats, greedy=question.greedy), *_not_judged(question, judged)]
+    quality = {arm: found.deviation for arm, found in judged.items() if isinstance(found, Judged)}
+    return Comparison(question, repeats, figures, findings, _rows(question, wanted, figures), quality)
+
+
+def _not_judged(question: Question, judged: Mapping[str, Judgement]) -> Iterator[Finding]:
+    for arm, found in judged.items():
+        if isinstance(found, Incomparable):
+            text = f"answers of {arm} are not judged by those of {question.arms[0].name}: {found.reason}"
+            yield Finding(text, serious=False)
 
 
 def _complete(question: Question, runs: Sequence[Run]) -> list[dict[str, Run]]:

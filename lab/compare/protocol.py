@@ -1,4 +1,4 @@
-"""What passes between a comparison and the process that makes a run: lines of JSON."""
+"""What passes between a comparison and the process that does a part of it: lines of JSON."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from turnout.lab.compare.run import Run
+from turnout.lab.deviation import Deviation
 
-__all__ = ["Done", "Failed", "Message", "Progress", "Task"]
+__all__ = ["Done", "Failed", "Incomparable", "Judge", "Judged", "Message", "Order", "Progress", "Task"]
 
 
-class Task(msgspec.Struct, frozen=True):
-    """Make this run. One line on standard input, which stays open as long as the comparison lives."""
+class Task(msgspec.Struct, frozen=True, tag=True):
+    """Make this run."""
 
     arm: str
     repeat: int
@@ -22,6 +23,20 @@ class Task(msgspec.Struct, frozen=True):
     seed: int
     warm_up: int
     temperature: float | None
+
+
+class Judge(msgspec.Struct, frozen=True, tag=True):
+    """Say how far the second engine's predictions are from the first one's."""
+
+    configs: tuple[dict[str, Any], dict[str, Any]]
+    """Fields of `EngineConfig`, those that decide what is predicted."""
+    text: str
+    tokens: int
+    """Of the text, at most."""
+
+
+Order = Task | Judge
+"""One line on standard input, which stays open as long as the comparison lives."""
 
 
 class Progress(msgspec.Struct, frozen=True, tag=True):
@@ -35,11 +50,21 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     run: Run
 
 
+class Judged(msgspec.Struct, frozen=True, tag=True):
+    deviation: Deviation
+
+
+class Incomparable(msgspec.Struct, frozen=True, tag=True):
+    """There is no such thing as a distance between the two."""
+
+    reason: str
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
     asked_wrongly: bool
     """What was asked for cannot work; else something broke."""
 
 
-Message = Progress | Done | Failed
-"""Lines on standard output; the last is `Done` or `Failed`."""
+Message = Progress | Done | Judged | Incomparable | Failed
+"""Lines on standard output; the last is any but `Progress`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.lab.arms import Arm
+from turnout.lab.compare.quality import QualityText
 from turnout.lab.goodput import Goodput
 
 __all__ = ["Question"]
@@ -30,6 +31,8 @@ class Question:
     """The smallest change that matters, as a share."""
     simulated: str = ""
     """The cost model's name; "" for engines that compute."""
+    text: QualityText | None = None
+    """By which arms are judged that may predict something else than the first; None: none are."""
 
     def __post_init__(self) -> None:
         if len(self.arms) < 2:
@@ -37,6 +40,8 @@ class Question:
         for name, value, least in (("repeat", self.repeats, 1), ("warm-up", self.warm_up, 0)):
             if value < least:
                 raise ConfigError(f"{name} must be at least {least}, not {value}")
+        if self.text is not None and self.simulated:
+            raise ConfigError("a simulation says nothing of answers; leave --quality-text out")
         if not 0 < self.see < 1:
             raise ConfigError(f"see must be between 0% and 100%, not {100 * self.see:g}%")
 

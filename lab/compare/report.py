@@ -12,6 +12,7 @@ from markupsafe import Markup
 from turnout.lab.compare import plots
 from turnout.lab.compare.canvas import COLOURS, check_plots
 from turnout.lab.compare.comparison import Comparison
+from turnout.lab.compare.quality import HEADINGS, quality_rows
 from turnout.lab.compare.verdicts import amount, percent, within
 
 __all__ = ["as_html", "check_plots"]
@@ -41,6 +42,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         "arms": list(zip(question.arms, cycle(COLOURS), strict=False)),
         "base": base,
         "blocks": [_block(comparison, arm) for arm in comparison.rows],
+        "quality": _quality(comparison),
         "distributions": Markup(plots.distributions(comparison)),
         "timelines": Markup(plots.timelines(comparison)),
         "throughput": Markup(plots.throughput(comparison)),
@@ -51,6 +53,18 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         ],
         "see": f"{100 * question.see:g}%",
         "described": [(name, run.described) for name, run in first.items() if run.described],
+    }
+
+
+def _quality(comparison: Comparison) -> dict[str, Any] | None:
+    question, found = comparison.question, comparison.quality
+    if question.text is None or not found:
+        return None
+    tokens = next(iter(found.values())).own.tokens
+    return {
+        "text": f"{tokens:,} tokens of {question.text.name}",
+        "headings": HEADINGS,
+        "rows": quality_rows(question.arms, found),
     }
 
 

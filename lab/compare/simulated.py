@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError
 from turnout.core.observers import StepRecord
-from turnout.lab.compare.live import Watch
+from turnout.lab.compare.child import Watch
 from turnout.lab.compare.order import Turn
 from turnout.lab.compare.question import Question
 from turnout.lab.compare.run import Run, Sample

@@ -1,4 +1,4 @@
-"""One run in a process of its own: ``python -m turnout.lab.compare.worker``.
+"""One run, or one judgement, in a process of its own: ``python -m turnout.lab.compare.worker``.
 
 So nothing that an arm leaves behind (caches, compiled kernels, memory, threads) meets the next one.
 """
@@ -19,7 +19,7 @@ from turnout.core.garbage import steady
 from turnout.core.parent import exit_with_parent
 from turnout.lab.compare.asked import Asked, warm_up
 from turnout.lab.compare.feed import Feed
-from turnout.lab.compare.protocol import Done, Failed, Message, Progress, Task
+from turnout.lab.compare.protocol import Done, Failed, Message, Order, Progress, Task
 from turnout.lab.compare.run import Run
 from turnout.lab.workload_source import load_workload
 
@@ -37,16 +37,24 @@ def main() -> None:
         return
     exit_with_parent()
     try:
-        _send(lines, Done(_run(msgspec.json.decode(line, type=Task), lines)))
+        _send(lines, _carried_out(msgspec.json.decode(line, type=Order), lines))
     except TurnoutError as error:
         _send(lines, Failed(str(error), asked_wrongly=isinstance(error, ConfigError)))
     except Exception as error:
-        logger.exception("the run failed")
+        logger.exception("the process failed")
         _send(lines, Failed(f"{type(error).__name__}: {error}", asked_wrongly=False))
 
 
+def _carried_out(order: Order, lines: BinaryIO) -> Message:
+    if isinstance(order, Task):
+        return Done(_run(order, lines))
+    from turnout.lab.compare.judging import judge  # torch; an idle worker should be there at once
+
+    return judge(order)
+
+
 def _run(task: Task, lines: BinaryIO) -> Run:
-    from turnout.runner.assembly import build_engine  # torch; an idle worker should be there at once
+    from turnout.runner.assembly import build_engine  # torch, as above
 
     workload = load_workload(task.workload, task.seed)
     assembled = build_engine(EngineConfig(**task.config))

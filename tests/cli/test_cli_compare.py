@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
 from turnout.lab.compare.simulated import Simulated
+from turnout.models.resolve import resolve_model
 
 FAST = "base:max-num-seqs=16"
 SLOW = "slow:max-num-seqs=2"
@@ -126,6 +128,17 @@ def test_what_is_not_simulated_is_refused_with_its_arm() -> None:
     )
 
 
+def test_a_text_that_judges_nobody_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(b"\xff")
+    given = ("--quality-text", text)
+    assert "--quality-text has nobody to judge" in refused("--arm", FAST, "--arm", SLOW, *given)
+    arms = ("--arm", FAST, "--arm", "few:quantization=int8")
+    assert "is not UTF-8 text" in refused(*arms, *given)
+    text.write_text("words")
+    assert "a simulation says nothing of answers" in refused(*arms, *given)
+
+
 # ------------------------------------------------------------------ ends before the end
 
 
@@ -162,6 +175,69 @@ def test_on_real_engines_schedulers_and_kv_backends_say_the_same(tmp_path: Path)
     assert digests[0] == digests[1] and all(digests[0])
     assert all(request["ttft"] > 0 and request["output_tokens"] == 8 for request in base["requests"])
     assert "kv contiguous" in " ".join(other["engine"])
+
+
+def test_quality_stands_beside_speed_where_arms_may_answer_differently(tmp_path: Path) -> None:
+    """Weights in fewer bits, KV in fewer bits, and what changes neither."""
+    files = {name: tmp_path / f"all.{name}" for name in ("json", "html")}
+    arms = [
+        "base",
+        "int8:quantization=int8",
+        "kv8:kv=paged:dtype=int8",
+        "late:quantization=int8,scheduler=ljf",
+    ]
+    done = CliRunner().invoke(
+        cli,
+        [
+            *("compare", *LIVE, "--repeat", "1", "--kv-memory", "64MiB", "--quality-tokens", "1200"),
+            *(argument for arm in (*arms, "same:scheduler=ljf") for argument in ("--arm", arm)),
+            *("--json", str(files["json"]), "--report", str(files["html"])),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    start = lines.index("quality, on 1,199 tokens of held-out Python:")
+    rows = {line.split()[0]: line.split()[1:] for line in lines[start + 2 : start + 7]}
+    assert list(rows) == ["base", "int8", "kv8", "late", "same"]
+    assert rows["same"] == ["as", "base"] and rows["late"] == rows["int8"]
+    found = json.loads(files["json"].read_text())["quality"]["arms"]
+    assert list(found) == ["int8", "kv8", "late"]
+    assert 0 < found["kv8"]["kl_divergence"] < found["int8"]["kl_divergence"] < 0.01
+    assert 0.9 < found["int8"]["agreement"] < found["kv8"]["agreement"] <= 1
+    assert abs(found["int8"]["perplexity_change"]) < 0.02
+    page = files["html"].read_text()
+    assert all(cell in page for cell in ("Quality of answers", *rows["int8"], "as base"))
+    # Once for all arms that predict the same.
+    assert [line for line in done.stderr.splitlines() if line.startswith("quality")] == [
+        "quality of int8 beside base",
+        "quality of kv8 beside base",
+    ]
+
+
+def test_models_of_other_vocabularies_are_not_judged_by_each_other(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(resolve_model("turnout-tiny-draft"), folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    words = tokenizer["model"]["vocab"]
+    one, other = list(words)[-2:]
+    words[one], words[other] = words[other], words[one]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    text = tmp_path / "text.py"
+    text.write_text("import os\n" * 20)
+    arms = ["--arm", "base", "--arm", f"other:model={folder}", "--quality-text", str(text)]
+    done = CliRunner().invoke(cli, ["compare", *LIVE, "--repeat", "1", *arms])
+    assert done.exit_code == 0, done.output
+    assert "note: answers of other are not judged by those of base: their vocabularies differ" in done.stdout
+    assert "quality, on" not in done.stdout
+
+
+def test_a_text_in_which_there_is_nothing_to_predict_is_refused_and_speed_kept(tmp_path: Path) -> None:
+    text = tmp_path / "text.py"
+    text.write_text("x")
+    arms = ["--arm", "base", "--arm", "few:quantization=int8", "--quality-text", str(text)]
+    done = CliRunner().invoke(cli, ["compare", *LIVE, "--repeat", "1", *arms])
+    assert done.exit_code == 2 and "the text has 1 tokens; two or more" in done.stderr
+    assert "output throughput" in done.stdout
 
 
 def test_ctrl_c_leaves_no_process_behind() -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import parse_arms
-from turnout.lab.compare.live import Watch
+from turnout.lab.compare.child import Watch
 from turnout.lab.compare.order import Turn
 from turnout.lab.compare.question import Question
 from turnout.lab.compare.run import Run

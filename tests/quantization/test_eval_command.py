@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
-from turnout.lab.perplexity import measure_quality
+from turnout.lab.perplexity import Predict, measure_deviation, measure_quality, of_module
 from turnout.models.resolve import resolve_model
 
 
@@ -81,16 +81,32 @@ class Uniform(torch.nn.Module):
 @pytest.mark.parametrize(("length", "window"), [(2, 2), (20, 5), (21, 5), (17, 100)])
 def test_every_token_but_the_first_is_predicted_once(length: int, window: int) -> None:
     tokens = [position % 8 for position in range(length)]
-    device = torch.device("cpu")
-    quality = measure_quality(Uniform(), tokens, window=window, device=device, reference=Uniform())
-    assert quality.tokens == length - 1
-    assert quality.perplexity == pytest.approx(8)
-    assert (quality.agreement, quality.divergence) == (1, 0)
+    uniform = of_module(Uniform(), torch.device("cpu"))
+    deviation = measure_deviation(uniform, uniform, tokens, window=window)
+    assert deviation.own == deviation.reference == measure_quality(uniform, tokens, window=window)
+    assert deviation.own.tokens == length - 1
+    assert deviation.own.perplexity == pytest.approx(8)
+    assert (deviation.agreement, deviation.divergence, deviation.change) == (1, 0, 0)
+
+
+def fixed(logits: list[float]) -> Predict:
+    """The same distribution after every token, a row at a time."""
+    return lambda tokens: (torch.tensor([logits]) for _ in tokens)
+
+
+def test_divergence_is_from_the_reference_to_the_model() -> None:
+    """Not the other way round: 0.9 ln(0.9 / 0.5) + 0.1 ln(0.1 / 0.5)."""
+    reference, model = fixed([math.log(0.9), math.log(0.1)]), fixed([0.0, 0.0])
+    deviation = measure_deviation(model, reference, [1, 0, 0, 1, 0], window=3)
+    assert deviation.divergence == pytest.approx(0.9 * math.log(1.8) + 0.1 * math.log(0.2))
+    assert deviation.reference.nats == pytest.approx(-(3 * math.log(0.9) + math.log(0.1)) / 4)
+    assert deviation.own.nats == pytest.approx(math.log(2))
+    assert deviation.agreement == 1
 
 
 def test_a_text_of_one_token_is_refused() -> None:
     with pytest.raises(ConfigError, match="the text has 1 tokens; two or more"):
-        measure_quality(Uniform(), [3], window=8, device=torch.device("cpu"))
+        measure_quality(fixed([0.0]), [3], window=8)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
-from turnout.lab.perplexity import measure_quality, one_window
+from turnout.lab.perplexity import measure_deviation, of_module, one_window
 from turnout.models.resolve import resolve_model
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.smoothing import Smoothing, find_smoothing
@@ -71,11 +71,8 @@ def tokens(count: int) -> list[int]:
 @torch.inference_mode()
 def divergence(module: nn.Module) -> float:
     """From the unquantized model's predictions, nats a token."""
-    found = measure_quality(
-        module, tokens(600), window=300, device=CPU, reference=load("turnout-tiny")
-    ).divergence
-    assert found is not None
-    return found
+    reference = of_module(load("turnout-tiny"), CPU)
+    return measure_deviation(of_module(module, CPU), reference, tokens(600), window=300).divergence
 
 
 @torch.inference_mode()
