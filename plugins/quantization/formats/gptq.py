@@ -3,7 +3,8 @@
 ::
 
     qweight  int32 [in · bits / 32, out]       codes, packed along inputs
-    qzeros   int32 [groups, out · bits / 32]   zero points, packed along outputs, one less than they are
+    qzeros   int32 [groups, out · bits / 32]   zero points, packed along outputs, one less than they are:
+                                               words less 0x11111111 or 0x01010101, so 0 borrows from the next
     scales   float [groups, out]
     g_idx    int32 [in]                        the group of each input
 
@@ -28,6 +29,9 @@ from turnout.plugins.quantization.formats.settings import Settings
 
 __all__ = ["GptqAdopter"]
 
+ONES = {4: 0x11111111, 8: 0x01010101}
+"""1 in each place of a word, by bits."""
+
 
 class GptqAdopter(Adopter):
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -35,7 +39,7 @@ class GptqAdopter(Adopter):
         self.bits = settings.one_of("bits", (4, 8))
         self.group_size = settings.integer("group_size")
         version = settings.one_of("checkpoint_format", ("gptq", "gptq_v2"), default="gptq")
-        self._stored_less = int(version == "gptq")
+        self._stored_less = ONES[self.bits] if version == "gptq" else 0
         settings.refuse("dynamic", "layers that are quantized differently from others")
 
     def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
@@ -45,8 +49,8 @@ class GptqAdopter(Adopter):
         codes = unpack(
             parts.take("qweight", [torch.int32], [parts.inputs // words, parts.outputs]).t(), self.bits
         )
-        zeros = unpack(parts.take("qzeros", [torch.int32], [groups, parts.outputs // words]), self.bits)
-        zero = (zeros + self._stored_less).bitwise_and_(2**self.bits - 1).t().float()
+        zeros = parts.take("qzeros", [torch.int32], [groups, parts.outputs // words]) + self._stored_less
+        zero = unpack(zeros, self.bits).t().float()
         scale = parts.scale("scales", [groups, parts.outputs]).t().contiguous()
         order = _order(parts, group) if parts.has("g_idx") else None
         bias = parts.bias()
