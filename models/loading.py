@@ -21,6 +21,7 @@ from turnout.core.interfaces import Adopter, ModelFamily, Quantizer
 from turnout.core.model import ModelSpec
 from turnout.kernels import FusedKernels, Kernels
 from turnout.models.checkpoint import weight_files
+from turnout.models.cut_short import lost_tensors
 from turnout.models.heap import FreedMemory
 from turnout.models.native import adopt, pack_complete, pack_rest
 from turnout.models.native_stack import join_layers
@@ -300,4 +301,10 @@ def _open(file: Path) -> Any:
     try:
         return safe_open(file, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise ModelError(f"{file} is damaged or cut short ({error}); fetch it again") from error
+        why = _lost(lost_tensors(file)) or f"damaged or cut short ({error})"
+        raise ModelError(f"{file} is {why}; fetch it again") from error
+
+
+def _lost(names: list[str]) -> str:
+    more = f", before {len(names) - 1} more" if len(names) > 1 else ""
+    return f"cut short in the tensor {names[0]!r}{more}" if names else ""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -244,8 +245,21 @@ def test_a_file_that_was_cut_short_is_named(length: int, tiny_config, checkpoint
     folder = checkpoint(tiny_config())
     with open(folder / "model.safetensors", "r+b") as file:
         file.truncate(length)
-    with pytest.raises(ModelError, match=r"model\.safetensors is damaged or cut short"):
+    with pytest.raises(ModelError, match=r"model\.safetensors is (damaged or )?cut short"):
         load(folder)
+
+
+def test_the_tensors_that_a_file_has_lost_are_named(tiny_config, checkpoint, load) -> None:
+    folder = checkpoint(tiny_config())
+    file = folder / "model.safetensors"
+    with safe_open(file, framework="pt") as stored:
+        *_, before, last = stored.offset_keys()
+        lost = stored.get_tensor(before).nbytes + stored.get_tensor(last).nbytes
+    for cut, message in ((1, f"'{last}'"), (lost - 1, f"'{before}', before 1 more")):
+        with open(file, "r+b") as opened:
+            opened.truncate(opened.seek(0, 2) - cut)
+        with pytest.raises(ModelError, match=f"is cut short in the tensor {message}; fetch it"):
+            load(folder)
 
 
 def test_a_file_that_is_something_else_is_named(tiny_config, checkpoint, load) -> None:

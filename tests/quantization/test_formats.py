@@ -3,83 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from exactness import exact, relative_error
+from layouts import AWQ, CASES, DYNAMIC, GPTQ, REGISTRY, adopter, compressed
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from writers import (
-    Written,
-    awq,
-    fp8_blocks,
-    fp8_channels,
-    gptq,
-    int8_channels,
-    pack_quantized,
-)
+from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
-from turnout.core.interfaces import Adopter
-from turnout.core.plugins import Registry
 from turnout.kernels import choose_kernels
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import Shape, config_of
 from turnout.runner.assembly import build_engine
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights
-
-REGISTRY = Registry.load()
-DYNAMIC = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
-
-
-def compressed(activations: dict[str, Any] | None = None, **weights: Any) -> dict[str, Any]:
-    weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", **weights}
-    group = {"targets": ["Linear"], "weights": weights, "input_activations": activations}
-    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
-
-
-GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": False}
-AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True}
-CASES: dict[str, tuple[dict[str, Any], Callable[[Tensor], Written], float]] = {
-    "gptq 4 bits": (GPTQ, gptq, 0.01),
-    "gptq one group": ({**GPTQ, "group_size": -1}, lambda w: gptq(w, group=-1), 0.01),
-    "gptq desc_act": ({**GPTQ, "desc_act": True}, lambda w: gptq(w, desc_act=True), 0.01),
-    "gptq v2": ({**GPTQ, "checkpoint_format": "gptq_v2"}, lambda w: gptq(w, version=2), 0.01),
-    "gptq 8 bits": ({**GPTQ, "bits": 8}, lambda w: gptq(w, bits=8), 0.01),
-    "gptq 8 bits desc_act": ({**GPTQ, "bits": 8}, lambda w: gptq(w, bits=8, desc_act=True), 0.01),
-    "awq": (AWQ, awq, 0.01),
-    "awq, older names": (
-        {"quant_method": "awq", "w_bit": 4, "q_group_size": 64, "version": "GEMM"},
-        lambda w: awq(w, group=64),
-        0.01,
-    ),
-    "fp8 blocks": ({"quant_method": "fp8", "weight_block_size": [128, 128]}, fp8_blocks, 1e-5),
-    "fp8 layers": ({"quant_method": "fp8"}, fp8_channels, 1e-5),
-    "W8A8": (compressed(DYNAMIC), int8_channels, 0.05),
-    "W8A16": (compressed(), int8_channels, 0.01),
-    "W8A16 packed in groups": (
-        compressed(strategy="group", group_size=32),
-        lambda w: pack_quantized(w, bits=8),
-        0.01,
-    ),
-    "W8A16 packed": (compressed(), lambda w: pack_quantized(w, bits=8, group=-1), 0.01),
-    "W4A16": (compressed(num_bits=4, strategy="group", group_size=32), pack_quantized, 0.01),
-    "W4A16 asymmetric": (
-        compressed(num_bits=4, strategy="group", group_size=64, symmetric=False),
-        lambda w: pack_quantized(w, group=64, symmetric=False),
-        0.01,
-    ),
-    "fp8 channels": (compressed({**DYNAMIC, "type": "float"}, type="float"), fp8_channels, 1e-5),
-}
-
-
-def adopter(config: Mapping[str, Any]) -> Adopter:
-    return REGISTRY.create("quantization", config["quant_method"]).adopter(config)
 
 
 @pytest.mark.parametrize("computed_by", ["native", "torch"])
@@ -276,6 +219,55 @@ def test_a_layer_that_no_group_names_is_refused(linear) -> None:
     config["config_groups"]["group_0"]["targets"] = ["re:.*self_attn.*"]
     with pytest.raises(ModelError, match=r"mlp\.up_proj is stored quantized, but no group"):
         adopter(config).adopt("mlp.up_proj", int8_channels(linear().weight).tensors, linear())
+
+
+def parts_of(case: str) -> list[str]:
+    """What the layout has for a layer and cannot do without."""
+    tensors = CASES[case][1](torch.ones(96, 256)).tensors
+    return [part for part in tensors if part not in ("g_idx", "weight_shape")]
+
+
+@pytest.mark.parametrize(("case", "part"), [(case, part) for case in CASES for part in parts_of(case)])
+def test_every_tensor_that_is_missing_or_of_the_wrong_kind_is_named(case: str, part: str, linear) -> None:
+    config, write, _ = CASES[case]
+    tensors = dict(write(linear().weight).tensors)
+    good = tensors.pop(part)
+    wrong = torch.float64 if good.dtype.is_floating_point else torch.int16
+    damaged = {
+        "is missing": tensors,
+        "has shape": {**tensors, part: good[:-1]},
+        "is expected": {**tensors, part: good.to(wrong)},
+    }
+    for message, given in damaged.items():
+        with pytest.raises(ModelError, match=rf"^up_proj\.{part} .*{message}") as error:
+            adopter(config).adopt("up_proj", given, nn.Linear(256, 96, bias=False, device="meta"))
+        assert "\n" not in str(error.value)
+
+
+SCALES = ("scales", "weight_scale", "weight_scale_inv")
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("case", CASES)
+def test_scales_that_are_no_numbers_are_named(case: str, number: float, linear) -> None:
+    config, write, _ = CASES[case]
+    tensors = dict(write(linear().weight).tensors)
+    part = next(part for part in SCALES if part in tensors)
+    tensors[part].view(-1)[-1] = number
+    with pytest.raises(ModelError, match=rf"^up_proj\.{part} holds numbers that are not finite"):
+        adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_checkpoint_that_is_cut_short_is_refused_with_its_tensors(case: str, tmp_path: Path) -> None:
+    config, write, _ = CASES[case]
+    folder = tmp_path / "model"
+    store(folder, config, write)
+    with open(folder / "model.safetensors", "r+b") as file:
+        file.truncate(file.seek(0, 2) - 1)
+    with pytest.raises(ModelError, match=r"model\.safetensors is cut short in the tensor '[\w.]+';") as error:
+        loaded(folder)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("missing", ["weight_scale", "weight"])

@@ -107,7 +107,7 @@ class _Group:
             if self.strategy == "block":
                 return block_layer(parts, self.block or (128, 128), "weight_scale")
             return channel_layer(parts, activations=self.activations)
-        if parts.has("weight_packed"):
+        if parts.has("weight_packed") or parts.has("weight_shape"):
             return self._packed(parts, kernels)
         return self._plain(parts, kernels)
 
