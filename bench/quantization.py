@@ -1,8 +1,13 @@
 """The figures of docs/quantization.md: what each scheme saves, costs and changes.
 
-Answers are judged with the embedded model on the modules of the standard library that it was not trained
-on. Memory and speed are measured on a larger model, of any weights, with all schemes in memory: forwards are
-timed in turns, so that other work on the machine slows all of them alike.
+\b
+    quality  perplexity, agreement and KL divergence of the embedded model, on the modules of the standard
+             library that it was not trained on
+    speed    memory, the time it takes to load, and forwards
+    serving  time per token of one request, and throughput of 32 at once, by engines
+
+Memory, speed and serving are of `--model`, with any weights. All schemes are in memory together and take
+turns, so that other work on the machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from pathlib import Path
 
 import click
 import torch
+from quantized_serving import HEADINGS, conditions, serve
 from torch import nn
 
 from turnout.core.plugins import Registry
@@ -32,8 +38,9 @@ from turnout.runner.weights import load_weights
 TABLE = "lm_head=true,embeddings=true"
 """Head and embedding, too."""
 OWN = ("int8", f"int8:{TABLE}", "int8wo", f"int8wo:{TABLE}", "int4wo", f"int4wo:{TABLE}", "fp8")
-SCHEMES = (*OWN, "bnb-int8", "bnb-nf4") if find_spec("bitsandbytes") else OWN
-DOCUMENT = Path(__file__).parent.parent / "docs" / "quantization.md"
+EXTRA = ("bnb-int8", "bnb-nf4", "bnb-fp4")
+SCHEMES = (*OWN, *EXTRA) if find_spec("bitsandbytes") else OWN
+KINDS = ("quality", "speed", "serving")
 MIB = 2**20
 
 
@@ -152,34 +159,91 @@ def _speed_row(name: str, found: Loaded, plain: Loaded) -> tuple[str, ...]:
     )
 
 
-@click.command()
-@click.option("--model", help="For memory and speed; without it only answers are judged.")
+# ------------------------------------------------------------------ serving
+
+
+def serving(model: str, schemes: Sequence[str], rounds: int) -> str:
+    found = serve(model, ("none", *schemes), rounds)
+    rows = ((named(scheme), *cells) for scheme, cells in found.items())
+    return f"{conditions(rounds)}\n\n{table(('scheme', *HEADINGS), rows)}"
+
+
+# ------------------------------------------------------------------ documents
+
+
+def with_others(before: str, content: str) -> str:
+    """`content`, a table with or without words above it, and the rows of the table before that it lacks.
+
+    Raises ClickException where the two have different columns.
+    """
+    words, found = _parted(content)
+    _, known = _parted(before)
+    if not known:
+        return content
+    if known[0] != found[0]:
+        raise click.ClickException(
+            f"the document's table has the columns {known[0]}, not {found[0]}; measure all schemes, and "
+            "empty it first"
+        )
+    rows = {_first(row): row for row in [*known[2:], *found[2:]]}
+    order = [named(each) for each in ("none", *OWN, *EXTRA)]
+    names = [name for name in order if name in rows] + [name for name in rows if name not in order]
+    return "\n".join([*words, *found[:2], *(rows[name] for name in names)])
+
+
+def _parted(text: str) -> tuple[list[str], list[str]]:
+    """The lines above a table, and its own."""
+    lines = text.strip().splitlines()
+    start = next((number for number, line in enumerate(lines) if line.startswith("|")), len(lines))
+    return lines[:start], lines[start:]
+
+
+def _first(row: str) -> str:
+    return row.split("|")[1].strip()
+
+
+def _written(document: Path, name: str) -> str:
+    text = document.read_text(encoding="utf-8")
+    return text.partition(f"<!-- {name}: begin -->")[2].partition("<!--")[0]
+
+
+@click.command(help=__doc__)
+@click.option("--model", help="For memory, speed and serving; without it only answers are judged.")
 @click.option(
-    "--tokens", default=16_384, show_default=True, help="Held-out tokens that answers are judged by."
+    "--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this table; may be repeated."
 )
-@click.option("--no-quality", is_flag=True, help="Judge no answers.")
 @click.option("--scheme", multiple=True, help="Only this one, beside none; may be repeated.")
-@click.option("--write", is_flag=True, help="Into docs/quantization.md; rows of other schemes stay.")
-def main(model: str | None, tokens: int, no_quality: bool, scheme: tuple[str, ...], write: bool) -> None:
-    """Measure the built-in schemes."""
+@click.option(
+    "--tokens", default=8_192, show_default=True, help="Held-out tokens that answers are judged by."
+)
+@click.option("--rounds", default=3, show_default=True, help="Turns of each engine that serves.")
+@click.option(
+    "--write",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Document to write the tables into, between marks; rows of other schemes stay.",
+)
+def main(
+    model: str | None,
+    kinds: tuple[str, ...],
+    scheme: tuple[str, ...],
+    tokens: int,
+    rounds: int,
+    write: Path | None,
+) -> None:
     schemes = scheme or SCHEMES
-    tables = {} if no_quality else {"quality": quality(tokens, schemes)}
-    if model is not None:
-        tables["speed"] = speeds(model, schemes)
-    for name, content in tables.items():
+    for kind in kinds or (KINDS if model else ("quality",)):
+        content = _measured(kind, model, schemes, tokens, rounds)
         click.echo(f"{content}\n")
-        if write:
-            write_marked(DOCUMENT, name, with_others(name, content))
+        if write is not None:
+            write_marked(write, kind, with_others(_written(write, kind), content))
 
 
-def with_others(name: str, content: str) -> str:
-    """Beside what was measured now, the rows of the document's table that were not."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before = text.partition(f"<!-- {name}: begin -->")[2].partition("<!--")[0].strip().splitlines()
-    head, rows = content.splitlines()[:2], content.splitlines()[2:]
-    known = {row.split("|")[1].strip(): row for row in [*before[2:], *rows]}
-    order = [named(each) for each in ("none", *SCHEMES)]
-    return "\n".join([*head, *(known[each] for each in order if each in known)])
+def _measured(kind: str, model: str | None, schemes: Sequence[str], tokens: int, rounds: int) -> str:
+    if kind == "quality":
+        return quality(tokens, schemes)
+    if model is None:
+        raise click.UsageError(f"--kind {kind} needs --model")
+    return speeds(model, schemes) if kind == "speed" else serving(model, schemes, rounds)
 
 
 if __name__ == "__main__":
