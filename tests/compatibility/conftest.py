@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,5 +83,11 @@ def make_llm(folder: Path) -> MakeLLM:
 
 
 @pytest.fixture(scope="session")
-def plain(folder: Path) -> LLM:
-    return LLM(str(folder / "target"), **PLAIN)
+def make_plain(folder: Path) -> MakeLLM:
+    """Given an engine's options, one with the same weights and nothing switched on."""
+
+    @cache
+    def plain(quantization: str) -> LLM:
+        return LLM(str(folder / "target"), quantization=quantization, **PLAIN)
+
+    return lambda options: plain(options.get("quantization", "none"))
