@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turnout.core.config import EngineConfig
+from turnout.core.errors import ModelError
 from turnout.core.plugins import Registry
 from turnout.lab.compare.protocol import Incomparable, Judge, Judged
 from turnout.lab.perplexity import measure_deviation
@@ -26,7 +27,10 @@ def judge(order: Judge) -> Judged | Incomparable:
     """
     configs = [EngineConfig(**config) for config in order.configs]
     base, other = checkpoints = [_checkpoint(config) for config in configs]
-    difference = vocabulary_difference(base.folder, other.folder)
+    try:
+        difference = vocabulary_difference(base.folder, other.folder)
+    except ModelError as error:  # of no tokenizer, which serving tokens needs none of
+        return Incomparable(str(error))
     if difference is not None:
         return Incomparable(f"their vocabularies differ: {difference}")
     window = min(WINDOW, *(checkpoint.spec.max_positions for checkpoint in checkpoints))

@@ -17,7 +17,9 @@ from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
 from turnout.lab.compare.simulated import Simulated
+from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.resolve import resolve_model
+from turnout.models.shapes import Shape, config_of
 
 FAST = "base:max-num-seqs=16"
 SLOW = "slow:max-num-seqs=2"
@@ -229,6 +231,16 @@ def test_models_of_other_vocabularies_are_not_judged_by_each_other(tmp_path: Pat
     assert done.exit_code == 0, done.output
     assert "note: answers of other are not judged by those of base: their vocabularies differ" in done.stdout
     assert "quality, on" not in done.stdout
+
+
+def test_a_model_without_a_tokenizer_is_compared_and_not_judged(tmp_path: Path) -> None:
+    shape = Shape(64, 2, 4, 2, 96, 512, max_positions=256, theta=10_000.0)
+    write_random_checkpoint(tmp_path / "model", config_of(shape, "qwen2", dtype="float32"))
+    arms = ["--model", str(tmp_path / "model"), "--arm", "base", "--arm", "few:quantization=int8"]
+    done = CliRunner().invoke(cli, ["compare", *LIVE, "--repeat", "1", *arms])
+    assert done.exit_code == 0, done.output
+    assert "note: answers of few are not judged by those of base: " in done.stdout
+    assert "tokenizer" in done.stdout and "output throughput" in done.stdout
 
 
 def test_a_text_in_which_there_is_nothing_to_predict_is_refused_and_speed_kept(tmp_path: Path) -> None:
