@@ -7,6 +7,7 @@ unlimited, because requests are limited.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -87,7 +88,12 @@ class ServerChannel:
         return self._socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def send(self, command: Command) -> None:
-        self._socket.send(self._encoder.encode(command), zmq.NOBLOCK)
+        """Nothing, if the engine has left: the queue has no end, so a socket that takes no more has no peer.
+
+        For a moment nobody else knows that. When they do, what lives is handed to the next engine.
+        """
+        with contextlib.suppress(zmq.Again):
+            self._socket.send(self._encoder.encode(command), zmq.NOBLOCK)
 
     def receive(self) -> list[Event]:
         """What has come so far; empty when nothing has."""

@@ -13,6 +13,7 @@ import pytest
 from running_server import RunningServer, Start, eventually
 from test_streams import COMPLETIONS, events
 
+from turnout.server import engine_life
 from turnout.server.restarts import WINDOW, Restarts
 
 Answers = list[Future[httpx.Response]]
@@ -72,6 +73,21 @@ def test_who_waits_and_who_comes_meanwhile_is_served_too(start: Start) -> None:
         texts = [answer.result(30).json()["choices"][0]["text"] for answer in answers]
     assert texts == [str(i) * 30 for i in range(9)]
     assert server.http.get("/health").status_code == 200
+
+
+def test_who_comes_before_anybody_knows_that_the_engine_died_is_served(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They got 500: the socket had lost its other end, and the process had not been missed yet."""
+    monkeypatch.setattr(engine_life, "LAST_WORDS", 0.6)
+    server = start()
+    kill(server)
+    time.sleep(0.2)
+    assert not server.client.restarting
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda i: server.post(COMPLETIONS, prompt=f"{i}", max_tokens=9), range(4)))
+    assert [answer.json()["choices"][0]["text"] for answer in answers] == [str(i) * 9 for i in range(4)]
+    assert server.client.restarts == 1
 
 
 def test_a_choice_that_has_ended_is_not_begun_again(start: Start) -> None:
