@@ -49,6 +49,7 @@ def command(
     from turnout.runner.assembly import build_engine
 
     assembled = build_engine(config)
+    click.echo("\n".join(assembled.ready.summary), err=True)
     jobs = [Job(0.0, prompt, output)] * batch_size
     rows: list[dict[str, float]] = []
     with steady(), progress_bar(repeat + warm_up, "batches") as done:

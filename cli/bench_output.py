@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import click
 
-from turnout.core.errors import TurnoutError
+from turnout.cli.output_file import OutputFile, writing
 
-__all__ = ["output_options", "progress_bar", "run_facts", "write_csv", "write_json", "writing"]
+__all__ = ["output_options", "progress_bar", "run_facts", "write_csv", "write_json"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -25,8 +25,8 @@ def output_options(rows: str) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         for flag, what in (("csv", rows), ("json", "all figures")):
-            path, about = click.Path(path_type=Path, dir_okay=False), f"Write {what} there."
-            option = click.option(f"--{flag}", f"{flag}_file", type=path, metavar="FILE", help=about)
+            about = f"Write {what} there."
+            option = click.option(f"--{flag}", f"{flag}_file", type=OutputFile(), metavar="FILE", help=about)
             function = option(function)
         return function
 
@@ -64,12 +64,3 @@ def progress_bar(total: int, unit: str = "requests") -> Iterator[Callable[[objec
             bar.update()
 
         yield done
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """What cannot be written is an error of one line."""
-    try:
-        yield
-    except OSError as error:
-        raise TurnoutError(f"{path} cannot be written: {error.strerror}") from None

@@ -52,6 +52,7 @@ def command(
     from turnout.runner.assembly import build_engine
 
     assembled = build_engine(config)
+    click.echo("\n".join(assembled.ready.summary), err=True)
     rows: list[Figures] = []
     with steady(), progress_bar(len(jobs) * (repeat + warm_up)) as done:
         for number in range(warm_up + repeat):

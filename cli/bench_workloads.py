@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from turnout.cli.bench_output import writing
+from turnout.cli.output_file import OutputFile, writing
 from turnout.cli.table import aligned, tabular
 from turnout.core.plugin_options import Option
 from turnout.lab.generators import Generator
@@ -27,7 +27,7 @@ __all__ = ["command"]
 @click.option(
     "--write",
     "file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=OutputFile(),
     metavar="FILE",
     help="Write its requests there, in Turnout's own form.",
 )

@@ -14,6 +14,7 @@ from turnout.cli.compare_text import as_text
 from turnout.cli.config_file import build_configs
 from turnout.cli.errors import INTERRUPTED
 from turnout.cli.options import config_options
+from turnout.cli.output_file import OutputFile, writing
 from turnout.cli.simulate import find_cost_model
 from turnout.cli.text_file import utf8
 from turnout.core.config import EngineConfig
@@ -39,7 +40,7 @@ __all__ = ["command"]
 BEYOND = 3
 """Exit code where an arm is beyond a limit of ``--fail-on``."""
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
+_FILE = OutputFile()
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,17 @@ class Outputs:
 
     def check(self) -> None:
         """Hours before they are needed. Raises ConfigError."""
-        for file in (self.json, self.report):
-            if file is not None and not file.absolute().parent.is_dir():
-                raise ConfigError(f"{file} cannot be written: there is no folder {file.parent}")
         if self.report is not None:
             check_plots()
 
     def write(self, comparison: Comparison) -> None:
         click.echo(as_text(comparison))
         if self.json is not None:
-            self.json.write_bytes(as_json(comparison))
+            with writing(self.json):
+                self.json.write_bytes(as_json(comparison))
         if self.report is not None and comparison.repeats:
-            self.report.write_text(as_html(comparison), encoding="utf-8")
+            with writing(self.report):
+                self.report.write_text(as_html(comparison), encoding="utf-8")
             click.echo(f"report: {self.report}", err=True)
 
 

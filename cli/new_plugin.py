@@ -9,6 +9,7 @@ from string import Template
 
 import click
 
+from turnout.cli.output_file import writing
 from turnout.cli.plugin_kinds import KINDS, Kind
 from turnout.core.hookspecs import HOOK_API_VERSION
 
@@ -41,8 +42,9 @@ def new_plugin(name: str, kind: str, folder: Path) -> None:
     contents = package_files(name, kind)
     for path, text in contents.items():
         file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
     click.echo(_report(root, list(contents), KINDS[kind], name))
 
 

@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from turnout.cli.config_file import build_configs
 from turnout.cli.options import config_options
+from turnout.cli.output_file import OutputFile, writing
 from turnout.cli.table import aligned
 from turnout.core.config import EngineConfig
 from turnout.lab.simulation.cost import CostModel
@@ -23,9 +24,7 @@ CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 
 @click.command(name="profile")
 @click.argument("positional_model", metavar="[MODEL]", required=False)
-@click.option(
-    "--out", "file", type=click.Path(path_type=Path), required=True, help="File to write the cost model to."
-)
+@click.option("--out", "file", type=OutputFile(), required=True, help="File to write the cost model to.")
 @click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="To measure for.")
 @click.option(
     "--name", default="", metavar="TEXT", help="What the cost model is called; default: after the model."
@@ -73,7 +72,8 @@ def command(
             clock=CLOCKS[clock],
             progress=lambda share: _show(bar, share),
         )
-    cost.save(file)
+    with writing(file):
+        cost.save(file)
     click.echo(describe(cost))
     click.echo(f"written to {file}; use it with: turnout simulate --cost-model {file} …")
 

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from turnout.cli.config_file import build_configs
 from turnout.cli.options import config_options
+from turnout.cli.output_file import OutputFile, writing
 from turnout.cli.table import aligned
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import Arm, check_arms, parse_arms
@@ -70,7 +71,7 @@ __all__ = ["command"]
     help="Pass over what happens in every step, where all comes out the same; or take each step in full.",
 )
 @click.option(
-    "--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there; -: print."
+    "--json", "json_file", type=OutputFile(allow_dash=True), help="Write all figures there; -: print."
 )
 @click.option(
     "--config",
@@ -92,10 +93,17 @@ def command(*, arms: tuple[str, ...], json_file: Path | None, config_file: Path 
     workload, cost = load_workload(scene.workload, scene.seed), find_cost_model(scene.cost_model)
     outcomes = [_simulated(arm, scene, workload, cost) for arm in chosen]
     if json_file is not None:
-        text = json.dumps(_figures(chosen, outcomes, workload, cost), indent=2) + "\n"
-        click.echo(text, nl=False) if str(json_file) == "-" else json_file.write_text(text)
+        _write(json_file, json.dumps(_figures(chosen, outcomes, workload, cost), indent=2) + "\n")
     if str(json_file) != "-":
         click.echo("\n".join([*_heading(scene, workload, cost, chosen), "", *_table(chosen, outcomes)]))
+
+
+def _write(file: Path, text: str) -> None:
+    if str(file) == "-":
+        click.echo(text, nl=False)
+        return
+    with writing(file):
+        file.write_text(text, encoding="utf-8")
 
 
 class _Scene(NamedTuple):

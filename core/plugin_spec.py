@@ -46,8 +46,10 @@ class PluginSpec:
         """From a config file's ``{name: ljf, aging: 2.0}``."""
         options = {str(key).replace("-", "_"): value for key, value in mapping.items()}
         name = options.pop("name", None)
-        if not isinstance(name, str) or not NAME.fullmatch(name):
+        if name is None:
             raise ConfigError(f"{dict(mapping)!r} does not name a policy; expected a key 'name'")
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ConfigError(f"{name!r} is not a policy's name; options are given apart from it")
         return cls(name, {key: _as_text(value) for key, value in options.items()})
 
     def __str__(self) -> str:

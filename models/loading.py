@@ -6,6 +6,7 @@ copied from its file to where it will stay, and the file is unmapped again befor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,8 @@ from turnout.models.native_stack import join_layers
 from turnout.models.packed import PackedEmbedding, RowSource
 
 __all__ = ["count_parameters", "load_model"]
+
+POINTER = b"version https://git-lfs"
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -301,8 +304,18 @@ def _open(file: Path) -> Any:
     try:
         return safe_open(file, framework="pt")
     except (SafetensorError, OSError) as error:
+        if not os.access(file, os.R_OK):  # which safetensors takes for a file that is not there
+            raise ModelError(f"{file} may not be read by this user; change its mode or owner") from error
+        if _is_pointer(file):
+            raise ModelError(f"{file} only says where Git LFS has the weights; run: git lfs pull") from error
         why = _lost(lost_tensors(file)) or f"damaged or cut short ({error})"
         raise ModelError(f"{file} is {why}; fetch it again") from error
+
+
+def _is_pointer(file: Path) -> bool:
+    """What a clone without Git LFS leaves in a file's place."""
+    with file.open("rb") as content:
+        return content.read(len(POINTER)) == POINTER
 
 
 def _lost(names: list[str]) -> str:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces import ModelFamily
 from turnout.models.checkpoint import INDEX_FILE, SINGLE_FILE
 from turnout.models.families import Llama, Qwen2
+from turnout.models.saving import save_tensors
 
 __all__ = ["write_random_checkpoint"]
 
@@ -40,7 +40,7 @@ def write_random_checkpoint(
     generator = torch.Generator(device).manual_seed(seed)
     for name, group in zip(names, groups, strict=True):
         tensors = {key: _draw(key, parameters[key], getattr(torch, dtype), generator).cpu() for key in group}
-        save_file(tensors, folder / name, metadata={"format": "pt"})
+        save_tensors(tensors, folder / name, {})
     if len(groups) > 1:
         _write_index(folder, dict(_located(names, groups)), parameters, getattr(torch, dtype).itemsize)
 

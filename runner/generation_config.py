@@ -14,6 +14,7 @@ __all__ = ["end_tokens", "sampling_defaults"]
 
 NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """What it may say for requests that do not."""
+ADVICE = "correct the file in the model's folder, or remove it"
 
 
 def sampling_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def sampling_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
     try:
         params = msgspec.convert(stated, SamplingParams)
     except (msgspec.ValidationError, RequestError) as error:
-        raise ModelError(f"generation_config.json: {error}") from error
+        raise ModelError(f"generation_config.json: {error}; {ADVICE}") from error
     return {name: getattr(params, name) for name in stated}
 
 
@@ -37,6 +38,7 @@ def end_tokens(generation: Mapping[str, Any]) -> frozenset[int]:
     ids = stated if isinstance(stated, list) else [] if stated is None else [stated]
     if not all(type(id) is int for id in ids):
         raise ModelError(
-            f"generation_config.json: eos_token_id = {stated!r} should be an integer or a list of integers"
+            f"generation_config.json: eos_token_id = {stated!r} should be an integer or a list of integers; "
+            f"{ADVICE}"
         )
     return frozenset(ids)

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from turnout.core.errors import ConfigError, ModelError, blaming
+from turnout.core.errors import ConfigError, ModelError, TurnoutError, blaming
 from turnout.core.plugins import Registry
 from turnout.models.checkpoint import INDEX_FILE, read_config, weight_files
+from turnout.models.saving import save_tensors
 from turnout.plugins.quantization.scheme import LinearScheme
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.memory import format_bytes
@@ -53,8 +54,8 @@ def quantize_checkpoint(
 ) -> str:
     """Write `model` to the folder `out`; returns what to say about it.
 
-    calibration: what to smooth by, beforehand; None: not at all. Raises ConfigError or ModelError; what is
-    done by then is kept, and the next call goes on from there.
+    calibration: what to smooth by, beforehand; None: not at all. Raises ConfigError or ModelError, and
+    TurnoutError for a full disk; what is done by then is kept, and the next call goes on from there.
     """
     scheme = registry.create("quantization", quantization)
     if not isinstance(scheme, LinearScheme):
@@ -65,20 +66,35 @@ def quantize_checkpoint(
     _check_source(checkpoint, scheme)
     _check_target(checkpoint.folder, out, force)
     partial = out.with_name(f"{out.name}.partial")
-    _begin(partial, checkpoint.folder, quantization, calibration)
-    smoothing = None if calibration is None else _smoothing(registry, checkpoint, calibration)
-    written = _Writing(checkpoint, scheme, partial, smoothing).run()
-    _copy_others(checkpoint.folder, partial)
-    (partial / SOURCE).unlink()
-    if out.exists():
-        shutil.rmtree(out)
-    partial.rename(out)
+    with _resumable(partial):
+        _begin(partial, checkpoint.folder, quantization, calibration)
+        smoothing = None if calibration is None else _smoothing(registry, checkpoint, calibration)
+        written = _Writing(checkpoint, scheme, partial, smoothing).run()
+        _copy_others(checkpoint.folder, partial)
+        (partial / SOURCE).unlink()
+        if out.exists():
+            shutil.rmtree(out)
+        partial.rename(out)
     before = sum(file.stat().st_size for file in weight_files(checkpoint.folder))
     after = sum(file.stat().st_size for file in weight_files(out))
     return (
         f"{out}: {written} linear layers quantized, {format_bytes(after)} instead of {format_bytes(before)}; "
         f"serve it with: turnout serve {out}"
     )
+
+
+@contextmanager
+def _resumable(partial: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        kept = (
+            f"; what is done is kept in {partial}, and the same command goes on from there"
+            if partial.is_dir()
+            else ""
+        )
+        raise TurnoutError(f"{partial} cannot be written: {reason}{kept}") from error
 
 
 # ------------------------------------------------------------------ before anything is written
@@ -194,7 +210,7 @@ class _Writing:
                 tensors[entry.key] = value.to(dtype)
             bar.update()
         unfinished = path.with_suffix(".unfinished")
-        save_file(tensors, unfinished, metadata={"format": "pt", **states})
+        save_tensors(tensors, unfinished, states)
         unfinished.rename(path)
 
     def _finish(self, names: list[str], ignored: Iterable[str]) -> None:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import click
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from turnout.core.errors import TurnoutError
 from turnout.models.checkpoint import SINGLE_FILE, read_config
 from turnout.models.resolve import resolve_model
+from turnout.models.saving import save_tensors
 
 SILENT = ("self_attn.o_proj", "mlp.down_proj")
 """The last matrix of each branch: where it is zero, the branch adds nothing."""
@@ -60,7 +61,7 @@ def widen(source: Path, out: Path, *, mlp: int, layers: int = 1, seed: int = 0) 
         if file.is_file() and file.name not in (SINGLE_FILE, "config.json"):
             shutil.copyfile(file, out / file.name)
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    save_file(tensors, out / SINGLE_FILE, metadata={"format": "pt"})
+    save_tensors(tensors, out / SINGLE_FILE, {})
 
 
 def _widened(name: str, value: Tensor, times: int, generator: torch.Generator) -> Tensor:

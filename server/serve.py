@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -86,8 +87,9 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
         raise TurnoutError(
-            f"cannot listen on {host} port {port}: {reason}; choose another with --port"
+            f"cannot listen on {host} port {port}: {reason}; choose another with {other}"
         ) from None
     except UnicodeError as error:  # from Python's own look at the name
         raise TurnoutError(f"{host!r} is no name of a host: {error}; choose another with --host") from None

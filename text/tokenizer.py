@@ -158,8 +158,12 @@ def _load_backend(folder: Path) -> Backend:
         if any((folder / name).is_file() for name in OTHERS):
             return _convert(folder)
     except Exception as error:  # the tokenizers library raises bare Exception for damaged files
-        raise ModelError(f"cannot read the tokenizer in {folder}: {error}") from error
-    raise ModelError(f"{folder} holds no tokenizer; looked for {', '.join((FAST, *OTHERS))}")
+        raise ModelError(
+            f"cannot read the tokenizer in {folder}: {error}; fetch the model's tokenizer files again"
+        ) from error
+    raise ModelError(
+        f"{folder} holds no tokenizer; looked for {', '.join((FAST, *OTHERS))}; fetch the model's there"
+    )
 
 
 def _convert(folder: Path) -> Backend:
@@ -178,7 +182,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from error
+        raise ModelError(f"{path} is not valid JSON: {error}; fetch the file again") from error
     if not isinstance(content, dict):
         raise ModelError(f"{path} must hold a JSON object")
     return content

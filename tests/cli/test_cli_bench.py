@@ -151,10 +151,10 @@ def test_serve_says_so_where_no_server_is() -> None:
     assert "no server answers at http://127.0.0.1:9" in result.stderr
 
 
-def test_a_file_that_cannot_be_written_is_told(server: ScriptedServer, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_told_first(server: ScriptedServer, tmp_path: Path) -> None:
     result = load(server, "--json", tmp_path / "missing" / "out.json")
-    assert result.exit_code == 1
-    assert "cannot be written: No such file or directory" in result.stderr
+    assert result.exit_code == 2 and not server.asked
+    assert "cannot be written: there is no folder" in result.stderr
 
 
 # ------------------------------------------------------------------ without a server

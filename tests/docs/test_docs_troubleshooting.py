@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from documents import ROOT, TROUBLESHOOTING
 
-ROOMS = ("cli", "core", "models", "runner", "server", "text", "plugins")
+ROOMS = ("cli", "core", "models", "runner", "server", "text", "plugins", "kernels")
 
 
 FROM_THE_SYSTEM = ": Address already in use"

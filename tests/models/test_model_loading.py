@@ -264,8 +264,26 @@ def test_the_tensors_that_a_file_has_lost_are_named(tiny_config, checkpoint, loa
 
 def test_a_file_that_is_something_else_is_named(tiny_config, checkpoint, load) -> None:
     folder = checkpoint(tiny_config())
-    (folder / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n" * 3)
+    (folder / "model.safetensors").write_bytes(b"<html>Too many requests</html>\n" * 3)
     with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
+        load(folder)
+
+
+def test_a_clone_without_its_large_files_is_told_from_damage(tiny_config, checkpoint, load) -> None:
+    folder = checkpoint(tiny_config())
+    (folder / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n" * 3)
+    with pytest.raises(ModelError, match=r"run: git lfs pull"):
+        load(folder)
+
+
+def test_a_file_of_another_user_is_told_from_damage(tiny_config, checkpoint, load, monkeypatch) -> None:
+    """safetensors says that it does not exist. Tests may run as root, who may read anything."""
+    folder = checkpoint(tiny_config())
+    file = folder / "model.safetensors"
+    assert file.stat().st_mode == (folder / "config.json").stat().st_mode  # it was for its owner alone
+    file.write_bytes(b"")
+    monkeypatch.setattr("os.access", lambda path, mode: path != file)
+    with pytest.raises(ModelError, match=r"may not be read by this user"):
         load(folder)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -20,6 +21,7 @@ from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights
 
 REGISTRY = Registry.load()
+Tensors = dict[str, torch.Tensor]
 SCHEMES = ["int8", "int8wo", "int4wo", "int4wo:group_size=32", "fp8", "fp8wo"]
 
 
@@ -84,22 +86,22 @@ def test_others_read_it(scheme: str, tmp_path: Path) -> None:
 def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantize, "PIECE_BYTES", 2**22)
     written: list[Path] = []
-    write = quantize.save_file
+    write = quantize.save_tensors
 
-    def failing(tensors: object, path: Path, **options: object) -> None:
+    def failing(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
         if len(written) == 2:
             raise KeyboardInterrupt
-        write(tensors, path, **options)
+        write(tensors, path, metadata)
         written.append(path)
 
     arguments = ("turnout-tiny", "--quantization", "int4wo", "--out", tmp_path / "out")
-    monkeypatch.setattr(quantize, "save_file", failing)
+    monkeypatch.setattr(quantize, "save_tensors", failing)
     assert run(*arguments).exit_code == 130
     assert not (tmp_path / "out").exists() and (tmp_path / "out.partial").is_dir()
     assert len(written) == 2
 
     rest: list[Path] = []
-    monkeypatch.setattr(quantize, "save_file", lambda t, path, **o: (write(t, path, **o), rest.append(path)))
+    monkeypatch.setattr(quantize, "save_tensors", lambda t, path, m: (write(t, path, m), rest.append(path)))
     assert run(*arguments).exit_code == 0
     pieces = sorted((tmp_path / "out").glob("model-*.safetensors"))
     assert len(pieces) == len(written) + len(rest) and len(rest) >= 1
@@ -109,11 +111,11 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest
 
 
 def test_another_scheme_starts_afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(quantize, "save_file", interrupted)
+        patch.setattr(quantize, "save_tensors", interrupted)
         run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
     assert run("turnout-tiny", "--quantization", "fp8", "--out", tmp_path / "out").exit_code == 0
     config = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -174,3 +176,35 @@ def test_a_quantized_checkpoint_is_refused(tmp_path: Path) -> None:
     run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
     result = run(tmp_path / "out", "--quantization", "fp8", "--out", tmp_path / "again")
     assert result.exit_code == 2 and "is quantized already, by compressed-tensors" in result.output
+
+
+def test_a_full_disk_is_told_in_a_line_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came as a traceback."""
+
+    def no_room(*_: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    command = ("turnout-tiny", "--quantization", "int8wo", "--out", tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(quantize, "save_tensors", no_room)
+        done = run(*command)
+    assert done.exit_code == 1 and done.stderr.count("\n") == 1
+    assert "out.partial cannot be written: I/O error: No space left on device" in done.stderr
+    assert "the same command goes on from there" in done.stderr
+    assert run(*command).exit_code == 0
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("turnout-tiny", "--quantization", "int8wo", "--out", tmp_path / "file" / "out")
+    assert done.exit_code == 1
+    assert done.stderr.endswith("cannot be written: Not a directory\n")
+
+
+def test_what_is_written_may_be_read_by_whom_other_files_may(tmp_path: Path) -> None:
+    """Weights were for their owner alone: a server that ran as another user could not open them."""
+    out = tmp_path / "out"
+    run("turnout-tiny-draft", "--quantization", "int8wo", "--out", out)
+    assert len({file.stat().st_mode for file in out.iterdir()}) == 1

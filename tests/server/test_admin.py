@@ -114,7 +114,7 @@ def test_who_waits_is_ranked_anew(busy: RunningServer) -> None:
         ({}, "name", "this field is required"),
         ({"name": 5}, "name", "valid string"),
         ({"name": "fcfz"}, None, "did you mean 'fcfs'?"),
-        ({"name": "fcfs:aging=2"}, None, "does not name a policy"),
+        ({"name": "fcfs:aging=2"}, None, "is not a policy's name; options are given apart from it"),
         ({"name": "fcfs", "options": {"aging": 2}}, None, "scheduler 'fcfs': unknown option 'aging'"),
         ({"name": "shuffling", "options": {"width": "many"}}, None, "width: "),
         ({"name": "shuffling", "options": {"width": 0}}, None, "width must be at least 1"),

@@ -206,6 +206,12 @@ def test_a_host_whose_name_is_none() -> None:
             serve(EngineConfig(), ServerConfig(host=host, port=0))
 
 
+def test_a_host_of_another_machine() -> None:
+    """What to change was said to be the port."""
+    with pytest.raises(TurnoutError, match=r"192\.0\.2\.1 port 0: .*; choose another with --host"):
+        serve(EngineConfig(), ServerConfig(host="192.0.2.1", port=0))
+
+
 def test_a_model_that_cannot_be_served(launch: Launch, folder: Path, tmp_path: Path) -> None:
     """The engine was told to end while it was leaving already, and put a traceback before the error."""
     (tmp_path / "config.json").write_text("{}")

@@ -1,0 +1,53 @@
+"""Where results cannot be written: known before the work where it can be, and never a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from turnout.cli.main import cli
+
+FULL = "/dev/full"
+"""As a disk: every write fails for want of room."""
+SIMULATION = ["--cost-model", "h100-7b", "--workload", "burst:requests=2,prompt=8,output=2"]
+COMPARISON = [
+    *("--simulate", "h100-7b", "--workload", "burst:requests=4,prompt=8,output=4", "--repeat", "2"),
+    *("--arm", "a", "--arm", "b:scheduler=sjf"),
+]
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, [*map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", *SIMULATION, "--json"),
+        ("compare", *COMPARISON, "--json"),
+        ("compare", *COMPARISON, "--report"),
+        ("profile", "--out"),
+        ("bench", "throughput", "--json"),
+        ("bench", "workloads", "burst:requests=2,prompt=8,output=2", "--write"),
+    ],
+    ids=lambda command: f"{command[0]} {command[-1]}",
+)
+def test_a_folder_that_is_not_there_is_told_before_the_work(command: tuple[str, ...], tmp_path: Path) -> None:
+    """A benchmark ran for its hour, and said then that there is no such folder."""
+    done = run(*command, tmp_path / "missing" / "out")
+    assert done.exit_code == 2 and not done.stdout
+    assert f"there is no folder {tmp_path / 'missing'}" in done.stderr
+
+
+@pytest.mark.skipif(not Path(FULL).exists(), reason="the system has no such device")
+@pytest.mark.parametrize(
+    "command",
+    [("simulate", *SIMULATION, "--json"), ("compare", *COMPARISON, "--json")],
+    ids=lambda command: command[0],
+)
+def test_a_disk_that_is_full_is_told_in_a_line(command: tuple[str, ...]) -> None:
+    done = run(*command, FULL)
+    assert done.exit_code == 1
+    assert done.stderr.splitlines()[-1] == f"Error: {FULL} cannot be written: No space left on device"
