@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from turnout.core.garbage import steady
 from turnout.server.ab_test import check_memory, check_ready
 from turnout.server.app import create_app
 from turnout.server.arms import Arms
+from turnout.server.connections import take_connections, usable_descriptors
 from turnout.server.engine_client import EngineGone, ProcessClient
 
 __all__ = ["run"]
@@ -38,10 +39,10 @@ async def run(
     try:
         await _first_of(_start(clients, arms), stop.wait())
         if not stop.is_set():
-            server = _Server(_uvicorn_config(arms, config))
+            server = _Server(_uvicorn_config(arms, config), listener)
             _announce(arms, config, listener)
             with steady():
-                await _serve(server, listener, clients, arms, stop)
+                await _serve(server, clients, arms, stop)
     finally:
         await arms.close()
 
@@ -62,11 +63,9 @@ async def _start(clients: Sequence[ProcessClient], arms: Arms) -> None:
     check_ready(arms.all)
 
 
-async def _serve(
-    server: _Server, listener: socket.socket, clients: Sequence[ProcessClient], arms: Arms, stop: _Stop
-) -> None:
+async def _serve(server: _Server, clients: Sequence[ProcessClient], arms: Arms, stop: _Stop) -> None:
     stop.server = server
-    serving = asyncio.create_task(server.serve([listener]))
+    serving = asyncio.create_task(server.serve())
     await _first_of(asyncio.wait({serving}), stop.wait(), arms.gone())
     failure = arms.failure
     for client in clients:
@@ -112,10 +111,37 @@ def _uvicorn_config(arms: Arms, config: ServerConfig) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
+    """uvicorn's, less what is not its business here."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = listener
+        self._taking: asyncio.Task[None] | None = None
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Not uvicorn's business here: the engine has to stop too."""
+        """The engine has to stop too."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """It listens to nothing by itself: `take_connections` knows when to stop."""
+        await super().startup(sockets=[])
+        connections, most = self.server_state.connections, usable_descriptors()
+        self._taking = asyncio.create_task(
+            take_connections(self._listener, self._protocol, connections, most)
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.gather(self._taking, return_exceptions=True)
+        self._listener.close()
+        await super().shutdown()
+
+    def _protocol(self) -> asyncio.Protocol:
+        """As uvicorn makes it, in `startup`."""
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
 class _Stop:
