@@ -19,6 +19,7 @@ from turnout.core.errors import EngineError, Overloaded, RequestError
 from turnout.core.messages import KVSnapshot, Stats
 from turnout.core.param_groups import BEAM_SEARCH
 from turnout.core.sampling_params import SamplingParams
+from turnout.server.admin import PolicyChange
 from turnout.server.app import create_app
 from turnout.server.engine_client import EngineGone
 from turnout.server.engine_metrics import Scrape
@@ -139,6 +140,7 @@ REQUESTS: dict[str, type[BaseModel]] = {
     "/v1/chat/completions": ChatRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
+    "/admin/scheduler": PolicyChange,
 }
 
 
