@@ -194,4 +194,7 @@ def _describe_model(
 def _describe_policies(config: EngineConfig, quantization: str) -> str:
     *wrapping, decoding = [str(choice) for choice in choices(config, "decoding")]
     chosen = f"scheduler {config.scheduler}, kv {config.kv}, quantization {quantization}, "
-    return ", ".join([f"{chosen}decoding {decoding} by default", *wrapping])
+    beside = {"eviction": config.kv_eviction, "length predictor": config.length_predictor}
+    default = EngineConfig.model_fields["length_predictor"].default
+    named = [f"{what} {name}" for what, name in beside.items() if name not in (None, default)]
+    return ", ".join([f"{chosen}decoding {decoding} by default", *wrapping, *named])

@@ -2,24 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 __all__ = ["free_host_memory"]
 
-CGROUP = Path("/sys/fs/cgroup")
+ROOT = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+
+UNLIMITED = 2**63
+FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""What a control group may use and what it does, in both versions of them; bytes."""
+CACHES = ("inactive_file", "active_file")
+"""Pages of files, in its ``memory.stat``. They count as used, and are given up for whoever asks."""
 
 
 def free_host_memory() -> int:
-    """Bytes that could be allocated now, within the control group's limit."""
-    return min(int(psutil.virtual_memory().available), _cgroup_room())
+    """Bytes that could be allocated now, within the limits of the control groups that we are in."""
+    return min([int(psutil.virtual_memory().available), *map(_room, _groups())])
 
 
-def _cgroup_room() -> int:
+def _groups() -> Iterator[Path]:
+    """Ours and those around it, as far as they can be seen: a container sees its own as the root."""
     try:
-        limit = (CGROUP / "memory.max").read_text().strip()
-        used = int((CGROUP / "memory.current").read_text())
-    except (OSError, ValueError):
-        return 2**63
-    return int(limit) - used if limit.isdigit() else 2**63
+        lines = MEMBERSHIP.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = ROOT / "memory" if controllers else ROOT
+        folder = root / path.lstrip("/")
+        yield from (group for group in (folder, *folder.parents) if group.is_relative_to(root))
+
+
+def _room(group: Path) -> int:
+    for limit, used in FILES:
+        try:
+            most = (group / limit).read_text().strip()
+            room = int(most) - int((group / used).read_text()) if most.isdigit() else UNLIMITED
+            return room + _cached(group)
+        except OSError:
+            continue
+    return UNLIMITED
+
+
+def _cached(group: Path) -> int:
+    """Version 1 has figures of the group alone, and with ``total_`` those of the groups below it too."""
+    fields = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    return sum(int(fields.get(f"total_{name}", fields.get(name, 0))) for name in CACHES)

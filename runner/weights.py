@@ -10,8 +10,11 @@ from turnout.core.interfaces import Adopter
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.kernels import FusedKernels
-from turnout.models.loading import load_model
+from turnout.models.checkpoint import weight_files
+from turnout.models.loading import count_parameters, load_model
 from turnout.runner.checkpoint import Checkpoint
+from turnout.runner.device import free_memory
+from turnout.runner.memory import format_bytes
 
 __all__ = ["UNQUANTIZED", "load_weights", "quantization_of"]
 
@@ -30,9 +33,11 @@ def load_weights(
 ) -> nn.Module:
     """quantization: a spec of that axis; kernels: what to compute with, where there are some for the device.
 
-    Raises ConfigError where it asks for what the checkpoint is not.
+    Raises ConfigError where it asks for what the checkpoint is not, or the weights cannot fit.
     """
     adopter = _adopter(registry, checkpoint, quantization)
+    if adopter is None and PluginSpec.parse(quantization).name == UNQUANTIZED:
+        _check_room(checkpoint, device, dtype, packed=device.type == "cpu" and kernels is not None)
     return load_model(
         checkpoint.folder,
         checkpoint.family,
@@ -43,6 +48,20 @@ def load_weights(
         kernels=kernels,
         progress=progress,
     )
+
+
+def _check_room(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, packed: bool) -> None:
+    """Before the system ends us, or somebody else, for it. packed: weights keep the checkpoint's dtype."""
+    needed = count_parameters(checkpoint.family, checkpoint.spec) * dtype.itemsize
+    if packed:
+        needed = min(needed, sum(file.stat().st_size for file in weight_files(checkpoint.folder)))
+    free = free_memory(device)
+    if needed > free:
+        kind = str(dtype).removeprefix("torch.")
+        raise ConfigError(
+            f"the weights take {format_bytes(needed)} in {kind}, but {device} has {format_bytes(free)} free; "
+            "take a smaller model, --quantization, a smaller --dtype, or free memory"
+        )
 
 
 def quantization_of(checkpoint: Checkpoint, asked: str) -> str:
