@@ -40,6 +40,11 @@ class EngineClient(Protocol):
         ...
 
     @property
+    def silence(self) -> float:
+        """Seconds for which it has owed somebody an answer and said nothing, not even how it stands."""
+        ...
+
+    @property
     def idle(self) -> bool:
         """The engine has nothing to do for anybody."""
         ...

@@ -77,6 +77,8 @@ class ProcessClient:
         self._cause: Failed | None = None
         """What the engine said before it died."""
         self._gone = asyncio.Event()
+        self._heard = 0.0
+        """When it last said anything."""
         self.stats: Stats | None = None
         self.failure: str | None = None
 
@@ -98,6 +100,14 @@ class ProcessClient:
     def restarts(self) -> int:
         """How often that was so."""
         return self._restarts.count
+
+    @property
+    def silence(self) -> float:
+        """As `EngineClient.silence` says."""
+        since = [live.spec.arrival or 0.0 for live in self._live.values() if not live.over]
+        if not since or not self._serving:
+            return 0.0
+        return monotonic() - max(self._heard, min(since))
 
     @property
     def idle(self) -> bool:
@@ -203,6 +213,7 @@ class ProcessClient:
     # -------------------------------------------------------------- events
 
     def _dispatch(self, event: Event) -> None:
+        self._heard = monotonic()
         if isinstance(event, Delta):
             if (live := self._live.get(event.request_id)) is not None:
                 live.deliver(event)

@@ -16,6 +16,7 @@ from turnout.server.live_request import Dropped
 
 __all__ = ["ApiError", "ErrorBody", "error_body", "respond_to_disconnect", "respond_to_error"]
 
+NOT_FOUND = 404
 TIMEOUT = 408
 CLIENT_CLOSED_REQUEST = 499
 """nginx's; nobody is there to see it."""
@@ -64,13 +65,22 @@ def _kind(status: int) -> str:
 
 
 async def respond_to_error(request: Request, error: Exception) -> Response:
-    known = _known(error)
+    known = _misdirected(request, error) if isinstance(error, HTTPException) else _known(error)
     return JsonResponse(error_body(known), status_code=known.status, headers=known.headers)
 
 
 async def respond_to_disconnect(request: Request, error: Exception) -> Response:
     assert isinstance(error, ClientDisconnect)
     return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
+def _misdirected(request: Request, error: HTTPException) -> ApiError:
+    """What Starlette finds by itself: no such path, or not this method."""
+    path, method = request.url.path, request.method
+    message = f"there is no {path} here; OpenAI's API is under /v1, and GET / says what this server is"
+    if error.status_code != NOT_FOUND:
+        message = f"{path} does not take {method}; it takes {(error.headers or {}).get('Allow')}"
+    return ApiError(error.status_code, message, headers=error.headers)
 
 
 def _known(error: Exception) -> ApiError:
@@ -87,6 +97,4 @@ def _known(error: Exception) -> ApiError:
         return ApiError(503, str(error), code="engine_gone")
     if isinstance(error, EngineError):
         return ApiError(500, str(error))
-    if isinstance(error, HTTPException):
-        return ApiError(error.status_code, error.detail, headers=error.headers)
     return ApiError(500, "internal error; the server's log has the details")

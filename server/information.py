@@ -14,6 +14,9 @@ from turnout.server.protocol.responses import ModelCard
 
 __all__ = ["health", "index", "list_models", "show_model", "show_version"]
 
+STUCK = 300.0
+"""Seconds: longer than the longest step of a large model on a slow machine."""
+
 
 async def index(request: Request) -> Response:
     name = context_of(request).model_name
@@ -21,18 +24,24 @@ async def index(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """200 while the engine serves, or all engines that requests are given to; else 503 with the reason."""
+    """200 while the engine serves and gets on, or all engines that requests are given to; else 503 with
+    the reason.
+    """
     arms = context_of(request).arms
     serving = [arm for arm in arms.all if arm.serves]
     restarting = any(arm.client.restarting for arm in serving)
+    silence = max((arm.client.silence for arm in serving), default=0.0)
     told: dict[str, object] = {"status": "ok"}
     if not serving:
         told = {"status": "failed", "reason": arms.failure}
     elif restarting:
         told = {"status": "restarting", "reason": "the engine died"}
+    elif silence > STUCK:
+        reason = f"the engine has said nothing for {silence:.0f} seconds, though requests wait"
+        told = {"status": "stuck", "reason": reason}
     if arms.trial is not None:
         told["arms"] = {arm.name: _condition(arm) for arm in arms.all}
-    return JsonResponse(told, status_code=200 if serving and not restarting else 503)
+    return JsonResponse(told, status_code=200 if told["status"] == "ok" else 503)
 
 
 def _condition(arm: ServedArm) -> str:

@@ -27,6 +27,7 @@ class LocalClient:
     failure: str | None = None
     restarting = False
     restarts = 0
+    silence = 0.0
 
     def __init__(self, llm: LLM) -> None:
         self._engine = llm.engine

@@ -26,6 +26,11 @@ def error(response: httpx.Response, status: int) -> dict[str, Any]:
     return body
 
 
+def message(response: httpx.Response, status: int) -> str:
+    found: str = error(response, status)["message"]
+    return found
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[1]", b'"text"', b'{"prompt": NaN}', b"\xff", b'{"prompt": "\\ud83d"}', b"[" * 100_000],
@@ -162,8 +167,11 @@ def test_unknown_model(server: RunningServer) -> None:
 
 
 def test_unknown_route_and_wrong_method(server: RunningServer) -> None:
-    error(server.http.get("/v1/nothing"), 404)
-    error(server.http.get(COMPLETIONS), 405)
+    """They said no more than "Not Found" to who had left ``/v1`` out of a base URL."""
+    assert "there is no /chat/completions here; OpenAI's API is under /v1" in message(
+        server.http.post("/chat/completions", json={}), 404
+    )
+    assert f"{COMPLETIONS} does not take GET; it takes POST" in message(server.http.get(COMPLETIONS), 405)
 
 
 def test_a_body_over_the_limit(server: RunningServer) -> None:

@@ -13,7 +13,7 @@ import pytest
 from running_server import RunningServer, Start, eventually
 from test_streams import COMPLETIONS, events
 
-from turnout.server import engine_life
+from turnout.server import engine_life, information
 from turnout.server.restarts import WINDOW, Restarts
 
 Answers = list[Future[httpx.Response]]
@@ -88,6 +88,23 @@ def test_who_comes_before_anybody_knows_that_the_engine_died_is_served(
         answers = list(pool.map(lambda i: server.post(COMPLETIONS, prompt=f"{i}", max_tokens=9), range(4)))
     assert [answer.json()["choices"][0]["text"] for answer in answers] == [str(i) * 9 for i in range(4)]
     assert server.client.restarts == 1
+
+
+def test_an_engine_that_hangs_is_told_by_health(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All requests waited for ever, and health was well."""
+    monkeypatch.setattr(information, "STUCK", 0.5)
+    server = start()
+    assert server.post(COMPLETIONS, prompt="a", max_tokens=2).status_code == 200
+    os.kill(server.client.pid, signal.SIGSTOP)
+    time.sleep(0.6)
+    assert server.http.get("/health").status_code == 200  # nobody waits
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=2)
+        eventually(lambda: server.http.get("/health").json()["status"] == "stuck")
+        assert server.http.get("/health").status_code == 503
+        os.kill(server.client.pid, signal.SIGCONT)
+        assert answer.result(5).status_code == 200
+    assert server.http.get("/health").status_code == 200
 
 
 def test_a_choice_that_has_ended_is_not_begun_again(start: Start) -> None:
