@@ -27,6 +27,7 @@ __all__ = [
     "TurnoutError",
     "UnknownPlugin",
     "blaming",
+    "described",
     "nearest",
 ]
 
@@ -74,6 +75,11 @@ class EngineError(TurnoutError):
     """The engine as a whole failed or is gone."""
 
 
+def described(error: Exception) -> str:
+    """Ours explain themselves; of any other the type is half of what it says: KeyError: 'oops'."""
+    return str(error) if isinstance(error, TurnoutError) else f"{type(error).__name__}: {error}"
+
+
 @contextmanager
 def blaming(plugin: str) -> Iterator[None]:
     """What goes wrong inside is `plugin`'s fault, and becomes a PluginError that says so."""
@@ -82,7 +88,7 @@ def blaming(plugin: str) -> Iterator[None]:
     except TurnoutError:
         raise
     except Exception as error:
-        raise PluginError(f"{plugin} failed: {type(error).__name__}: {error}") from error
+        raise PluginError(f"{plugin} failed: {described(error)}") from error
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Container, Iterator
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.errors import PolicyError
+from turnout.core.errors import PolicyError, described
 from turnout.core.policy import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.queues import Queues
 from turnout.core.request import Request
@@ -120,7 +120,7 @@ class Guard:
     def fault(self, error: Exception) -> None:
         """Count it, say it once, or make it fatal."""
         self.faults += 1
-        message = f"scheduling policy {type(self.policy).__name__} failed: {error or type(error).__name__}"
+        message = f"scheduling policy {type(self.policy).__name__} failed: {described(error)}"
         if self._strict:
             raise PolicyError(message) from error
         if self.faults == 1:

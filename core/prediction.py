@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
+from turnout.core.errors import described
 from turnout.core.policy import LengthPredictor
 from turnout.core.view import RequestView
 
@@ -40,5 +41,4 @@ class Predictions:
         self.faults += 1
         if self.faults == 1:
             name = type(self.predictor).__name__
-            reason = error or type(error).__name__
-            logger.error("length predictor %s failed: %s (said once)", name, reason, exc_info=error)
+            logger.error("length predictor %s failed: %s (said once)", name, described(error), exc_info=error)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from turnout.core.errors import RequestError, blaming
+from turnout.core.errors import RequestError, blaming, described
 from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ActiveProcessor:
 
     def _complain(self, error: Exception) -> str:
         """Name the fault; in the log once for each kind of error."""
-        message = f"{self.title} failed: {error or type(error).__name__}"
+        message = f"{self.title} failed: {described(error)}"
         if type(error) not in self._complaints:
             self._complaints.add(type(error))
             logger.error(message, exc_info=error)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from turnout.core.decision import Completion, Continuation
-from turnout.core.errors import RequestError
+from turnout.core.errors import RequestError, described
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
 from turnout.core.request import Request
@@ -79,7 +79,7 @@ class Strategies:
     def _complain(self, decoding: Decoding, error: Exception) -> str:
         """Name a strategy's fault; in the log once for each strategy and kind of error."""
         name = type(decoding).__name__
-        message = f"decoding strategy {name} failed: {error or type(error).__name__}"
+        message = f"decoding strategy {name} failed: {described(error)}"
         if (name, type(error)) not in self._complaints:
             self._complaints.add((name, type(error)))
             logger.error(message, exc_info=error)

@@ -207,7 +207,7 @@ def test_a_strategys_fault_ends_its_own_requests_and_no_others(monkeypatch):
     while engine.busy:
         deltas += engine.step()
     (failed,) = [d for d in deltas if d.request_id == "ends"]
-    assert failed.finish_reason == "error" and "Greedy failed: no chance" in failed.error
+    assert failed.finish_reason == "error" and "Greedy failed: ZeroDivisionError: no chance" in failed.error
     assert sum(len(d.tokens) for d in deltas if d.request_id == "lives") >= 1
     assert engine.stats().kv_free == engine.stats().kv_capacity
 
@@ -245,7 +245,9 @@ def test_a_strategy_that_fails_to_guess_ahead_costs_only_its_guesses(monkeypatch
     monkeypatch.setattr(Lookup, "draft", broken)
     request = toy_request("r", PROMPT, "lookup", 8)
     assert drive(small_engine(), [(0, request)]).outputs("r") == expected(request)
-    assert [record.message for record in caplog.records] == ["decoding strategy Lookup failed: no clue"]
+    assert [record.message for record in caplog.records] == [
+        "decoding strategy Lookup failed: ZeroDivisionError: no clue"
+    ]
 
 
 def test_a_strategy_that_fails_to_say_whom_it_serves_costs_that_request(monkeypatch):
@@ -254,7 +256,7 @@ def test_a_strategy_that_fails_to_say_whom_it_serves_costs_that_request(monkeypa
 
     monkeypatch.setattr(Greedy, "accepts", broken)
     engine = small_engine()
-    with pytest.raises(RequestError, match="Greedy failed: no idea"):
+    with pytest.raises(RequestError, match="Greedy failed: ZeroDivisionError: no idea"):
         engine.add(spec())
     assert not engine.busy
 
@@ -280,7 +282,7 @@ def test_a_predictors_fault_is_its_own_and_the_guess_is_then_max_tokens(caplog):
     assert list(outcome.tokens) == ["r3", "r5", "r6"]
     assert engine.stats().policy_faults == 0
     (record,) = caplog.records
-    assert "length predictor Clairvoyant failed: predicted nan" in record.message
+    assert "length predictor Clairvoyant failed: ValueError: predicted nan" in record.message
 
 
 def test_a_policy_cannot_change_what_it_sees():

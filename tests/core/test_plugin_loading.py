@@ -228,6 +228,13 @@ def test_a_broken_file_beside_the_config_is_named(install: Install, tmp_path: Pa
     assert "turnout_plugins" not in sys.modules
 
 
+def test_a_misspelt_file_is_told_with_its_line(install: Install, tmp_path: Path) -> None:
+    """The line that was named was the one that loads plugins."""
+    (tmp_path / "turnout_plugins.py").write_text("import math\n\ndef broken(:\n")
+    with pytest.raises(UnknownPlugin, match=r"SyntaxError: .*turnout_plugins.py, line 3\)"):
+        Registry.load(config_folder=tmp_path).create("scheduler", "tidal")
+
+
 class Direct(SchedulingPolicy):
     def order(self, view: object) -> tuple[()]:  # type: ignore[override]
         return ()

@@ -80,7 +80,9 @@ def test_a_fault_in_forgetting_is_named_and_harms_nobody(monkeypatch, caplog):
     request = toy_request("r", PROMPT, "greedy", 6)
     with caplog.at_level(logging.ERROR):
         assert drive(toy_engine(Fcfs(), toy_kv(64, 4)), [(0, request)]).outputs("r") == expected(request)
-    assert [record.message for record in caplog.records] == ["decoding strategy Greedy failed: what was that"]
+    assert [record.message for record in caplog.records] == [
+        "decoding strategy Greedy failed: ZeroDivisionError: what was that"
+    ]
 
 
 def test_counters_of_all_strategies_are_reported_together(monkeypatch):

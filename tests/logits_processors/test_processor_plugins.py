@@ -124,7 +124,11 @@ def test_one_that_fails_marks_the_requests_that_want_it() -> None:
     logits = some_logits(3)
     rows = [a_row(processors=processors, temperature=t) for t in (0.0, 1.0, 0.0)]
     changed = adjust(logits, rows)
-    assert [row.request.fault for row in rows] == [message := "their processor failed: oh", None, message]
+    assert [row.request.fault for row in rows] == [
+        message := "their processor failed: ZeroDivisionError: oh",
+        None,
+        message,
+    ]
     assert changed.isfinite().all() and torch.equal(changed[1], logits[1])
 
 
@@ -132,7 +136,9 @@ def test_a_failure_ends_those_requests_and_no_others(tmp_path: Path) -> None:
     (tmp_path / "turnout_plugins.py").write_text(INLINE.replace('logits[:, 1::2] = float("-inf")', "1 / 0"))
     llm = LLM(kv_memory="16MiB", device="cpu", plugins_folder=str(tmp_path))
     params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
-    with pytest.raises(EngineError, match=r"'only-even' of turnout_plugins\.py failed: division"):
+    with pytest.raises(
+        EngineError, match=r"'only-even' of turnout_plugins\.py failed: ZeroDivisionError: division"
+    ):
         llm.generate("import os", params, progress=False)
     for name, temperature in (("fails", 0.0), ("goes on", 1.0)):
         given = SamplingParams(temperature=temperature, max_tokens=4, ignore_eos=True)
@@ -151,7 +157,7 @@ def test_a_request_can_be_refused() -> None:
 
 
 def test_one_that_fails_when_asked_refuses_the_request_by_name() -> None:
-    with pytest.raises(RequestError, match="theirs failed: 'what'"):
+    with pytest.raises(RequestError, match="theirs failed: KeyError: 'what'"):
         a_row(processors=Processors([("theirs", Broken())]))
 
 

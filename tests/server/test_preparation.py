@@ -36,7 +36,8 @@ def test_several_are_prepared_at_once(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("choice", "message"), [("bad", "that is no choice"), ("broken", "thinking failed: the parrot fell off")]
+    ("choice", "message"),
+    [("bad", "that is no choice"), ("broken", "thinking failed: RuntimeError: the parrot fell off")],
 )
 def test_what_goes_wrong_is_told(server: RunningServer, choice: str, message: str, stream: bool) -> None:
     response = server.post(COMPLETIONS, prompt="a", guided_choice=[choice], stream=stream)

@@ -214,7 +214,9 @@ def test_a_proposer_that_fails_costs_its_guesses_and_no_more(
     engine = assemble(decoding="speculative:adaptive=false").engine
     engine.add(spec)
     assert [token for delta in drain(engine) for token in delta.tokens] == expected
-    assert [record.message for record in caplog.records] == ["decoding strategy Speculative failed: no idea"]
+    assert [record.message for record in caplog.records] == [
+        "decoding strategy Speculative failed: ZeroDivisionError: no idea"
+    ]
 
 
 def test_guesses_that_were_not_asked_for_are_its_fault(
