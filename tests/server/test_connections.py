@@ -37,10 +37,10 @@ def test_more_clients_than_descriptors_are_all_answered(launch: Launch, folder: 
 
     def ask(number: int) -> str:
         body = {"prompt": f"{number:02}", "max_tokens": 20, "user": "slow"}
-        answer = httpx.post(url, json=body, headers={"Connection": "close"}, timeout=30)
-        return answer.json()["choices"][0]["text"]
+        return client.post(url, json=body).json()["choices"][0]["text"]
 
-    with ThreadPoolExecutor(32) as pool:
+    alone = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    with httpx.Client(timeout=30, limits=alone) as client, ThreadPoolExecutor(32) as pool:
         assert list(pool.map(ask, range(32))) == [f"{number:02}" * 10 for number in range(32)]
     assert server.text().count("connections are open, the most that") == 1
     assert "Traceback" not in server.text()
