@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +39,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _range(text: str) -> range:
     first, _, end = text.partition(":")
     return range(int(first), int(end))
+
+
+# What follows imports torch when it is asked for: many tests never do.
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of random weights, small enough to run in milliseconds a step."""
+    from turnout.models.random_weights import write_random_checkpoint
+    from turnout.models.shapes import Shape, config_of
+
+    folder = tmp_path_factory.mktemp("random-model")
+    shape = Shape(64, 2, 4, 2, 96, 160, max_positions=512, theta=10_000.0)
+    write_random_checkpoint(folder, config_of(shape, "qwen2", dtype="float32"), seed=5)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other cost far more than matrices as small as a test's."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

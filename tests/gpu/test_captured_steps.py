@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from ragged_case import Case
-from test_served_by_kernels import model, serve, served  # noqa: F401
-from torch import Tensor
+from replaying import Recorder
+from test_served_by_kernels import serve, served
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
@@ -20,24 +19,7 @@ from turnout.runner.graphs import choose_capture
 from turnout.runner.model_runner import ModelRunner
 
 
-class Recorder:
-    """On a CPU: replays by running again on the same memory. Implements Capture."""
-
-    def __init__(self) -> None:
-        self.captured = self.replayed = 0
-
-    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        self.captured += 1
-        out = work()
-
-        def replay() -> Tensor:
-            self.replayed += 1
-            return out.copy_(work())
-
-        return replay
-
-
-def engine_of(model: Path, device: torch.device, **options: Any) -> Engine:  # noqa: F811
+def engine_of(model: Path, device: torch.device, **options: Any) -> Engine:
     config = EngineConfig(
         model=str(model),
         kv="paged:attention=triton",
@@ -58,9 +40,9 @@ def engine_of(model: Path, device: torch.device, **options: Any) -> Engine:  # n
     ],
     ids=["decoding", "verifying"],
 )
-def test_tokens_are_the_same(model: Path, options: dict[str, Any], device: torch.device) -> None:  # noqa: F811
-    plain, _ = served(model, "paged:attention=torch", device, kv_memory="1MiB")
-    engine, recorder = engine_of(model, device, **options), Recorder()
+def test_tokens_are_the_same(random_model: Path, options: dict[str, Any], device: torch.device) -> None:
+    plain, _ = served(random_model, "paged:attention=torch", device, kv_memory="1MiB")
+    engine, recorder = engine_of(random_model, device, **options), Recorder()
     runner = engine.runner
     assert isinstance(runner, ModelRunner)
     capture = choose_capture(device, eager=False) or recorder

@@ -13,20 +13,10 @@ from turnout.core.engine import Engine
 from turnout.core.errors import ConfigError
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
 from turnout.runner.assembly import build_engine
 
 PROMPTS = [[7, 8, 9, 10, 11, 12, 13, 14, 15, 16, tail] for tail in (1, 2, 3)] + [[5] * 30]
 BYTES_PER_TOKEN = 2 * 2 * 2 * 16 * 4
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("random-model")
-    shape = Shape(64, 2, 4, 2, 96, 160, max_positions=64, theta=10_000.0)
-    write_random_checkpoint(folder, config_of(shape, "qwen2", dtype="float32"), seed=5)
-    return folder
 
 
 def served(model: Path, kv: str, device: torch.device, **options: Any) -> tuple[list[list[int]], int]:
@@ -60,28 +50,28 @@ def serve(engine: Engine) -> list[list[int]]:
     ids=["fused", "chunked", "swapped"],
 )
 def test_tokens_are_those_of_plain_pytorch(
-    model: Path, options: dict[str, Any], device: torch.device
+    random_model: Path, options: dict[str, Any], device: torch.device
 ) -> None:
-    found, preemptions = served(model, "paged:attention=triton", device, **options)
+    found, preemptions = served(random_model, "paged:attention=triton", device, **options)
     assert bool(preemptions) == ("preemption" in options)
-    assert found == served(model, "paged:attention=torch", device, kv_memory="1MiB")[0]
+    assert found == served(random_model, "paged:attention=torch", device, kv_memory="1MiB")[0]
 
 
-def test_a_prefix_that_is_read_once_changes_no_token(model: Path, device: torch.device) -> None:
+def test_a_prefix_that_is_read_once_changes_no_token(random_model: Path, device: torch.device) -> None:
     options: dict[str, Any] = {"kv_memory": "1MiB", "block_size": 4}
-    found = served(model, "paged:attention=triton,cascade=8", device, **options)
-    assert found == served(model, "paged:attention=torch", device, **options)
+    found = served(random_model, "paged:attention=triton,cascade=8", device, **options)
+    assert found == served(random_model, "paged:attention=torch", device, **options)
 
 
-def test_reading_prefixes_once_is_refused_without_these_kernels(model: Path) -> None:
+def test_reading_prefixes_once_is_refused_without_these_kernels(random_model: Path) -> None:
     with pytest.raises(ConfigError, match="paged:cascade is of Triton's kernels"):
-        served(model, "paged:attention=torch,cascade=8", torch.device("cpu"))
+        served(random_model, "paged:attention=torch,cascade=8", torch.device("cpu"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_they_are_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_they_are_refused(random_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
     with pytest.raises(ConfigError, match="attention=triton needs a GPU; use torch on a CPU"):
-        served(model, "paged:attention=triton", torch.device("cpu"))
+        served(random_model, "paged:attention=triton", torch.device("cpu"))
     with pytest.raises(ConfigError, match="gpu_kernels=triton on device cpu: they need a GPU; leave it out"):
-        served(model, "paged", torch.device("cpu"), gpu_kernels="triton")
+        served(random_model, "paged", torch.device("cpu"), gpu_kernels="triton")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,8 @@ FAMILIES = {"qwen2": Qwen2(), "llama": Llama()}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other cost far more than matrices of this size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _on_one_thread(one_thread: None) -> None:
+    """All of them."""
 
 
 class OneSequence:

@@ -1,25 +1,17 @@
-"""Small linear layers, models with random weights, and what they give in float64."""
+"""Small linear layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
-
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other cost far more than matrices of this size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _on_one_thread(one_thread: None) -> None:
+    """All of them."""
 
 
 @pytest.fixture
@@ -36,11 +28,3 @@ def linear() -> Callable[..., nn.Linear]:
         return made
 
     return make
-
-
-@pytest.fixture(scope="session")
-def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("random-model")
-    shape = Shape(64, 2, 4, 2, 96, 160, max_positions=512, theta=10_000.0)
-    write_random_checkpoint(folder, config_of(shape, "qwen2", dtype="float32"), seed=5)
-    return folder

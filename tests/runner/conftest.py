@@ -1,4 +1,4 @@
-"""A random model small enough to run in milliseconds a step."""
+"""Engines of the random model."""
 
 from __future__ import annotations
 
@@ -11,17 +11,7 @@ from driving import KV_BYTES_PER_TOKEN
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
 from turnout.runner.assembly import build_engine
-
-
-@pytest.fixture(scope="session")
-def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("random-model")
-    shape = Shape(64, 2, 4, 2, 96, 160, max_positions=512, theta=10_000.0)
-    write_random_checkpoint(folder, config_of(shape, "qwen2", dtype="float32"), seed=5)
-    return folder
 
 
 @pytest.fixture

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
+from replaying import Recorder
 from torch import Tensor
 
 from turnout.core.interfaces import Attend
@@ -16,23 +15,6 @@ from turnout.runner.graphs import StepGraphs
 
 CPU = torch.device("cpu")
 FOUR = StepShape(4, "decode")
-
-
-class Recorder:
-    """Captures by running, and replays by running again, into the same memory. Implements Capture."""
-
-    def __init__(self) -> None:
-        self.captured = self.replayed = 0
-
-    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        self.captured += 1
-        out = work()
-
-        def replay() -> Tensor:
-            self.replayed += 1
-            return out.copy_(work())
-
-        return replay
 
 
 def forward(tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from running_server import FACTORY, eventually
+from running_server import eventually
+from server_process import ServerProcess
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
@@ -41,62 +39,34 @@ sys.exit(code)
 """
 
 
-class Process:
-    """A server of our own, and what it says."""
-
-    def __init__(self, *arguments: str | Path) -> None:
-        self.popen = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, *map(str, arguments), FACTORY],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.output: list[str] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.popen.stdout is not None
-        with self.popen.stdout as lines:
-            self.output += lines
-
-    def children(self) -> list[int]:
-        found = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children")
-        return [int(pid) for pid in found.read_text().split()]
-
-    def ended(self) -> int:
-        code = self.popen.wait(20)
-        self._reader.join()
-        return code
+Launch = Callable[[str], ServerProcess]
 
 
 @pytest.fixture
-def launch(folder: Path) -> Iterator[type[Process]]:
-    launched: list[Process] = []
+def launch(folder: Path) -> Iterator[Launch]:
+    """launch(arm): a server of the parrot and of that arm."""
+    launched: list[ServerProcess] = []
 
-    class Launched(Process):
-        def __init__(self, arm: str) -> None:
-            super().__init__(folder, arm)
-            launched.append(self)
+    def launch(arm: str) -> ServerProcess:
+        launched.append(ServerProcess(SCRIPT, folder, arm))
+        return launched[-1]
 
-    yield Launched
+    yield launch
     for process in launched:
-        process.popen.kill()
-        process.ended()
+        process.end()
 
 
 def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_both_start_and_both_end(launch: type[Process]) -> None:
+def test_both_start_and_both_end(launch: Launch) -> None:
     process = launch("long:scheduler=ljf,max-num-seqs=4")
-    eventually(lambda: any("Turnout serving" in line for line in process.output), 20)
+    url = process.url()
     said = [line.rstrip("\n") for line in process.output]
     assert said[0] == "arm base: 80% of the sessions"
     assert said[2] == "arm long: 20% of the sessions, scheduler=ljf, max_num_seqs=4"
     assert said[-2].startswith("KV pools in host memory: base 0.00 GiB + long 0.00 GiB = 0.00 GiB, of ")
-    url = said[-1].split()[-1]
     assert said[-1] == f"Turnout serving polly at {url}"
     children = process.children()
     assert len(children) == 2
@@ -104,21 +74,21 @@ def test_both_start_and_both_end(launch: type[Process]) -> None:
     assert promoted.status_code == 200
     eventually(lambda: len(process.children()) == 1)
     process.popen.send_signal(signal.SIGINT)
-    assert process.ended() == 0
+    assert process.wait() == 0
     eventually(lambda: all(map(gone, children)))
 
 
-def test_an_arm_that_cannot_be_is_named(launch: type[Process], folder: Path, tmp_path: Path) -> None:
+def test_an_arm_that_cannot_be_is_named(launch: Launch, folder: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.symlink_to(folder)
     process = launch(f"bad:model={broken}")
-    assert process.ended() == 1
+    assert process.wait() == 1
     assert process.output[-1] == "EngineGone: arm 'bad': this model is broken\n"
 
 
-def test_arms_of_different_contexts_are_refused(launch: type[Process]) -> None:
+def test_arms_of_different_contexts_are_refused(launch: Launch) -> None:
     process = launch("short:max-model-len=100")
-    assert process.ended() == 1
+    assert process.wait() == 1
     assert process.output == [
         "ConfigError: arm 'short': its context is 100 tokens, and that of 'base' 512; give both the same "
         "--max-model-len, so that no arm refuses what the other serves\n"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from running_server import FACTORY, eventually
+from running_server import eventually
+from server_process import ServerProcess
 
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
@@ -26,7 +27,7 @@ from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
 from turnout.server.serve import serve
 
-model, port, factory, restarts = sys.argv[1:]
+model, port, restarts, factory = sys.argv[1:]
 try:
     config = ServerConfig(port=int(port), served_model_name="polly", engine_restarts=int(restarts))
     code = serve(EngineConfig(model=model), config, factory=factory)
@@ -37,59 +38,21 @@ sys.exit(code)
 """
 
 
-class Process:
-    """A server of our own, its output, and its engine's process."""
-
-    def __init__(self, model: Path | str, port: int = 0, restarts: int = 0, **options: bool) -> None:
-        command = [sys.executable, "-c", SCRIPT, str(model), str(port), FACTORY, str(restarts)]
-        self.popen = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
-        )
-        self.output: list[str] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.popen.stdout is not None
-        with self.popen.stdout as lines:
-            self.output += lines
-
-    def url(self) -> str:
-        eventually(lambda: any("Turnout serving" in line for line in self.output), 15)
-        return self.output[-1].split()[-1]
-
-    def engine(self) -> int:
-        """Pid of the one child it has."""
-        children = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children")
-        eventually(lambda: children.read_text().split(), 15)
-        (pid,) = children.read_text().split()
-        return int(pid)
-
-    def wait(self, seconds: float = 15) -> int:
-        code = self.popen.wait(seconds)
-        self._reader.join()
-        return code
-
-    def text(self) -> str:
-        return "".join(self.output)
-
-
-Launch = Callable[..., Process]
+Launch = Callable[..., ServerProcess]
 
 
 @pytest.fixture
 def launch() -> Iterator[Launch]:
-    launched: list[Process] = []
+    """launch(model, port, restarts, **options): `options` are the process's."""
+    launched: list[ServerProcess] = []
 
-    def launch(model: Path | str, port: int = 0, restarts: int = 0, **options: bool) -> Process:
-        launched.append(Process(model, port, restarts, **options))
+    def launch(model: Path, port: int = 0, restarts: int = 0, **options: bool) -> ServerProcess:
+        launched.append(ServerProcess(SCRIPT, model, port, restarts, **options))
         return launched[-1]
 
     yield launch
     for process in launched:
-        if process.popen.poll() is None:
-            process.popen.kill()
-        process.wait()
+        process.end()
 
 
 def alive(pid: int) -> bool:
