@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from turnout.core.errors import TurnoutError
+from turnout.core.errors import TurnoutError, described
 
 __all__ = ["ChatClient", "ChatError", "Message"]
 
@@ -70,7 +70,7 @@ class ChatClient:
     def _unreachable(self, error: httpx.HTTPError) -> ChatError:
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
             return ChatError(f"no server answers at {self.url} ({error}); start one with: turnout serve")
-        return ChatError(f"the connection to {self.url} broke: {error or type(error).__name__}")
+        return ChatError(f"the connection to {self.url} broke: {described(error)}")
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

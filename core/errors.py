@@ -7,6 +7,7 @@ TurnoutError
 │       └── PolicyError    a policy that answered what the mechanism cannot carry out
 ├── ModelError             a checkpoint that is missing, damaged or not supported
 ├── RequestError           one request that cannot be served; the others go on
+│   └── Overloaded         one that could be, but not now
 └── EngineError            the engine as a whole failed or is gone
 """
 
@@ -29,6 +30,7 @@ __all__ = [
     "blaming",
     "described",
     "nearest",
+    "told",
 ]
 
 
@@ -77,7 +79,10 @@ class EngineError(TurnoutError):
 
 def described(error: Exception) -> str:
     """Ours explain themselves; of any other the type is half of what it says: KeyError: 'oops'."""
-    return str(error) if isinstance(error, TurnoutError) else f"{type(error).__name__}: {error}"
+    name, text = type(error).__name__, str(error)
+    if not text:
+        return name
+    return text if isinstance(error, TurnoutError) else f"{name}: {text}"
 
 
 @contextmanager

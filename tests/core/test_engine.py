@@ -11,7 +11,7 @@ from toy import EOS, VOCABULARY, Greedy, Lookup, drive, expected, toy_engine, to
 
 from turnout.core.errors import Overloaded, PolicyError, RequestError
 from turnout.core.interfaces import PoolSize
-from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy
+from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
@@ -348,6 +348,84 @@ def test_a_dropped_request_ends_with_the_policys_reason_and_frees_its_memory(wai
     assert (last.request_id, last.finish_reason, last.error_kind) == ("slow", "error", "timeout")
     assert last.error == "took too long"
     assert engine.stats().kv_free == engine.stats().kv_capacity
+
+
+class DropsOneAtATime(SchedulingPolicy):
+    """And computes nothing until a single one is left."""
+
+    def order(self, view):
+        requests = [*view.running, *view.waiting]
+        return requests if len(requests) == 1 else [Drop(requests[0], "too many")]
+
+
+def test_a_step_that_drops_somebody_is_no_idle_one():
+    engine = small_engine(DropsOneAtATime(), strict=True)
+    requests = [toy_request(f"r{i}", PROMPT, "greedy", 3) for i in range(3)]
+    outcome = drive(engine, [(0, request) for request in requests], errors=True)
+    assert outcome.errors == {"r0": "too many", "r1": "too many"}
+    assert outcome.outputs("r2") == expected(requests[2])
+
+
+class Wild(SchedulingPolicy):
+    """Answers what it was told to."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def order(self, view):
+        return [self.answer(request) for request in (*view.running, *view.waiting)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda request: None, "ordered None; expected requests of the view, or Shares or Drops of them"),
+        (lambda request: Share("r", 3), "ordered Share.*; expected requests of the view"),
+        (lambda request: Drop(request, None), "dropped <Request r prompt=5 live=1> without saying why: None"),
+    ],
+)
+def test_what_is_no_order_is_named(answer, message):
+    engine = small_engine(Wild(answer), strict=True)
+    with pytest.raises(PolicyError, match=f"scheduling policy Wild failed: {message}"):
+        drive(engine, [(0, toy_request("r", PROMPT, "greedy", 3))])
+
+
+def test_a_request_that_is_gone_cannot_be_ordered():
+    class Remembers(Fcfs):
+        def order(self, view):
+            self.first = getattr(self, "first", view.waiting)
+            return self.first
+
+    engine = small_engine(Remembers(), strict=True)
+    engine.add(toy_request("r", PROMPT, "greedy", 3))
+    engine.step()
+    engine.abort("r")
+    engine.add(toy_request("s", PROMPT, "greedy", 3))
+    with pytest.raises(PolicyError, match=r"ordered <Request r .*>, which is neither running nor waiting"):
+        engine.step()
+
+
+def test_a_policy_that_fails_to_observe_is_named_and_harms_nobody(caplog):
+    """The log named no error where that had no text of its own."""
+
+    class Deaf(Fcfs):
+        def observe(self, request, tokens, now):
+            raise ZeroDivisionError
+
+    request = toy_request("r", PROMPT, "greedy", 3)
+    engine = small_engine(Deaf(), strict=False)
+    assert drive(engine, [(0, request)]).outputs("r") == expected(request)
+    assert engine.stats().policy_faults == 3
+    (record,) = caplog.records
+    assert record.message.startswith("scheduling policy Deaf failed: ZeroDivisionError")
+
+
+def test_aborting_what_is_not_there_changes_nothing():
+    engine = small_engine()
+    engine.add(toy_request("r", PROMPT, "greedy", 3))
+    assert engine.abort("s") is None
+    assert engine.abort("r", index=5) is not None
+    assert engine.stats().waiting == 1
 
 
 def test_timing_tells_when_things_happened_on_the_engines_clock():
