@@ -16,6 +16,14 @@ from turnout.core.errors import ConfigError
         ("2GiB", 2 * 2**30),
         ("2g", 2 * 2**30),
         ("2GB", 2 * 10**9),
+        ("3b", 3),
+        ("3k", 3 * 2**10),
+        ("3KB", 3 * 10**3),
+        ("3KiB", 3 * 2**10),
+        ("3MB", 3 * 10**6),
+        ("3TB", 3 * 10**12),
+        ("3t", 3 * 2**40),
+        ("3TiB", 3 * 2**40),
         (" 1.5 M ", 3 * 2**19),
         (7, 7),
     ],
@@ -28,6 +36,30 @@ def test_sizes(text: object, size: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ConfigError, match=r"kv_memory: .*2GiB"):
         EngineConfig(kv_memory=text)  # type: ignore[arg-type]
+
+
+def test_a_size_beyond_all_bounds_is_none() -> None:
+    with pytest.raises(ConfigError, match="kv_memory: the size is beyond all bounds"):
+        EngineConfig(kv_memory="9" * 400)  # type: ignore[arg-type]
+
+
+def test_names_come_with_commas_or_one_by_one() -> None:
+    for given in ("a, b,", ["a,b"], ("a", "b")):
+        assert EngineConfig(disable_plugin=given).disable_plugin == ("a", "b")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="disable_plugin"):
+        EngineConfig(disable_plugin=7)  # type: ignore[arg-type]
+
+
+def test_an_arm_is_one_text_commas_and_all() -> None:
+    for given in ("long:scheduler=ljf,max-num-seqs=4", ["long:scheduler=ljf,max-num-seqs=4"]):
+        assert ServerConfig(ab=given).ab == ("long:scheduler=ljf,max-num-seqs=4",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_either_arm_has_some_of_the_sessions(split: float) -> None:
+    assert ServerConfig(split=0.01).split == 0.01
+    with pytest.raises(ConfigError, match="split"):
+        ServerConfig(split=split)
 
 
 def test_text_is_enough_so_that_flags_need_no_types() -> None:

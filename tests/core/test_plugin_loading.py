@@ -257,6 +257,35 @@ def test_metadata_without_a_name_harms_nobody(install: Install, tmp_path: Path) 
     assert Registry.load().create("scheduler", "tidal")
 
 
+def test_what_is_disabled_is_not_even_imported(
+    install: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the name of the plugin or of its package, in the configuration or in the environment."""
+    module = install("bad-plugin", "raise RuntimeError")
+    for name in ("bad-plugin", "bad_plugin_plugin"):
+        (entry,) = [e for e in Registry.load(disabled=[name]).entries() if e.state != "ok"]
+        assert (entry.state, entry.distribution) == ("disabled", "bad-plugin")
+    monkeypatch.setenv("TURNOUT_DISABLE_PLUGINS", " bad-plugin, nobody ")
+    registry = Registry.load(strict=True)
+    assert module not in sys.modules
+    assert [r.message for r in caplog.records] == [
+        "no plugin is called 'nobody', so none is disabled by that name"
+    ]
+    with pytest.raises(PluginError, match="disabled by --disable-plugin or TURNOUT_DISABLE_PLUGINS"):
+        registry.create("scheduler", "bad_plugin_plugin")
+
+
+def test_ours_cannot_be_disabled() -> None:
+    with pytest.raises(ConfigError, match="'builtin' has Turnout's own policies, which cannot be disabled"):
+        Registry.load(disabled=["turnout"])
+
+
+def test_under_strict_plugins_a_broken_one_is_fatal_though_nobody_named_it(install: Install) -> None:
+    install("bad-plugin", "1 / 0")
+    with pytest.raises(PluginError, match=r"bad-plugin 1.0(?s:.*)ZeroDivisionError"):
+        Registry.load(strict=True)
+
+
 FAMILY = """
 from turnout.core.hookspecs import hookimpl
 from turnout.core.interfaces import ModelFamily
@@ -285,3 +314,13 @@ def test_an_architecture_of_two_families_names_both(install: Install) -> None:
     install("toy-two", FAMILY.replace("NAME", "toy2"))
     with pytest.raises(PluginError, match=r"'toy1' of toy-one 1.0.*and.*'toy2' of toy-two 1.0"):
         Registry.load().family("ToyForCausalLM")
+
+
+def test_a_family_that_cannot_be_imported_harms_no_other(
+    install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    install("toy-one", FAMILY.replace('"NAME", Toy', '"toy1", "no_such_module:Toy"'))
+    install("toy-two", FAMILY.replace("NAME", "toy2"))
+    assert type(Registry.load().family("ToyForCausalLM")).__name__ == "Toy"
+    (record,) = caplog.records
+    assert record.message.startswith("model 'toy1' of toy-one 1.0 (plugin 'toy_one_plugin') cannot be loaded")

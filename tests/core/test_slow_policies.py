@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import accumulate, chain, cycle
 
 import pytest
 from toy import drive, expected, toy_engine, toy_kv, toy_request
@@ -51,6 +52,16 @@ def test_a_hiccup_is_counted_and_not_named(caplog: pytest.LogCaptureFixture) -> 
     outcome = drive(hiccuping, [(0, toy_request("r", [1, 2, 3], "greedy", 12))])
     assert not caplog.records
     assert 3 <= hiccuping.stats().slow_orders < outcome.steps
+
+
+def test_a_habit_that_returns_is_not_named_again(caplog: pytest.LogCaptureFixture) -> None:
+    """Four slow orders, a fast one, and so on."""
+    moody = engine(0)
+    lengths = cycle([2 * PATIENCE] * 4 + [0.0])
+    moments = accumulate(chain.from_iterable((0.0, length) for length in lengths))
+    moody.scheduler._guard._stopwatch = lambda: next(moments)
+    drive(moody, [(0, toy_request("r", [1, 2, 3], "greedy", 24))])
+    assert len(caplog.records) == 1
 
 
 def test_those_of_earlier_policies_count() -> None:

@@ -35,6 +35,12 @@ def test_it_follows_what_becomes_of_the_request():
     assert (served.view.pending, served.view.decoding, served.view.output_tokens) == (1, True, 1)
 
 
+def test_its_history_is_that_of_the_request():
+    served = request()
+    served.timing.scheduled, served.timing.first_token, served.timing.preempted = 11.0, 12.0, [13.0, 14.0]
+    assert (served.view.scheduled, served.view.first_token, served.view.preemptions) == (11.0, 12.0, 2)
+
+
 @pytest.mark.parametrize("name", [*PUBLIC, "_request", "anything"])
 def test_nothing_of_it_can_be_set_or_deleted(name: str):
     view = request().view

@@ -1,0 +1,128 @@
+"""Sampling parameters are refused by name before anything computes, and are plain, comparable data."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from turnout.core.errors import RequestError
+from turnout.core.sampling_params import SamplingParams
+from turnout.core.structured_outputs import StructuredOutputs
+
+LIMITS: dict[str, tuple[float, float, float]] = {  # lowest, highest, and by how much is too much
+    "n": (1, 128, 1),
+    "temperature": (0, 100, 0.5),
+    "top_k": (-1, 2**31 - 1, 1),
+    "min_p": (0, 1, 0.01),
+    "seed": (-(2**63), 2**63 - 1, 1),
+    "max_tokens": (1, 2**31 - 1, 1),
+    "presence_penalty": (-2, 2, 0.01),
+    "frequency_penalty": (-2, 2, 0.01),
+    "repetition_penalty": (0.01, 100, 0.005),
+    "logprobs": (0, 20, 1),
+    "prompt_logprobs": (0, 20, 1),
+    "best_of": (1, 128, 1),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_both_ends_of_a_range_are_inside(name: str) -> None:
+    low, high, step = LIMITS[name]
+    for value in (low, high):
+        assert getattr(SamplingParams(**{name: value}), name) == value  # type: ignore[arg-type]
+    for value in (low - step, high + step):
+        with pytest.raises(RequestError, match=rf"^{name} must be between .* not {re.escape(str(value))}$"):
+            SamplingParams(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"n": 1.0}, "n must be an integer, not 1.0"),
+        ({"n": True}, "n must be an integer, not True"),
+        ({"n": None}, "n must be an integer, not None"),
+        ({"temperature": "0"}, "temperature must be a number, not '0'"),
+        ({"top_k": 10**5000}, "top_k must be between -1 and 2.14748e+09, not a huge number"),
+        ({"top_p": 0.0}, "top_p must be above 0 and at most 1, not 0"),
+        ({"temperature": "hot " * 20}, f"temperature must be a number, not {('hot ' * 20)!r:.37}..."),
+        ({"max_tokens": 3, "min_tokens": 4}, "min_tokens (4) must not exceed max_tokens (3)"),
+        ({"stop": 7}, "stop must be a list, not 7"),
+        ({"stop": ["", "a"]}, "stop must hold strings, none of them empty"),
+        ({"bad_words": [7]}, "bad_words must hold strings, none of them empty"),
+        ({"stop_token_ids": ["a"]}, "stop_token_ids must hold token ids, which are integers"),
+        ({"logit_bias": {"a": 1.0}}, "logit_bias must hold token ids, which are integers"),
+        ({"logit_bias": {7: float("inf")}}, "logit_bias must map token ids to finite numbers, not 7 to inf"),
+        ({"logit_bias": {7: "a"}}, "logit_bias must map token ids to finite numbers, not 7 to 'a'"),
+        ({"allowed_token_ids": []}, "allowed_token_ids must hold at least one token id"),
+        ({"bad_words_token_ids": [[]]}, "bad_words_token_ids must hold no empty sequence"),
+        ({"bad_words_token_ids": [7]}, "bad_words_token_ids must be a list, not 7"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs must be a StructuredOutputs, not"),
+        (
+            {"structured_outputs": StructuredOutputs(regex="a"), "allowed_token_ids": [7]},
+            "structured_outputs and allowed_token_ids both say what may come; give one",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        SamplingParams(**given)
+    assert str(refusal.value).startswith(message)
+    assert refusal.value.param in given
+
+
+def test_lists_become_tuples_and_a_lone_stop_string_one_of_one() -> None:
+    params = SamplingParams(stop="END", stop_token_ids=[7], bad_words_token_ids=[[1, 2]])  # type: ignore[arg-type]
+    assert (params.stop, params.stop_token_ids, params.bad_words_token_ids) == (("END",), (7,), ((1, 2),))
+    assert params == SamplingParams(stop=("END",), stop_token_ids=(7,), bad_words_token_ids=((1, 2),))
+
+
+def test_all_token_ids_are_found_by_the_field_they_stand_in() -> None:
+    params = SamplingParams(
+        stop_token_ids=(1,), logit_bias={2: 0.5}, allowed_token_ids=(3,), bad_words_token_ids=((4, 5), (6,))
+    )
+    found = [(name, list(tokens)) for name, tokens in params.token_ids()]
+    assert found[:3] == [("stop_token_ids", [1]), ("logit_bias", [2]), ("allowed_token_ids", [3])]
+    assert found[3:] == [("bad_words_token_ids", [4, 5]), ("bad_words_token_ids", [6])]
+
+
+# ------------------------------------------------------------------ structured outputs
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"json": {"type": "object"}}, "json"),
+        ({"regex": "a+"}, "regex"),
+        ({"choice": ["yes", "no"]}, "choice"),
+        ({"grammar": "root ::= 'a'"}, "grammar"),
+        ({"json_object": True, "regex": None}, "json_object"),
+    ],
+)
+def test_a_form_is_given_in_one_way(given: dict[str, Any], kind: str) -> None:
+    assert StructuredOutputs(**given).kind == kind
+
+
+def test_a_schema_is_kept_as_text_and_choices_as_a_tuple() -> None:
+    assert StructuredOutputs(json={"title": "ß"}).json == '{"title": "ß"}'
+    assert StructuredOutputs(choice=["yes", "no"]).choice == ("yes", "no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"json": 7}, "json must be an object or a string"),
+        ({"regex": 7}, "regex must be a string"),
+        ({"choice": []}, "choice must be a list of strings, none of them empty"),
+        ({"choice": ["a", ""]}, "choice must be a list of strings, none of them empty"),
+        ({"choice": "ab"}, "choice must be a list of strings, none of them empty"),
+        ({}, "structured_outputs takes exactly one of .*, not none"),
+        ({"json_object": False}, "structured_outputs takes exactly one of .*, not none"),
+        ({"json": "{}", "regex": "a"}, "structured_outputs takes exactly one of .*, not json and regex"),
+    ],
+)
+def test_a_form_that_cannot_be_meant_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=f"^{message}$") as refusal:
+        StructuredOutputs(**given)
+    assert refusal.value.param == "structured_outputs"
