@@ -53,7 +53,6 @@ def _best(
     common = np.array(
         [_common(first, tables[member], chunks[member].start // block_size) for member in group]
     )
-    common[0] = chunks[group[0]].start // block_size
     saved = [(int((common >= blocks).sum()) - 1) * int(blocks) for blocks in common]
     blocks = int(common[int(np.argmax(saved))])
     return SharedPrefix(
