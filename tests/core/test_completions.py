@@ -7,7 +7,7 @@ import random
 import pytest
 from toy import EOS, ToyDecoding, argmax, drive, expected, log_softmax, toy_engine, toy_kv, toy_request
 
-from turnout.core.decision import Choice, Completion, Continuation
+from turnout.core.decision import Choice, Completion, Continuation, TokenLogprobs
 from turnout.core.interfaces import PoolSize
 from turnout.core.plan import Logits
 from turnout.core.request import RequestSpec
@@ -151,10 +151,16 @@ def test_a_request_that_it_was_not_asked_about_cannot_be_completed():
     assert "which it was not asked about" in delta.error
 
 
-def test_whole_choices_have_no_log_probabilities_that_nobody_asked_for():
-    spec = toy_request("r", [1, 2, 3], "keeps", 4)
-    (delta,) = serve(keeps_engine(), spec)
-    assert delta.logprobs is None
+@pytest.mark.parametrize("logprobs", [None, 0])
+def test_whole_choices_have_the_log_probabilities_that_were_asked_for(logprobs):
+    details = [TokenLogprobs(4, -1.5, [])]
+
+    def choose(request, rows):
+        return [Completion(request, [Choice([4], -1.5, "length", details=details)])]
+
+    params = SamplingParams(max_tokens=4, stop=("keeps",), logprobs=logprobs)
+    (delta,) = serve(keeps_engine(choose=choose), RequestSpec(id="r", prompt=[1, 2], params=params, seed=0))
+    assert delta.logprobs == (None if logprobs is None else details)
 
 
 def test_timing_comes_with_the_last_choice():

@@ -89,5 +89,10 @@ def test_every_field_has_its_help(config: type[EngineConfig] | type[ServerConfig
     assert all(field.description for field in config.model_fields.values())
 
 
+@pytest.mark.parametrize("config", [EngineConfig, ServerConfig])
+def test_every_default_could_be_given(config: type[EngineConfig] | type[ServerConfig]) -> None:
+    assert config(**config().model_dump()) == config()
+
+
 def test_no_flag_means_two_things() -> None:
     assert not EngineConfig.model_fields.keys() & ServerConfig.model_fields.keys()
