@@ -114,10 +114,6 @@ class Tokenizer:
 
     # -------------------------------------------------------------- chat
 
-    @property
-    def has_chat_template(self) -> bool:
-        return bool(self._templates)
-
     @cached_property
     def _default_template(self) -> ChatTemplate | None:
         source = self._templates.get("default") or next(iter(self._templates.values()), None)

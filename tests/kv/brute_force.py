@@ -27,8 +27,6 @@ __all__ = ["MAX_MODEL_LEN", "VOCABULARY", "BruteForce", "Context", "Rows", "tiny
 
 VOCABULARY = 32
 MAX_MODEL_LEN = 128
-NUMBERS = 64
-"""Of a position: of each of 2 layers keys and then values, of 2 heads, 8 numbers each."""
 _CONFIG = config_of(
     Shape(32, 2, 4, 2, 48, VOCABULARY, max_positions=MAX_MODEL_LEN, theta=10_000.0, tied=False),
     "qwen2",
@@ -41,7 +39,8 @@ Context = tuple[int, ...]
 """Tokens, from the first."""
 
 Rows = npt.NDArray[np.float64]
-"""Of positions, one row each: logits, [positions, VOCABULARY]; keys and values, [positions, NUMBERS]."""
+"""Of positions, one row each: logits, [positions, VOCABULARY]; keys and values, [positions, 64], of each of 2
+layers keys and then values, of 2 heads, 8 numbers each."""
 
 
 @cache
@@ -104,7 +103,7 @@ class BruteForce:
         return [self._last[context] for context in contexts]
 
     def memory(self, contexts: Iterable[Context]) -> Iterator[Rows]:
-        """For each context the keys and values of its positions, [len(context), NUMBERS]."""
+        """For each context the keys and values of its positions, [len(context), 64]."""
         contexts = list(contexts)
         followers = _followers(contexts)
         computed = self._computed(followers.values())

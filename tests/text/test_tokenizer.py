@@ -100,7 +100,6 @@ def test_where_templates_come_from(folder: Path) -> None:
 
 
 def test_no_template_is_the_requests_error(spaced: Tokenizer) -> None:
-    assert not spaced.has_chat_template
     with pytest.raises(RequestError, match="has no chat template"):
         spaced.apply_chat_template(MESSAGES)
 
