@@ -28,7 +28,7 @@ PARKED = {"preemption": "swap", "swap_memory": 512 * POSITION}
 ENGINES: dict[str, dict[str, Any]] = {
     "paged, computed again": {"kv": "paged", "preemption": "recompute"},
     "paged, parked": {"kv": "paged:block_size=8", "kv_eviction": "cost", **PARKED},
-    "paged, either": {"kv": "paged:block_size=32", "kv_eviction": "lfu", **PARKED, "preemption": "auto"},
+    "paged, either": {"kv": "paged:block_size=4", "kv_eviction": "lfu", **PARKED, "preemption": "auto"},
     "contiguous, computed again": {"kv": "contiguous", "preemption": "recompute"},
     "contiguous, parked": {"kv": "contiguous", **PARKED},
 }
