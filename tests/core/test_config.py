@@ -55,11 +55,36 @@ def test_an_arm_is_one_text_commas_and_all() -> None:
         assert ServerConfig(ab=given).ab == ("long:scheduler=ljf,max-num-seqs=4",)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("split", [0, 1])
-def test_either_arm_has_some_of_the_sessions(split: float) -> None:
-    assert ServerConfig(split=0.01).split == 0.01
-    with pytest.raises(ConfigError, match="split"):
-        ServerConfig(split=split)
+BOUNDS: list[tuple[type[EngineConfig] | type[ServerConfig], str, float | None, float | None]] = [
+    (EngineConfig, "spec_tokens", 0, 33),
+    (EngineConfig, "max_model_len", 0, None),
+    (EngineConfig, "max_num_seqs", 0, None),
+    (EngineConfig, "max_num_batched_tokens", 0, None),
+    (EngineConfig, "max_waiting", 0, None),
+    (EngineConfig, "kv_memory", 0, None),
+    (EngineConfig, "swap_memory", -1, None),
+    (EngineConfig, "block_size", 0, None),
+    (EngineConfig, "gpu_memory_utilization", 0, 1.01),
+    (EngineConfig, "memory_share", 0, 1.01),
+    (ServerConfig, "split", 0, 1),
+    (ServerConfig, "port", -1, 65536),
+    (ServerConfig, "engine_restarts", -1, None),
+    (ServerConfig, "max_body_size", 0, None),
+]
+"""What is just too little, and just too much."""
+
+
+@pytest.mark.parametrize(("config", "name", "low", "high"), BOUNDS, ids=[name for _, name, *_ in BOUNDS])
+def test_numbers_have_bounds(
+    config: type[EngineConfig] | type[ServerConfig], name: str, low: float | None, high: float | None
+) -> None:
+    for value in (low, high):
+        if value is not None:
+            with pytest.raises(ConfigError, match=f"^{name}: Input should be"):
+                config(**{name: value})
+            step = 0.01 if name in ("gpu_memory_utilization", "memory_share", "split") else 1
+            inside = value + step if value is low else value - step
+            assert getattr(config(**{name: inside}), name) == inside
 
 
 def test_text_is_enough_so_that_flags_need_no_types() -> None:

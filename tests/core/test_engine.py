@@ -420,6 +420,12 @@ def test_a_policy_that_fails_to_observe_is_named_and_harms_nobody(caplog):
     assert record.message.startswith("scheduling policy Deaf failed: ZeroDivisionError")
 
 
+def test_who_is_ordered_without_a_cap_computes_all_of_a_long_prompt_in_one_step():
+    engine = small_engine(blocks=64, budget=240)
+    engine.add(toy_request("r", [1 + i % 6 for i in range(230)], "greedy", 3))
+    assert [len(delta.tokens) for delta in engine.step()] == [1]
+
+
 def test_aborting_what_is_not_there_changes_nothing():
     engine = small_engine()
     engine.add(toy_request("r", PROMPT, "greedy", 3))

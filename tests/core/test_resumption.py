@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from toy import drive, expected, toy_engine, toy_kv, toy_request
+from toy import Greedy, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.engine import Engine
-from turnout.core.request import Resumption
+from turnout.core.request import Request, RequestSpec, Resumption
+from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 
@@ -46,6 +47,15 @@ def test_it_was_admitted_already_and_is_not_turned_away() -> None:
     request = toy_request("r", [1, 2, 3], "greedy", 3)
     full.add(msgspec.structs.replace(request, resume=Resumption(choices=[])))
     assert full.stats().waiting == 2
+
+
+def test_scores_of_the_prompt_were_told_already() -> None:
+    """So what is cached of it need not be computed again; begun anew, all of it is still to be told."""
+    params = SamplingParams(max_tokens=5, stop=("greedy",), prompt_logprobs=0)
+    request = RequestSpec(id="r", prompt=[1, 2, 3, 4, 5], params=params, seed=0)
+    for choices, unscored in (([(0, [6, 7])], range(0)), ([], range(4))):
+        spec = msgspec.structs.replace(request, resume=Resumption(choices=choices))
+        assert Request(spec, Greedy(), 0.0, 10, frozenset()).unscored == unscored
 
 
 def test_its_history_is_what_the_client_saw() -> None:

@@ -47,6 +47,8 @@ def test_both_ends_of_a_range_are_inside(name: str) -> None:
         ({"top_k": 10**5000}, "top_k must be between -1 and 2.14748e+09, not a huge number"),
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, not 0"),
         ({"temperature": "hot " * 20}, f"temperature must be a number, not {('hot ' * 20)!r:.37}..."),
+        ({"temperature": "x" * 38}, f"temperature must be a number, not {'x' * 38!r}"),
+        ({"temperature": "x" * 39}, f"temperature must be a number, not '{'x' * 36}..."),
         ({"max_tokens": 3, "min_tokens": 4}, "min_tokens (4) must not exceed max_tokens (3)"),
         ({"stop": 7}, "stop must be a list, not 7"),
         ({"stop": ["", "a"]}, "stop must hold strings, none of them empty"),

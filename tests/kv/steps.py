@@ -51,7 +51,7 @@ def fork(kv: KVCache, parent: Sequence, *tokens: int) -> Sequence:
 
 
 def release(kv: KVCache, *sequences: Sequence, keep: bool = False) -> None:
-    kv.release(sequences, keep=keep)
+    kv.release(iter(sequences), keep=keep)  # any iterable will do, one that can be read once, too
     for each in sequences:
         each.computed, each.held = 0, False
 

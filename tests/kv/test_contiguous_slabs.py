@@ -17,6 +17,7 @@ def test_a_request_holds_all_it_may_ever_need_from_its_first_token_on() -> None:
     snapshot = kv.snapshot()
     assert (snapshot.held, snapshot.computed, snapshot.cached) == (60, 10, 0)
     assert snapshot.states == [("held", 60), ("free", 40)]
+    assert snapshot.lookups == snapshot.hits == snapshot.evictions == 0
 
 
 def test_free_memory_in_pieces_too_small_is_no_use() -> None:
