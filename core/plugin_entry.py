@@ -6,6 +6,7 @@ import importlib
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from turnout.core.errors import PluginError
@@ -115,7 +116,9 @@ def explain(error: BaseException) -> str:
     what = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SyntaxError) and error.filename:  # raised by who reads the file, not in it
         return f"{what} ({error.filename}, line {error.lineno})"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
-    if not frames or frames[-1].filename == __file__:
-        return what
-    return f"{what} ({frames[-1].filename}, line {frames[-1].lineno})"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NO_PLUGINS)]
+    return f"{what} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else what
+
+
+_NO_PLUGINS = (*(str(Path(file).parent) for file in (__file__, importlib.__file__)), "<frozen")
+"""Where the code lies that looks for plugins and imports them, ours and Python's."""

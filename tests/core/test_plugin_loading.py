@@ -257,6 +257,26 @@ def test_metadata_without_a_name_harms_nobody(install: Install, tmp_path: Path) 
     assert Registry.load().create("scheduler", "tidal")
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no_such_module:Name", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("json:Name", "AttributeError: module 'json' has no attribute 'Name'"),
+        ("json:decoder", "TypeError: 'json:decoder' is <module 'json.decoder' .*>, which cannot be called"),
+    ],
+)
+def test_a_lazy_factory_that_is_not_there_is_no_fault_of_who_looked_for_it(path: str, message: str) -> None:
+    """Messages named the line of Python's own importlib."""
+
+    @hookimpl
+    def register_schedulers(register: Callable[..., None]) -> None:
+        register("lazy", path)
+
+    registry = Registry.load(extra=[SimpleNamespace(register_schedulers=register_schedulers)])
+    with pytest.raises(PluginError, match=f"cannot be loaded: {message}$"):
+        registry.create("scheduler", "lazy")
+
+
 def test_what_is_disabled_is_not_even_imported(
     install: Install, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

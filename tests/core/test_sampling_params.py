@@ -27,6 +27,20 @@ LIMITS: dict[str, tuple[float, float, float]] = {  # lowest, highest, and by how
 }
 
 
+def test_who_says_nothing_is_sampled_from_the_models_own_distribution() -> None:
+    """The defaults are vLLM's."""
+    params = SamplingParams()
+    assert params.sampled and not params.greedy
+    assert (params.n, params.best_of, params.max_tokens, params.min_tokens) == (1, None, 16, 0)
+    assert (params.temperature, params.top_p, params.top_k, params.min_p) == (1.0, 1.0, 0, 0.0)
+    penalties = params.presence_penalty, params.frequency_penalty, params.repetition_penalty
+    assert penalties == (0.0, 0.0, 1.0)
+    assert (params.logprobs, params.prompt_logprobs) == (None, None)
+    assert not any(
+        (params.stop, params.stop_token_ids, params.logit_bias, params.bad_words, params.ignore_eos)
+    )
+
+
 @pytest.mark.parametrize("name", LIMITS)
 def test_both_ends_of_a_range_are_inside(name: str) -> None:
     low, high, step = LIMITS[name]
