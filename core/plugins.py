@@ -75,7 +75,6 @@ class Registry:
 
     def entry(self, axis: str, name: str) -> PluginEntry:
         """Raises UnknownPlugin, or PluginError for one that is broken or offered twice."""
-        axis_named(axis)
         for entry in self._entries:
             if (entry.axis, entry.name) == (axis, name):
                 if entry.state != "ok":

@@ -128,6 +128,8 @@ def test_unknown_names_list_the_known_and_the_nearest() -> None:
         Registry.load().create("scheduler", "fcfz")
     with pytest.raises(ConfigError, match=r"'schedule'; known: scheduler, .*; did you mean 'scheduler'"):
         Registry.load().names("schedule")
+    with pytest.raises(ConfigError, match=r"'schedule'; known: scheduler, .*; did you mean 'scheduler'"):
+        Registry.load().entry("schedule", "fcfs")
 
 
 BROKEN = {

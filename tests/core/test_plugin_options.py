@@ -22,6 +22,9 @@ def typed(
 ) -> None: ...
 
 
+def bare(first, second=None) -> None: ...  # type: ignore[no-untyped-def]
+
+
 class Settings(BaseModel):
     aging: float = Field(1.0, description="Seconds until priority doubles.")
 
@@ -40,6 +43,11 @@ def test_text_is_read_as_the_parameters_types() -> None:
     assert read_options(typed).validate(values) == {
         "aging": 2.0, "strict": True, "ladder": [1, 2], "mode": "fast", "untyped": 4,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["text", "7", [7]])
+def test_what_says_nothing_of_its_type_takes_anything(value: object) -> None:
+    assert read_options(bare).validate({"first": value, "second": value}) == {"first": value, "second": value}
 
 
 def test_only_what_is_given_is_passed_on() -> None:

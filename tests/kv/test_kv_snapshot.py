@@ -20,6 +20,8 @@ def test_waste_is_what_is_held_and_not_computed() -> None:
     assert kv.reserve([Span(sequence(range(50, 56)), 0, 6)])
     snapshot = kv.snapshot()
     assert (snapshot.held, snapshot.computed) == (5 * 4, 9)
+    assert snapshot.waste == 11 / 20
+    assert toy_kv(8, 4).snapshot().waste == 0
 
 
 def test_what_is_shared_counts_once() -> None:
