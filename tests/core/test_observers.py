@@ -15,7 +15,7 @@ from turnout.core import engine as engine_module
 from turnout.core import observers as observers_module
 from turnout.core.engine import Engine
 from turnout.core.hookspecs import hookimpl
-from turnout.core.observers import Observers, RequestRecord, StepRecord
+from turnout.core.observers import Observer, Observers, RequestRecord, StepRecord
 from turnout.core.plugins import Registry
 from turnout.core.policy import Drop, SchedulingPolicy
 from turnout.core.request import RequestSpec
@@ -219,3 +219,16 @@ def test_one_that_raises_is_named_once_and_not_called_again(caplog: pytest.LogCa
 
 def test_without_observers_an_engine_has_none() -> None:
     assert not Observers().of_steps and not Registry.load().observers().of_steps
+
+
+def test_one_more_can_watch_the_steps_of_an_engine_that_runs() -> None:
+    seen: list[StepRecord] = []
+    observers = Observers()
+    engine = toy_engine(Fcfs(), toy_kv(BLOCKS, BLOCK), observers=observers)
+    engine.add(toy_request("r", [1, 2, 3], "greedy", 4))
+    engine.step()
+    observers.watch_steps(Observer("late", lambda step: seen.append(step)))
+    assert [observer.name for observer in observers.all()] == ["late"]
+    while engine.busy:
+        engine.step()
+    assert [step.number for step in seen] == list(range(2, engine.stats().steps + 1))

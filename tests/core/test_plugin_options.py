@@ -58,6 +58,8 @@ def test_only_what_is_given_is_passed_on() -> None:
     ("factory", "values", "message"),
     [
         (typed, {"aging": "soon"}, "aging: .*number.*'soon'"),
+        (typed, {"aging": [1]}, "aging: .*number"),
+        (typed, {"aging": "1", "ladder": "[1"}, "ladder: .*list"),
         (typed, {"aging": "-1"}, "aging: .*greater than 0"),
         (typed, {}, "'aging' must be given"),
         (typed, {"aging": "1", "agin": "1"}, "'agin'; known: aging, strict, ladder.*; did you mean 'aging'"),

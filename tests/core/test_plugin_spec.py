@@ -52,6 +52,12 @@ def test_a_mapping_survives_being_written_as_a_flag(mapping: dict[str, object]) 
     assert PluginSpec.parse(str(spec)) == spec
 
 
+def test_a_value_with_both_kinds_of_quotes_cannot_be_written() -> None:
+    spec = PluginSpec.from_mapping({"name": "x", "text": """it's "so", well"""})
+    with pytest.raises(ConfigError, match="contains both kinds of quotes; use one kind"):
+        str(spec)
+
+
 def test_a_mapping_needs_a_name() -> None:
     with pytest.raises(ConfigError, match="'name'"):
         PluginSpec.from_mapping({"aging": 2})

@@ -91,6 +91,16 @@ def test_counters_of_all_strategies_are_reported_together(monkeypatch):
     assert toy_engine(Fcfs(), toy_kv(8, 4)).stats().counters == {"asked": 5, "own": 1}
 
 
+def test_a_strategy_that_cannot_count_keeps_no_others_counters_back(monkeypatch, caplog):
+    def broken(self):
+        raise ZeroDivisionError("by none")
+
+    monkeypatch.setattr(Greedy, "counters", broken)
+    monkeypatch.setattr(Lookup, "counters", lambda self: {"asked": 3})
+    assert toy_engine(Fcfs(), toy_kv(8, 4)).stats().counters == {"asked": 3}
+    assert [record.message for record in caplog.records] == ["decoding strategy Greedy failed: by none"]
+
+
 # ------------------------------------------------------------------ memory for guesses
 
 
