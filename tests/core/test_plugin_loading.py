@@ -308,6 +308,14 @@ def test_under_strict_plugins_a_broken_one_is_fatal_though_nobody_named_it(insta
         Registry.load(strict=True)
 
 
+def test_the_hooks_of_a_broken_plugin_do_not_watch(install: Install) -> None:
+    watching = "@hookimpl\ndef step_finished(step): ...\n"
+    install("sound", f"from turnout.core.hookspecs import hookimpl\n{watching}")
+    install("half", POLICY + watching + HOOK + "    raise RuntimeError('out of luck')")
+    (observer,) = Registry.load().observers().all()
+    assert "sound" in observer.name
+
+
 FAMILY = """
 from turnout.core.hookspecs import hookimpl
 from turnout.core.interfaces import ModelFamily

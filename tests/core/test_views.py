@@ -7,6 +7,7 @@ from toy import Greedy, toy_request
 
 from turnout.core.request import Request, RequestSpec
 from turnout.core.view import RequestView
+from turnout.plugins.schedulers.fcfs import Fcfs
 
 PUBLIC = [name for name in vars(RequestView) if not name.startswith("_")]
 
@@ -39,6 +40,14 @@ def test_its_history_is_that_of_the_request():
     served = request()
     served.timing.scheduled, served.timing.first_token, served.timing.preempted = 11.0, 12.0, [13.0, 14.0]
     assert (served.view.scheduled, served.view.first_token, served.view.preemptions) == (11.0, 12.0, 2)
+
+
+def test_by_default_the_newest_admission_gives_way_and_never_to_a_newcomer():
+    """As a policy that asks its base class has it; the mechanism knows without asking."""
+    oldest, other, newest, newcomer = (request().view for _ in range(4))
+    running = (oldest, other, newest)
+    assert Fcfs().victim(oldest, running) is Fcfs().victim(newest, running) is newest
+    assert Fcfs().victim(newcomer, running) is None
 
 
 @pytest.mark.parametrize("name", [*PUBLIC, "_request", "anything"])
