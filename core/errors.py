@@ -30,7 +30,6 @@ __all__ = [
     "blaming",
     "described",
     "nearest",
-    "told",
 ]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from unittest import SkipTest
 
-from turnout.core.errors import ConfigError, nearest, described
+from turnout.core.errors import ConfigError, nearest
 from turnout.core.plugin_axes import OBSERVER_AXIS
 from turnout.core.plugins import Registry
 from turnout.testing.decoding import DecodingSuite
@@ -100,7 +100,7 @@ def examine(suite: Examined, *, slow: bool = False) -> Iterator[Finding]:
         except SkipTest as why:
             yield Finding(sentence, "skipped", str(why))
         except Exception as error:
-            yield Finding(sentence, "failed", described(error), error)
+            yield Finding(sentence, "failed", str(error) or type(error).__name__, error)
         else:
             yield Finding(sentence, "ok")
 

@@ -122,12 +122,12 @@ def test_other_text_starts_afresh(
 
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(quantize, "save_file", interrupted)
+        patch.setattr(quantize, "save_tensors", interrupted)
         run(planted, "--quantization", "int8", "--out", out, "--smooth", text)
     before = json.loads((tmp_path / "out.partial" / "source.json").read_text())["smooth"]
     text.write_text(TEXT + "\n# and more\n")
     with monkeypatch.context() as patch:
-        patch.setattr(quantize, "save_file", interrupted)
+        patch.setattr(quantize, "save_tensors", interrupted)
         run(planted, "--quantization", "int8", "--out", out, "--smooth", text)
     assert json.loads((tmp_path / "out.partial" / "source.json").read_text())["smooth"] != before
 
