@@ -20,6 +20,7 @@ from turnout.plugins.decoding.acceptance import Acceptance
 from turnout.plugins.decoding.outlook import Outlook, outlooks
 from turnout.plugins.decoding.rests import Rests
 from turnout.plugins.decoding.step_times import StepTimes
+from turnout.plugins.decoding.surprise import Surprise
 
 __all__ = ["Pace"]
 
@@ -27,10 +28,6 @@ MARGIN = 1.03
 """Guessing must promise that much more than not guessing."""
 LEAST_LEFT = 64
 """Tokens that a sequence is taken to go on for at least, where it may; else as many as it has by now."""
-LEARNS = 0.1
-"""Weight of the latest step that guessed, in how much longer such steps take than was worked out."""
-FORGETS = 0.98
-"""Of that each time that guessing does not pay: in the end it is tried again."""
 BURST = 4
 """Steps that must all have others' tokens, such as prompts, for these to be counted on in the next."""
 
@@ -51,12 +48,9 @@ class Pace:
         self._reach = most
         """Guesses in a step at most: twice those of the latest, so that a wrong expectation costs little."""
         self._rests = Rests()
-        self._bias = 1.0
-        """How many times as long steps with guesses take as was worked out, which leaves things out."""
-        self._expected: float | None = None
-        """Seconds of the current step and its guesses, but for that; None: no guesses, or a backlog, too."""
-        self._promised = self._drafting = 0.0
-        """Seconds of a step with the best depths; those that its guesses took."""
+        self._surprise = Surprise()
+        self._promised = 0.0
+        """Seconds of a step with the best depths."""
         self._mine = self._guesses = 0
         """Tokens of the current step that are this strategy's, and the guesses among them."""
         self._others: deque[int] = deque([0], maxlen=BURST)
@@ -89,11 +83,11 @@ class Pace:
         elif any(self._most(sequences)):  # else a request's last token is due, which says nothing
             self._reach = self.most
             self._rests.begin(len(sequences) if self._informed else 0)
-            self._bias = 1 + FORGETS * (self._bias - 1)
+            self._surprise.fade()
         # Who is up to date comes first: the others' backlog is paid for only once there is reach for them.
         order = sorted(range(len(behind)), key=behind.__getitem__)
         chosen = _within(min(room, self._reach), wanted, order)
-        self._expected = self._promised if any(chosen) and chosen == best else None
+        self._surprise.expect(self._promised if any(chosen) and chosen == best else None)
         idle = [sequence for sequence, depth in zip(sequences, chosen, strict=True) if not depth]
         self._acceptance.idle(idle, everyone=len(idle) == len(chosen))
         return chosen
@@ -114,7 +108,7 @@ class Pace:
         plain, *others = self._outlooks(sequences)
         best = max(others, key=lambda outlook: outlook.rate, default=plain)
         self._promised = best.seconds
-        rate = best.rate / self._bias
+        rate = best.rate / self._surprise.factor
         if rate < MARGIN * plain.rate:
             return nothing, 0.0
         return best.depths, 1 / plain.rate - 1 / rate
@@ -146,11 +140,12 @@ class Pace:
         """Around the draft's forwards, `depth` of them; not typical where it also catches up."""
         started = self._clock()
         yield
-        self._drafting = self._clock() - started
+        seconds = self._clock() - started
         if typical:
-            self._forwards.saw(sequences, self._drafting / depth)
+            self._forwards.saw(sequences, seconds / depth)
+            self._surprise.drafted(seconds)
         else:
-            self._expected = None
+            self._surprise.withdraw()
 
     def served(self, tokens: int) -> None:
         """So many of the current step are this strategy's."""
@@ -170,11 +165,10 @@ class Pace:
         self._others.append(step.tokens - self._mine)
         if self._guesses:
             self._reach = max(self.most, 2 * self._guesses)
-        if self._guesses and self._expected:
-            ratio = (self._drafting + step.ended - step.started) / self._expected
-            self._bias += LEARNS * (min(4.0, max(0.25, ratio)) - self._bias)
+        if self._guesses:
+            self._surprise.saw(step.ended - step.started)
+        self._surprise.withdraw()
         self._mine = self._guesses = 0
-        self._expected = None
 
 
 def _within(limit: int, wanted: Sequence[int], order: Iterable[int]) -> list[int]:
