@@ -10,9 +10,9 @@ import torch
 
 from turnout.core.errors import ConfigError
 from turnout.kernels.build import BuildError, built_library
+from turnout.kernels.compiled import Kernels
 from turnout.kernels.fused import FusedKernels
 from turnout.kernels.gpu.choice import GpuChoice, gpu_kernels
-from turnout.kernels.library import Kernels
 
 __all__ = ["Choice", "choose_kernels"]
 

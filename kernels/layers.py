@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from turnout.kernels.library import BlockTables, Kernels, Packed
+from turnout.kernels.compiled import BlockTables, Kernels, Packed
 
 __all__ = ["Heads", "InPlace", "LayerWeights", "Layers", "LinearWeights", "ReadInPlace"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from turnout.core.plan import Chunk
 from turnout.kernels import Kernels
+from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
-from turnout.kernels.library import BlockTables
 from turnout.plugins.kv_backends.storage import PlainStorage, Storage
 
 __all__ = ["NativeAttention"]

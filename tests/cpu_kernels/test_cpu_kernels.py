@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from turnout.kernels import Kernels, choose_kernels
-from turnout.kernels.library import BlockTables
+from turnout.kernels.compiled import BlockTables
 
 DTYPES = [torch.float32, torch.bfloat16]
 TOLERANCE = {

@@ -13,8 +13,8 @@ from torch import nn
 
 from turnout.core.interfaces import Quantizer
 from turnout.kernels import Kernels, choose_kernels
+from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace, ReadInPlace
-from turnout.kernels.library import BlockTables
 from turnout.models.native import NativeAttention
 from turnout.models.packed import OneDnnLinear, PackedEmbedding, PackedLinear
 from turnout.models.shapes import Shape, config_of
