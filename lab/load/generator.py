@@ -24,6 +24,8 @@ AHEAD = 128
 """So many requests are written before they are due."""
 QUIET = 0.003
 """Seconds until the next one is due, above which there is time to write another."""
+POLLED = 0.0015
+"""Seconds before a request is due in which the loop no longer sleeps."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,11 @@ class _Run:
             await self._until(due)
 
     async def _until(self, due: float) -> None:
-        if (left := due - self._now()) > 0:
-            await asyncio.sleep(left)
+        """Sleeps until shortly before, since timers are late by up to a millisecond; then polls the loop."""
+        if (left := due - self._now()) > POLLED:
+            await asyncio.sleep(left - POLLED)
+        while self._now() < due:
+            await asyncio.sleep(0)
 
 
 class _Ahead:
