@@ -102,6 +102,7 @@ def _changes(changes: Mapping[str, str]) -> str:
 def _uvicorn_config(arms: Arms, config: ServerConfig) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(arms, config),
+        http="httptools",
         lifespan="off",
         log_config=None,
         log_level="warning",
