@@ -96,10 +96,9 @@ class IntegerKernels:
             raise ValueError(f"{inputs} inputs in {groups} groups cannot be packed")
         more = -outputs % self.panel
         codes = pad(codes, (0, depth - inputs, 0, more)) if more or depth > inputs else codes
+        words = _nibbles(codes) if kind is Kind.W4A16 else codes.contiguous().view(WORDS[kind])
         return IntegerWeights(
-            _in_panels(
-                _nibbles(codes) if kind is Kind.W4A16 else codes.contiguous().view(WORDS[kind]), self.panel
-            ),
+            self._in_panels(words),
             self._shift(codes) if kind is Kind.W8A8 else None,
             pad(scale, (0, 0, 0, more)).t().contiguous().to(SCALES[kind]),
             None if offset is None else pad(offset, (0, 0, 0, more)).t().contiguous().to(SCALES[kind]),
@@ -118,8 +117,10 @@ class IntegerKernels:
     def join(self, parts: Sequence[IntegerWeights]) -> IntegerWeights:
         """Only of those that `joins` takes."""
         first = parts[0]
+        numbers = [part.numbers for part in parts]
+        panels = sum(len(each) for each in numbers)
         return IntegerWeights(
-            torch.cat([part.numbers for part in parts]),
+            torch.cat(numbers, out=self._room(panels, *numbers[0].shape[1:], dtype=numbers[0].dtype)),
             _joined([part.shift for part in parts], parts, dim=1),
             torch.cat([part.scale for part in parts], dim=1),
             _joined([part.offset for part in parts], parts, dim=1),
@@ -171,6 +172,17 @@ class IntegerKernels:
         codes = words.view(torch.int8)[:, : weights.inputs]
         return codes.float().mul_(weights.scale[0, tokens, None])
 
+    def _in_panels(self, words: Tensor) -> Tensor:
+        """[outputs, words] to [panels, words, panel]: those that are read together, side by side."""
+        outputs, depth = words.shape
+        room = self._room(outputs // self.panel, depth, self.panel, dtype=words.dtype)
+        return room.copy_(words.view(-1, self.panel, depth).transpose(1, 2))
+
+    def _room(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        room = torch.empty(shape, dtype=dtype)
+        self._library.turnout_large_pages(room.data_ptr(), room.nbytes)
+        return room
+
     def _shift(self, codes: Tensor) -> Tensor:
         """codes: int8 [columns, depth], of which few are widened at a time."""
         shift = torch.empty(-(-codes.shape[1] // PIECE), len(codes), dtype=torch.int32)
@@ -196,11 +208,6 @@ def _nibbles(codes: Tensor) -> Tensor:
     low = pairs[:, :, 0] | pairs[:, :, 1] << 4
     high = pairs[:, :, 2] | pairs[:, :, 3] << 4
     return torch.stack([low, high], dim=-1).flatten(1).view(torch.int32)
-
-
-def _in_panels(words: Tensor, panel: int) -> Tensor:
-    """[outputs, words] to [panels, words, panel]: those that are read together, side by side."""
-    return words.view(-1, panel, words.shape[1]).transpose(1, 2).contiguous()
 
 
 def _joined(tensors: Sequence[Tensor | None], parts: Sequence[IntegerWeights], dim: int) -> Tensor | None:

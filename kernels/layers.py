@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from turnout.kernels.compiled import BlockTables, Kernels, Packed
+from turnout.kernels.integers import IntegerKernels, IntegerWeights
 
-__all__ = ["Heads", "InPlace", "LayerWeights", "Layers", "LinearWeights", "ReadInPlace"]
+__all__ = ["FloatWeights", "Heads", "InPlace", "LayerWeights", "Layers", "LinearWeights", "ReadInPlace"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,24 @@ class Heads(NamedTuple):
     dim: int
 
 
-class LinearWeights(NamedTuple):
+class FloatWeights(NamedTuple):
     packed: Packed
     bias: Tensor | None
 
+    @property
+    def inputs(self) -> int:
+        return self.packed.inputs
+
+    @property
+    def outputs(self) -> int:
+        return self.packed.outputs
+
+
+LinearWeights = FloatWeights | IntegerWeights
+
 
 class LayerWeights(NamedTuple):
-    """Of a decoder's layer: float32, linear layers packed."""
+    """Of a decoder's layer: norms in float32, linear layers packed."""
 
     input_norm: Tensor
     middle_norm: Tensor
@@ -72,7 +84,8 @@ class Layers:
     ) -> None:
         self.pools = pools
         self._kernels, self._weights = kernels, weights
-        self._table = (_Layer * len(weights))(*map(_layer, weights, pools))
+        layers = zip(weights, pools, strict=True)
+        self._table = (_Layer * len(weights))(*(_layer(*layer, kernels.integers) for layer in layers))
 
     def __call__(self, hidden: Tensor, cosine: Tensor, sine: Tensor, place: InPlace) -> Tensor:
         """hidden: float32 [tokens, size], added to in place; cosine, sine: [tokens, 1, head_dim].
@@ -83,8 +96,8 @@ class Layers:
         heads = weights.heads
         tokens, size = hidden.shape
         delta, normed = torch.empty_like(hidden), torch.empty_like(hidden)
-        wide = hidden.new_empty(tokens, max(weights.qkv.packed.outputs, weights.gate_up.packed.outputs))
-        narrow = hidden.new_empty(tokens, max(weights.out.packed.inputs, weights.down.packed.inputs))
+        wide = hidden.new_empty(tokens, max(weights.qkv.outputs, weights.gate_up.outputs))
+        narrow = hidden.new_empty(tokens, max(weights.out.inputs, weights.down.inputs))
         step = _Step(
             *(tokens, size, heads.queries, heads.keys, heads.dim),
             *(cosine.data_ptr(), sine.data_ptr(), place.written.data_ptr()),
@@ -105,10 +118,15 @@ class Layers:
 _POINTER, _LONG, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
+_FLOAT32, _BFLOAT16, _INTEGERS = 0, 1, 2
+
+
 class _Linear(ctypes.Structure):
     _fields_ = (
         *((name, _POINTER) for name in ("numbers", "bias")),
-        *((name, _LONG) for name in ("inputs", "outputs", "half")),
+        *((name, _LONG) for name in ("inputs", "outputs", "kind")),
+        *((name, _POINTER) for name in ("shift", "scale", "offset")),
+        *((name, _LONG) for name in ("depth", "group", "levels")),
     )
 
 
@@ -130,19 +148,33 @@ class _Step(ctypes.Structure):
     )
 
 
-def _layer(weights: LayerWeights, pool: tuple[Tensor, Tensor]) -> _Layer:
+def _layer(weights: LayerWeights, pool: tuple[Tensor, Tensor], integers: IntegerKernels) -> _Layer:
     keys, values = pool
-    linears = (_linear(each) for each in (weights.qkv, weights.out, weights.gate_up, weights.down))
+    linears = (weights.qkv, weights.out, weights.gate_up, weights.down)
     norms = (weights.input_norm.data_ptr(), weights.middle_norm.data_ptr())
-    return _Layer(*norms, *linears, keys.data_ptr(), values.data_ptr())
+    return _Layer(*norms, *(_linear(each, integers) for each in linears), keys.data_ptr(), values.data_ptr())
 
 
-def _linear(weights: LinearWeights) -> _Linear:
-    packed, bias = weights
+def _linear(weights: LinearWeights, integers: IntegerKernels) -> _Linear:
+    return _integers(weights, integers) if isinstance(weights, IntegerWeights) else _floats(weights)
+
+
+def _floats(weights: FloatWeights) -> _Linear:
+    packed = weights.packed
+    kind = _BFLOAT16 if packed.numbers.dtype == torch.bfloat16 else _FLOAT32
     return _Linear(
-        packed.numbers.data_ptr(),
-        None if bias is None else bias.data_ptr(),
-        packed.inputs,
-        packed.outputs,
-        packed.numbers.dtype == torch.bfloat16,
+        packed.numbers.data_ptr(), _address(weights.bias), packed.inputs, packed.outputs, kind
+    )  # what is of integers alone stays 0
+
+
+def _integers(weights: IntegerWeights, kernels: IntegerKernels) -> _Linear:
+    return _Linear(
+        *(_address(each) for each in (weights.numbers, weights.bias)),
+        *(weights.inputs, weights.outputs, _INTEGERS + weights.kind.value),
+        *(_address(each) for each in (weights.shift, weights.scale, weights.offset)),
+        *(weights.depth, weights.group, kernels.levels(weights.kind)),
     )
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from turnout.core.interfaces import Attend
 from turnout.kernels import Kernels
-from turnout.kernels.layers import InPlace, Layers, LayerWeights, LinearWeights, ReadInPlace
+from turnout.kernels.layers import InPlace, Layers, LayerWeights, ReadInPlace
 from turnout.models.decoder import DecoderLayer, DecoderStack
 from turnout.models.native import NativeAttention, NativeMLP, NativeRMSNorm
-from turnout.models.packed import PackedLinear
+from turnout.models.packed import NativeLayer
 
 __all__ = ["NativeStack", "join_layers"]
 
@@ -24,8 +25,8 @@ def join_layers(module: nn.Module, kernels: Kernels) -> None:
 class NativeStack(DecoderStack):
     """As `DecoderStack`, whose modules it takes over.
 
-    Layer by layer, as that does, where a quantizer took linear layers, in bfloat16, and for attention that
-    cannot be read in place; the numbers are the same either way.
+    Layer by layer, as that does, where a quantizer made linear layers that kernels cannot compute, in
+    bfloat16, and for attention that cannot be read in place; the numbers are the same either way.
     """
 
     def __init__(self, like: DecoderStack, kernels: Kernels) -> None:
@@ -71,9 +72,12 @@ def _weights(layer: nn.Module) -> LayerWeights | None:
         return None
     if not (isinstance(before, NativeRMSNorm) and isinstance(after, NativeRMSNorm)):
         return None
-    linears = (attention.joint, attention.o_proj, mlp.joint, mlp.down_proj)
-    packed = [LinearWeights(each.packed, each.bias) for each in linears if isinstance(each, PackedLinear)]
-    if len(packed) < len(linears):
+    if before.weight.dtype != torch.float32:
         return None
-    qkv, out, gate_up, down = packed
+    linears = (attention.joint, attention.o_proj, mlp.joint, mlp.down_proj)
+    weights = [each.native_weights if isinstance(each, NativeLayer) else None for each in linears]
+    found = [each for each in weights if each is not None]
+    if len(found) < len(linears):
+        return None
+    qkv, out, gate_up, down = found
     return LayerWeights(before.weight, after.weight, qkv, out, gate_up, down, attention.heads, before.eps)

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from turnout.kernels import FusedKernels, Kernels
+from turnout.kernels.layers import FloatWeights, LinearWeights
 
 __all__ = [
     "Joinable",
     "NarrowEmbedding",
+    "NativeLayer",
     "OneDnnLinear",
     "PackedEmbedding",
     "PackedLinear",
@@ -28,6 +30,15 @@ class RowSource(nn.Module):
     @abstractmethod
     def rows(self, tokens: Tensor) -> Tensor:
         """tokens: int64 [tokens]; returns float32 [tokens, inputs]."""
+
+
+class NativeLayer(nn.Module):
+    """A linear layer that kernels can compute without asking it, in one call with others."""
+
+    @property
+    @abstractmethod
+    def native_weights(self) -> LinearWeights | None:
+        """None: not this one."""
 
 
 class Joinable(nn.Module):
@@ -83,7 +94,7 @@ def _joint(linears: Sequence[nn.Linear], bias: Tensor | None) -> nn.Linear:
     return joint
 
 
-class PackedLinear(RowSource):
+class PackedLinear(RowSource, NativeLayer):
     """Float32 in and out. Weights that bfloat16 holds exactly are kept so, in half the memory."""
 
     numbers: Tensor
@@ -99,6 +110,10 @@ class PackedLinear(RowSource):
     def forward(self, x: Tensor) -> Tensor:
         """x: [rows, inputs]; returns [rows, outputs]."""
         return self.kernels.linear(x, self.packed, self.bias)
+
+    @property
+    def native_weights(self) -> LinearWeights:
+        return FloatWeights(self.packed, self.bias)
 
     def rows(self, tokens: Tensor) -> Tensor:
         return self.kernels.rows(self.packed, tokens)

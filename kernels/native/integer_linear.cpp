@@ -47,13 +47,15 @@ struct Nibbles {
     uint16_t codes;
 };
 
-// The weights of WIDTH columns for word s of a step.
-inline Bytes columns_of(const Fours* at, int) { return load_as<Bytes>(at); }
-inline Shorts columns_of(const Pairs* at, int) {
-    return __builtin_convertvector(load_as<HalfBytes>(at), Shorts);
-}
-inline Shorts columns_of(const Wide* at, int) { return load_as<Shorts>(at); }
-inline Shorts columns_of(const Nibbles* at, int s) { return (Shorts)((load_as<Codes>(at) >> (4 * s)) & 15); }
+// What a step reads of WIDTH columns, and of that the weights for word s.
+inline Bytes read(const Fours* at) { return load_as<Bytes>(at); }
+inline Shorts read(const Pairs* at) { return __builtin_convertvector(load_as<HalfBytes>(at), Shorts); }
+inline Shorts read(const Wide* at) { return load_as<Shorts>(at); }
+inline Codes read(const Nibbles* at) { return load_as<Codes>(at); }
+
+inline Bytes columns_of(Bytes read, int) { return read; }
+inline Shorts columns_of(Shorts read, int) { return read; }
+inline Shorts columns_of(Codes read, int s) { return (Shorts)((read >> (4 * s)) & 15); }
 
 // sums[G][R] of x[words][R] and each of G panels, which lie `apart`; left: what a panel has until its end.
 template <int R, int G, typename W>
@@ -69,11 +71,14 @@ inline void tile(const int32_t* x, const W* panels, int64_t apart, int64_t depth
         for (int g = 0; g < G; g++) {
             const W* at = panels + g * apart;
             if constexpr (R <= 4) __builtin_prefetch(at + soon);
+            decltype(read(at)) codes[VECTORS];
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) codes[v] = read(at + v * ELEMENTS / VECTORS);
 #pragma GCC unroll 4
             for (int s = 0; s < WORDS; s++) {
-                decltype(columns_of(at, s)) columns[VECTORS];
+                decltype(columns_of(codes[0], s)) columns[VECTORS];
 #pragma GCC unroll 4
-                for (int v = 0; v < VECTORS; v++) columns[v] = columns_of(at + v * ELEMENTS / VECTORS, s);
+                for (int v = 0; v < VECTORS; v++) columns[v] = columns_of(codes[v], s);
 #pragma GCC unroll 16
                 for (int r = 0; r < R; r++) {
                     const Ints word = splat(x[s * R + r]);
@@ -161,11 +166,17 @@ inline void tile_rows(const int32_t* x, const Block<W>& block, int64_t panel, co
     }
 }
 
+// Panels to go through at once. Each word of x for a step has a register, which nibbles have four of.
+template <typename W, int R>
+constexpr int at_once() {
+    return W::STEP / W::IN_WORD > 1 ? std::min(TOGETHER<R>, 2) : TOGETHER<R>;
+}
+
 template <int R, typename W, typename S>
 void all_panels(const int32_t* x, const Block<W>& block, const Target<S>& out) {
+    constexpr int G = at_once<W, R>();
     int64_t panel = 0;
-    for (; panel + TOGETHER<R> <= block.count; panel += TOGETHER<R>)
-        tile_rows<R, TOGETHER<R>>(x, block, panel, out);
+    for (; panel + G <= block.count; panel += G) tile_rows<R, G>(x, block, panel, out);
     for (; panel < block.count; panel++) tile_rows<R, 1>(x, block, panel, out);
 }
 
@@ -201,7 +212,7 @@ const Wide* widened(const Block<W>& block, Wide* wide) {
     for (int64_t k = 0; k < block.depth; k += W::STEP, from += W::STEP * PANEL / W::SHARE)
         for (int s = 0; s < W::STEP / 2; s++)
             for (int v = 0; v < VECTORS; v++) {
-                const Shorts columns = columns_of(from + v * W::STEP * WIDTH / W::SHARE, s);
+                const Shorts columns = columns_of(read(from + v * W::STEP * WIDTH / W::SHARE), s);
                 std::memcpy(wide + (k + 2 * s) * PANEL + v * 2 * WIDTH, &columns, sizeof columns);
             }
     return wide;
@@ -276,12 +287,13 @@ void multiply_piece(const Layer& layer, const Input& x, float* out, int64_t piec
 // stays in the first-level cache, before the next comes.
 template <typename W>
 void multiply_panels(const Layer& layer, const Input& x, float* out, int64_t first, int64_t last) {
-    constexpr int64_t SIDE = 4;
     const int64_t pieces = layer.pieces(), tiles = x.tiles.size();
     if (tiles == 1) {
-        for (int64_t panel = first; panel < last; panel += SIDE)
+        const int64_t rows = x.tiles[0].rows;
+        const int64_t side = rows == 1 ? at_once<W, 1>() : rows == 2 ? at_once<W, 2>() : 1;
+        for (int64_t panel = first; panel < last; panel += side)
             for (int64_t piece = 0; piece < pieces; piece++)
-                multiply_piece<W>(layer, x, out, piece, 0, 1, panel, std::min(SIDE, last - panel));
+                multiply_piece<W>(layer, x, out, piece, 0, 1, panel, std::min(side, last - panel));
         return;
     }
     for (int64_t tile = 0; tile < tiles; tile += BAND)

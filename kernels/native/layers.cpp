@@ -5,13 +5,19 @@
 
 namespace {
 
-constexpr int64_t WORTHWHILE = 1 << 16;  // products, from which on a second thread is quicker than none
+// Products, from which on a second thread is quicker than none: of floats, and of integers.
+constexpr int64_t WORTHWHILE = 1 << 16, INTEGERS_WORTHWHILE = 1 << 17;
 
-// A packed linear layer; joined ones have their outputs side by side.
+enum Kind : int64_t { FLOAT32, BFLOAT16, INTEGERS };  // INTEGERS + n: what turnout_integer_linear calls kind n
+
+// A packed linear layer; joined ones have their outputs side by side. From `shift` on: of integers alone.
 struct Linear {
     const void* numbers;
     const float* bias;
-    int64_t inputs, outputs, half;
+    int64_t inputs, outputs, kind;
+    const int32_t* shift;
+    const void *scale, *offset;
+    int64_t depth, group, levels;
 };
 
 struct Layer {
@@ -32,9 +38,16 @@ struct Step {
 };
 
 void linear(const Linear& layer, const float* x, float* out, const Step& step) {
-    const bool worthwhile = step.tokens * layer.inputs * layer.outputs > WORTHWHILE;
-    turnout_linear(layer.numbers, x, layer.bias, out, step.tokens, layer.inputs, layer.outputs, layer.inputs,
-                   (int)layer.half, false, worthwhile ? (int)step.threads : 1);
+    const int64_t products = step.tokens * layer.inputs * layer.outputs;
+    const int threads = (int)step.threads;
+    if (layer.kind >= INTEGERS)
+        turnout_integer_linear(layer.numbers, layer.shift, layer.scale, layer.offset, layer.bias, x, out,
+                               step.tokens, layer.inputs, layer.depth, layer.outputs, layer.group,
+                               layer.inputs, (int)(layer.kind - INTEGERS), (float)layer.levels,
+                               products > INTEGERS_WORTHWHILE ? threads : 1);
+    else
+        turnout_linear(layer.numbers, x, layer.bias, out, step.tokens, layer.inputs, layer.outputs,
+                       layer.inputs, layer.kind == BFLOAT16, false, products > WORTHWHILE ? threads : 1);
 }
 
 void norm(const float* weight, bool add, const Step& step) {

@@ -18,6 +18,9 @@ from turnout.kernels.layers import InPlace, ReadInPlace
 from turnout.models.native import NativeAttention
 from turnout.models.packed import OneDnnLinear, PackedEmbedding, PackedLinear
 from turnout.models.shapes import Shape, config_of
+from turnout.plugins.quantization.int4 import Int4WeightOnly
+from turnout.plugins.quantization.int8 import Int8, Int8WeightOnly
+from turnout.plugins.quantization.layers.native import NativeLinear
 
 PROMPT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 33]
 VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
@@ -135,6 +138,24 @@ def test_layers_in_one_call_compute_the_same(kernels, tiny_config, checkpoint, l
         module.model._layers = lambda place: None
         assert torch.equal(over_a_pool(module, kernels), hidden[0])
     torch.testing.assert_close(*hidden, rtol=1e-4, atol=1e-4)
+
+
+FEW_BITS = [Int8(), Int8(lm_head=True), Int8WeightOnly(), Int4WeightOnly()]
+
+
+@pytest.mark.parametrize("quantizer", FEW_BITS, ids=repr)
+@pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
+def test_layers_of_few_bits_are_in_that_call_too(
+    quantizer, bias, kernels, tiny_config, checkpoint, load
+) -> None:
+    """As for the others, what comes out are the bits that they give one by one."""
+    config = tiny_config("llama", attention_bias=bias, mlp_bias=bias)
+    module = load(checkpoint(config, dtype="bfloat16"), quantizer=quantizer, kernels=kernels)
+    assert isinstance(module.model.layers[0].mlp.down_proj, NativeLinear)
+    together = over_a_pool(module, kernels)
+    assert module.model._joined is not None
+    module.model._layers = lambda place: None
+    assert torch.equal(over_a_pool(module, kernels), together)
 
 
 @torch.inference_mode()

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from turnout.kernels.integers import IntegerKernels, IntegerWeights
-from turnout.models.packed import Joinable, RowSource
+from turnout.models.packed import Joinable, NativeLayer, RowSource
 
 __all__ = ["NativeChannelLinear", "NativeLinear"]
 
 
-class NativeLinear(Joinable):
+class NativeLinear(Joinable, NativeLayer):
     """Weights in panels; activations as integers with a scale for each token.
 
     A row's results are the same bits alone and in any batch.
@@ -38,6 +38,10 @@ class NativeLinear(Joinable):
             rows = rows[:, self._order]
         out = self.kernels.linear(rows.float(), self.weights)
         return out.to(x.dtype).view(*x.shape[:-1], self.out_features)
+
+    @property
+    def native_weights(self) -> IntegerWeights | None:
+        return self.weights if self._order is None else None
 
     def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
         layers = [self, *(layer for layer in others if isinstance(layer, NativeLinear))]
