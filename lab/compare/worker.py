@@ -23,7 +23,7 @@ from turnout.lab.compare.protocol import Done, Failed, Message, Order, Progress,
 from turnout.lab.compare.run import Run
 from turnout.lab.workload_source import load_workload
 
-__all__ = ["main"]
+__all__ = ["answer", "main"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,13 @@ def main() -> None:
     if not line:
         return
     exit_with_parent()
+    answer(line, lines)
+
+
+def answer(order: bytes, lines: BinaryIO) -> None:
+    """Carries out an order as it is sent; all that there is to say of it goes to `lines`."""
     try:
-        _send(lines, _carried_out(msgspec.json.decode(line, type=Order), lines))
+        _send(lines, _carried_out(msgspec.json.decode(order, type=Order), lines))
     except TurnoutError as error:
         _send(lines, Failed(str(error), asked_wrongly=isinstance(error, ConfigError)))
     except Exception as error:

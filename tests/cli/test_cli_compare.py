@@ -1,7 +1,8 @@
-"""``turnout compare``, simulated where it can be; one comparison is made on real engines."""
+"""``turnout compare``, simulated where it can be; else on real engines, once in processes of their own."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import psutil
@@ -16,6 +19,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
+from turnout.core.config import EngineConfig
+from turnout.lab.arms import Arm
+from turnout.lab.compare import child, worker
+from turnout.lab.compare.live import judge_live
+from turnout.lab.compare.protocol import Judged
+from turnout.lab.compare.quality import QualityText
 from turnout.lab.compare.simulated import Simulated
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.resolve import resolve_model
@@ -179,6 +188,38 @@ def test_on_real_engines_schedulers_and_kv_backends_say_the_same(tmp_path: Path)
     assert "kv contiguous" in " ".join(other["engine"])
 
 
+def test_a_judgement_is_made_in_a_process_of_its_own() -> None:
+    base, other = (
+        Arm(name, {}, EngineConfig(quantization=name, kv_memory="64MiB")) for name in ("none", "int8")
+    )
+    found = judge_live(base, other, QualityText("a text", "import os\n" * 20, tokens=32))
+    assert isinstance(found, Judged) and found.deviation.own.tokens == 31
+
+
+class InThisProcess:
+    """Stands in for a worker's process, and does what it would; torch is loaded already."""
+
+    def __init__(self) -> None:
+        self.stdin = io.BytesIO()
+
+    @property
+    def stdout(self) -> list[bytes]:
+        lines = io.BytesIO()
+        worker.answer(self.stdin.getvalue(), lines)
+        return lines.getvalue().splitlines()
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def started() -> Iterator[InThisProcess]:
+        yield InThisProcess()
+
+    monkeypatch.setattr(child, "_worker", started)
+    monkeypatch.setattr(worker, "steady", nullcontext)  # which is for whoever owns the process
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_quality_stands_beside_speed_where_arms_may_answer_differently(tmp_path: Path) -> None:
     """Weights in fewer bits, KV in fewer bits, and what changes neither."""
     files = {name: tmp_path / f"all.{name}" for name in ("json", "html")}
@@ -216,6 +257,7 @@ def test_quality_stands_beside_speed_where_arms_may_answer_differently(tmp_path:
     ]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_models_of_other_vocabularies_are_not_judged_by_each_other(tmp_path: Path) -> None:
     folder = tmp_path / "other"
     shutil.copytree(resolve_model("turnout-tiny-draft"), folder)
@@ -233,6 +275,7 @@ def test_models_of_other_vocabularies_are_not_judged_by_each_other(tmp_path: Pat
     assert "quality, on" not in done.stdout
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_model_without_a_tokenizer_is_compared_and_not_judged(tmp_path: Path) -> None:
     shape = Shape(64, 2, 4, 2, 96, 512, max_positions=256, theta=10_000.0)
     write_random_checkpoint(tmp_path / "model", config_of(shape, "qwen2", dtype="float32"))
@@ -243,6 +286,7 @@ def test_a_model_without_a_tokenizer_is_compared_and_not_judged(tmp_path: Path) 
     assert "tokenizer" in done.stdout and "output throughput" in done.stdout
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_text_in_which_there_is_nothing_to_predict_is_refused_and_speed_kept(tmp_path: Path) -> None:
     text = tmp_path / "text.py"
     text.write_text("x")
