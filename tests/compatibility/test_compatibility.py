@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from features import BY_NAME, FEATURES, LENGTH, Feature, Served
@@ -111,18 +111,32 @@ def by_engine(pair: tuple[str, str]) -> str:
 TOGETHER = sorted((pair for pair, cell in CELLS.items() if goes_together(cell)), key=by_engine)
 
 
-@pytest.mark.parametrize(("first", "second"), TOGETHER)
-def test_they_go_together(first: str, second: str, make_llm: Any, make_plain: Any) -> None:
-    features = [BY_NAME[first], BY_NAME[second]]
-    wishes, engine = merged(*features)
-    plain = make_plain(engine)
-    params = SamplingParams(**{"max_tokens": LENGTH, **wishes})
-    tolerance = max(feature.tolerance for feature in features)
-    served = serve(make_llm(engine), params, plain, tolerance=tolerance)
+class Together(NamedTuple):
+    """Two features switched on at once, and what was answered."""
+
+    pair: tuple[str, str]
+    wishes: dict[str, Any]
+    llm: LLM
+    served: Served
+
+
+@pytest.fixture(scope="module", params=TOGETHER, ids="-".join)
+def together(request: pytest.FixtureRequest, make_llm: Any, make_plain: Any) -> Together:
+    """In order of engines, of which there is one at a time."""
+    first, second = (BY_NAME[name] for name in request.param)
+    wishes, engine = merged(first, second)
+    llm, params = make_llm(engine), SamplingParams(**{"max_tokens": LENGTH, **wishes})
+    tolerance = max(first.tolerance, second.tolerance)
+    served = serve(llm, params, make_plain(engine), tolerance=tolerance)
+    return Together(request.param, wishes, llm, served)
+
+
+def test_they_go_together(together: Together) -> None:
+    features, served = [BY_NAME[name] for name in together.pair], together.served
     for feature in features:
         feature.check(served)
     if all(feature.exact for feature in features):
-        assert tokens(served) == expected(params, plain)
+        assert tokens(served) == expected(served.params, served.plain)
 
 
 def body(prompt: str, pair: tuple[str, str], wishes: dict[str, Any]) -> dict[str, Any]:
@@ -133,22 +147,18 @@ def body(prompt: str, pair: tuple[str, str], wishes: dict[str, Any]) -> dict[str
     return asked
 
 
-@pytest.mark.parametrize(("first", "second"), TOGETHER)
-def test_over_http_it_is_the_same(first: str, second: str, make_llm: Any) -> None:
-    wishes, engine = merged(BY_NAME[first], BY_NAME[second])
-    llm = make_llm(engine)
-    over = answers_over_http(llm, [body(prompt, (first, second), wishes) for prompt in PROMPTS])
-    params = SamplingParams(**{"max_tokens": LENGTH, **wishes})
-    offline = llm.generate(PROMPTS, params, progress=False)
+def test_over_http_it_is_the_same(together: Together) -> None:
+    pair, offline = together.pair, together.served.answers
+    over = answers_over_http(together.llm, [body(prompt, pair, together.wishes) for prompt in PROMPTS])
     assert [[c["text"] for c in choices] for choices in over] == [
         [choice.text for choice in answer.outputs] for answer in offline
     ]
     assert [[c["finish_reason"] for c in choices] for choices in over] == [
         [choice.finish_reason for choice in answer.outputs] for answer in offline
     ]
-    if "logprobs" in (first, second) and "streaming" not in (first, second):
+    if "logprobs" in pair and "streaming" not in pair:
         assert all(c["logprobs"]["token_logprobs"] for choices in over for c in choices)
-    if "prompt_logprobs" in (first, second):
+    if "prompt_logprobs" in pair:
         assert all(c["prompt_logprobs"] for choices in over for c in choices)
 
 
