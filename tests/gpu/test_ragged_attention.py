@@ -32,7 +32,8 @@ def test_block_sizes(block_size: int, device: torch.device) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_what_models_compute_in(dtype: torch.dtype, device: torch.device) -> None:
-    Case(4, 2, 64, 16, MIXED, dtype).check(device)
+    """One of each kind: in what order and of what lengths is the same in every dtype."""
+    Case(4, 2, 64, 16, [(37, 3), (0, 20), (5, 1)], dtype).check(device)
 
 
 @pytest.mark.parametrize("stored", ["bfloat16", "int8", "fp8"])
