@@ -4,7 +4,8 @@ or parked meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +41,10 @@ MODELS = {
 }
 
 
+Decoded = tuple[list[int], float]
+"""transformers' greedy output, and the least lead of a chosen token over the next best."""
+
+
 class Checkpoint(NamedTuple):
     folder: Path
     prompts: Sequence[list[int]]
@@ -55,7 +60,11 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     shape = Shape(16 * heads, 2, heads, kv_heads, 96, 160, max_positions=positions, theta=10_000.0, tied=tied)
     config = {**config_of(shape, family, rope=rope, dtype="float32"), **more}
     write_random_checkpoint(folder, config, seed=len(request.param))
-    return Checkpoint(folder, *zip(*_decided(_load(folder)), strict=True))
+    model = _load(folder)
+    if rope == "dynamic":  # which rotates by how long the sequence is so far
+        return Checkpoint(folder, *zip(*_decided(partial(_generate, model)), strict=True))
+    engine = build(folder, kv_memory="64MiB")
+    return Checkpoint(folder, *zip(*_decided(partial(_confirm, model, engine)), strict=True))
 
 
 def _load(folder: Path) -> Any:
@@ -64,20 +73,33 @@ def _load(folder: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def _decided(model: Any) -> Iterator[tuple[list[int], list[int]]]:
+def _decided(decode: Callable[[list[int]], Decoded]) -> Iterator[tuple[list[int], list[int]]]:
     """Prompts and outputs, passing over prompts on whose way two tokens tie but for rounding."""
     generator = torch.Generator().manual_seed(1)
     for length in LENGTHS:
         gap = 0.0
         while gap < TIE:
             prompt = torch.randint(160, (length,), generator=generator).tolist()
-            output, gap = _generate(model, prompt)
+            output, gap = decode(prompt)
         yield prompt, output
 
 
 @torch.inference_mode()
-def _generate(model: Any, prompt: list[int]) -> tuple[list[int], float]:
-    """transformers' greedy output, and the least lead of a chosen token over the next best."""
+def _confirm(model: Any, engine: Engine, prompt: list[int]) -> Decoded:
+    """What the engine makes of it, where transformers finds each token the likeliest after those before it.
+
+    Then greedy decoding gives them; and one step of transformers says so of all of them.
+    """
+    (output,) = serve(engine, [prompt])
+    best = model(torch.tensor([prompt + output[:-1]])).logits[0, len(prompt) - 1 :].topk(2)
+    gap = float((best.values[:, 0] - best.values[:, 1]).min())
+    assert gap < TIE or best.indices[:, 0].tolist() == output
+    return output, gap
+
+
+@torch.inference_mode()
+def _generate(model: Any, prompt: list[int]) -> Decoded:
+    """A token at a time."""
     ids = torch.tensor([prompt])
     out = model.generate(
         ids,
@@ -93,10 +115,8 @@ def _generate(model: Any, prompt: list[int]) -> tuple[list[int], float]:
     return out.sequences[0, len(prompt) :].tolist(), float((best[:, 0] - best[:, 1]).min())
 
 
-def build(checkpoint: Checkpoint, **options: Any) -> Engine:
-    config = EngineConfig(
-        model=str(checkpoint.folder), dtype="float32", device="cpu", max_model_len=192, **options
-    )
+def build(folder: Path, **options: Any) -> Engine:
+    config = EngineConfig(model=str(folder), dtype="float32", device="cpu", max_model_len=192, **options)
     return build_engine(config).engine
 
 
@@ -112,11 +132,23 @@ def serve(engine: Engine, prompts: Sequence[list[int]]) -> list[list[int]]:
     return outputs
 
 
-@pytest.mark.parametrize("budget", [16, 4096])
-@pytest.mark.parametrize("kv", ["contiguous", "paged", "paged:block_size=4,prefix_caching=false"])
-@pytest.mark.parametrize("kernels", ["torch", "auto"])
+PAIRWISE = [
+    ("torch", "contiguous", 16),
+    ("auto", "contiguous", 4096),
+    ("torch", "paged", 4096),
+    ("auto", "paged", 16),
+    ("torch", "paged:block_size=4,prefix_caching=false", 16),
+    ("auto", "paged:block_size=4,prefix_caching=false", 4096),
+]
+"""Any two of kernels, KV backend and chunks meet, for each model: what is computed of a chunk, where it is
+kept and how large it is are three layers of code, each of which sees the one next to it."""
+
+
+@pytest.mark.parametrize(("kernels", "kv", "budget"), PAIRWISE)
 def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kernels: str, kv: str, budget: int) -> None:
-    engine = build(checkpoint, kv=kv, kv_memory="64MiB", max_num_batched_tokens=budget, cpu_kernels=kernels)
+    engine = build(
+        checkpoint.folder, kv=kv, kv_memory="64MiB", max_num_batched_tokens=budget, cpu_kernels=kernels
+    )
     assert len({*checkpoint.expected[0]}) > 3, "a model that repeats itself proves nothing"
     assert serve(engine, checkpoint.prompts[:1]) == list(checkpoint.expected[:1])
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
@@ -125,16 +157,16 @@ def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kernels: str, kv:
 
 @pytest.mark.parametrize("budget", [16, 4096])
 def test_with_memory_for_hardly_two_requests(checkpoint: Checkpoint, budget: int) -> None:
-    room = build(checkpoint, kv_memory="64MiB").scheduler.kv.capacity
+    room = build(checkpoint.folder, kv_memory="64MiB").scheduler.kv.capacity
     per_token = 64 * 2**20 // room
-    engine = build(checkpoint, kv="paged", kv_memory=per_token * 256, max_num_batched_tokens=budget)
+    engine = build(checkpoint.folder, kv="paged", kv_memory=per_token * 256, max_num_batched_tokens=budget)
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
     assert engine.stats().preemptions > 0
 
 
 def test_contiguous_memory_for_one_request_at_a_time(checkpoint: Checkpoint) -> None:
-    room = build(checkpoint, kv_memory="64MiB", kv="contiguous").scheduler.kv.capacity
-    engine = build(checkpoint, kv="contiguous", kv_memory=64 * 2**20 // room * 192)
+    room = build(checkpoint.folder, kv_memory="64MiB", kv="contiguous").scheduler.kv.capacity
+    engine = build(checkpoint.folder, kv="contiguous", kv_memory=64 * 2**20 // room * 192)
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
 
 
@@ -145,10 +177,10 @@ def test_contiguous_memory_for_one_request_at_a_time(checkpoint: Checkpoint) -> 
 )
 def test_parked_and_brought_back(checkpoint: Checkpoint, kv: str, scheduler: str, preemption: str) -> None:
     """Contiguous memory is reserved whole, so there only a newcomer that goes first preempts."""
-    room = build(checkpoint, kv_memory="64MiB").scheduler.kv.capacity
+    room = build(checkpoint.folder, kv_memory="64MiB").scheduler.kv.capacity
     memory = 64 * 2**20 // room * 256
     engine = build(
-        checkpoint,
+        checkpoint.folder,
         kv=kv,
         kv_memory=memory,
         swap_memory=8 * memory,
