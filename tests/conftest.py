@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -42,6 +43,17 @@ def _range(text: str) -> range:
 
 
 # What follows imports torch when it is asked for: many tests never do.
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_is_there_is_no_garbage() -> None:
+    """All tests and what they import: Python would go through it again and again, for a second each time.
+
+    Once, and after a module whose tests have thawed it (`turnout.core.garbage.steady`).
+    """
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
