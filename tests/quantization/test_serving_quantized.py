@@ -57,20 +57,31 @@ print(status("VmHWM") - before, weight_bytes(module))
 """
 
 
+@pytest.fixture(scope="module")
+def large_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """420 MB in float32, 210 in bfloat16."""
+    folder = tmp_path_factory.mktemp("large")
+    shape = Shape(hidden=1024, layers=9, heads=16, kv_heads=4, intermediate=2816, vocab=1024, tied=True)
+    write_random_checkpoint(folder, config_of(shape, "qwen2"), dtype="bfloat16")
+    return folder
+
+
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 @pytest.mark.parametrize("scheme", ["int8", "int8wo", "int4wo", "fp8"])
-def test_the_unquantized_model_is_never_in_memory(scheme: str, tmp_path: Path) -> None:
-    """420 MB in float32, 210 in bfloat16; the bound is far below both.
+def test_the_unquantized_model_is_never_in_memory(scheme: str, large_model: Path) -> None:
+    """The bound is far below what it would take.
 
-    The least of a few runs: what the allocator and huge pages add is up to 70 MB in one and none in another.
+    In one run of three: what the allocator and huge pages add is up to 70 MB in one and none in another.
     """
-    shape = Shape(hidden=1024, layers=9, heads=16, kv_heads=4, intermediate=2816, vocab=1024, tied=True)
-    write_random_checkpoint(tmp_path, config_of(shape, "qwen2"), dtype="bfloat16")
-    command = [sys.executable, "-c", MEASURE, str(tmp_path), scheme]
-    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(3)]
-    peak, weights = min(tuple(map(int, run.stdout.split())) for run in runs)
-    assert weights < (130e6 if scheme != "int4wo" else 80e6)
-    assert peak <= 1.15 * weights + 100e6
+
+    def within_the_bound() -> bool:
+        command = [sys.executable, "-c", MEASURE, str(large_model), scheme]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        peak, weights = map(int, run.stdout.split())
+        assert weights < (130e6 if scheme != "int4wo" else 80e6)
+        return peak <= 1.15 * weights + 100e6
+
+    assert any(within_the_bound() for _ in range(3))
 
 
 # ------------------------------------------------------------------ what start-up says
