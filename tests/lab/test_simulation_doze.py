@@ -44,11 +44,16 @@ def both(work: list[Job], **options: Any) -> None:
         pytest.param({"pool": 1040, "kv": "contiguous"}, id="contiguous"),
         pytest.param({"pool": 1040, "kv": "paged:prefix_caching=false"}, id="no prefixes"),
         pytest.param({"max_num_batched_tokens": 24, "max_num_seqs": 40}, id="budget short"),
-        pytest.param({"pool": 1040, "block_size": 1}, id="blocks of one"),
     ],
 )
 def test_records_are_the_same(scheduler: str, options: dict[str, Any]) -> None:
-    both(sharing(60, 60.0), scheduler=scheduler, **options)
+    both(sharing(40, 60.0), scheduler=scheduler, **options)
+
+
+@pytest.mark.parametrize("scheduler", ["fcfs", "lpm"])
+def test_records_are_the_same_where_every_token_ends_a_block(scheduler: str) -> None:
+    """One policy that never looks at memory, and the one that does: the others see nothing of blocks."""
+    both(sharing(40, 60.0), scheduler=scheduler, pool=1040, block_size=1)
 
 
 def test_records_are_the_same_where_memory_is_parked() -> None:
@@ -62,7 +67,7 @@ def test_records_are_the_same_with_replicas_and_sessions() -> None:
 
 def test_memory_that_is_short_was_short() -> None:
     """What the tests above rest on."""
-    simulation = simulation_of(sharing(60, 60.0), pool=1040)
+    simulation = simulation_of(sharing(40, 60.0), pool=1040)
     list(simulation.records())
     assert simulation.totals.preemptions > 5
 
