@@ -170,10 +170,14 @@ def test_contiguous_memory_for_one_request_at_a_time(checkpoint: Checkpoint) -> 
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
 
 
-@pytest.mark.parametrize("preemption", ["swap", "auto"])
 @pytest.mark.parametrize(
-    ("kv", "scheduler"),
-    [("paged", "fcfs"), ("paged:block_size=4", "mlfq:quantum=16"), ("contiguous", "mlfq:quantum=16")],
+    ("kv", "scheduler", "preemption"),
+    [
+        ("paged", "fcfs", "swap"),
+        ("paged:block_size=4", "mlfq:quantum=16", "auto"),
+        ("contiguous", "mlfq:quantum=16", "swap"),
+        ("contiguous", "mlfq:quantum=16", "auto"),
+    ],
 )
 def test_parked_and_brought_back(checkpoint: Checkpoint, kv: str, scheduler: str, preemption: str) -> None:
     """Contiguous memory is reserved whole, so there only a newcomer that goes first preempts."""
