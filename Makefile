@@ -33,14 +33,19 @@ format: $(VENV)/.installed-dev
 clean:
 	rm -rf $(VENV) build dist *.egg-info
 
+# pip would compile one file after the other, and that takes it a minute. Some files are templates, and no Python.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Turnout needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --no-compile --editable .
+	$(COMPILE)
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
+	$(COMPILE)
 	touch $@ $(VENV)/.installed
