@@ -24,11 +24,16 @@ from turnout.plugins.decoding.race import noise_key, race, uniform
 from turnout.plugins.decoding.sampling import Sampling
 
 VOCABULARY = 50
+SAMPLING = Sampling()
 
 
-def a_row(seed: int = 0, position: int = 3, index: int = 0, **params: Any) -> Row:
-    spec = RequestSpec(id="r", prompt=[1] * position, params=SamplingParams(**params), seed=seed)
-    request = Request(spec, Sampling(), 0.0, 100, frozenset())
+def a_row(
+    seed: int = 0, position: int = 3, index: int = 0, shared: SamplingParams | None = None, **params: Any
+) -> Row:
+    """`shared`: instead of `params`, where they are the same for thousands of rows."""
+    wishes = shared or SamplingParams(**params)
+    spec = RequestSpec(id="r", prompt=[1] * position, params=wishes, seed=seed)
+    request = Request(spec, SAMPLING, 0.0, 100, frozenset())
     return Row(request.live[0], index)
 
 
@@ -66,8 +71,9 @@ def warped(logits: Tensor, params: SamplingParams) -> Tensor:
 def test_frequencies_are_those_of_transformers_distribution(params: dict[str, Any]) -> None:
     """Chi-square at 20,000 draws; the bound is the 99.99% quantile, and draws are seeded."""
     logits, draws = some_logits(), 20_000
-    expected = warped(logits, SamplingParams(**params)) * draws
-    rows = [a_row(seed=seed, **params) for seed in range(draws)]
+    shared = SamplingParams(**params)
+    expected = warped(logits, shared) * draws
+    rows = [a_row(seed=seed, shared=shared) for seed in range(draws)]
     counts = Counter(draw(logits.expand(draws, -1), rows).tolist())
     assert set(counts) <= set(expected.nonzero().flatten().tolist())
     bins = [(counts[token], count) for token, count in enumerate(expected.tolist()) if count > 5]
@@ -145,9 +151,9 @@ def test_noise_is_stable_across_processes_machines_and_releases() -> None:
 
 def test_neighbouring_positions_draw_independently() -> None:
     """Chi-square over pairs of tokens at two positions of 20,000 requests; 99.99% bound."""
-    logits, draws = some_logits(vocabulary=6), 20_000
+    logits, draws, shared = some_logits(vocabulary=6), 20_000, SamplingParams()
     first, second = (
-        draw(logits.expand(draws, -1), [a_row(seed=seed, position=at) for seed in range(draws)])
+        draw(logits.expand(draws, -1), [a_row(seed, at, shared=shared) for seed in range(draws)])
         for at in (3, 4)
     )
     expected = torch.outer(*[logits.softmax(-1)[0]] * 2).flatten() * draws
@@ -161,7 +167,7 @@ def test_alike_distributions_mostly_draw_the_same_token_with_the_same_noise(wish
     draws, params = 5000, SamplingParams(**wishes)
     ours = some_logits(vocabulary=500, scale=3.0)
     theirs = ours + 0.7 * torch.randn(1, 500, generator=torch.Generator().manual_seed(4))
-    rows = [a_row(seed=seed, **wishes) for seed in range(draws)]
+    rows = [a_row(seed=seed, shared=params) for seed in range(draws)]
     same = draw(ours.expand(draws, -1), rows) == draw(theirs.expand(draws, -1), rows)
     overlap = torch.minimum(warped(ours, params), warped(theirs, params)).sum().item()
     assert overlap / (2 - overlap) - 0.03 < same.double().mean().item() <= overlap + 0.03
