@@ -103,6 +103,8 @@ class Kernels:
         """x: float32 [rows, inputs]; returns [rows, outputs]."""
         if x.dtype != torch.float32:
             raise TypeError(f"packed linear layers take float32, not {x.dtype}")
+        if x.shape[1] != packed.inputs:
+            raise ValueError(f"{packed.inputs} inputs are expected, not {x.shape[1]}")
         if x.stride(1) != 1:
             x = x.contiguous()
         out = x.new_empty(x.shape[0], packed.outputs)
@@ -142,6 +144,8 @@ class Kernels:
         """The root mean square norm of x, to which `delta` is added first, in place. x: [rows, size]."""
         out = torch.empty_like(x)
         delta = None if delta is None else delta.to(x.dtype).contiguous()
+        if delta is not None and delta.shape != x.shape:
+            raise ValueError(f"{list(delta.shape)} cannot be added to {list(x.shape)}")
         self._library.turnout_norm(
             x.data_ptr(),
             None if delta is None else delta.data_ptr(),

@@ -27,6 +27,7 @@ from turnout.models.heap import FreedMemory
 from turnout.models.native import adopt, pack_complete, pack_rest
 from turnout.models.native_stack import join_layers
 from turnout.models.packed import PackedEmbedding, RowSource
+from turnout.models.width_check import WidthCheck
 
 __all__ = ["count_parameters", "load_model"]
 
@@ -64,18 +65,18 @@ def load_model(
     stored = _stored(folder, family, slots, _linear(module) if adopter else {})
     if quantizer is not None:
         quantizer.kernels = kernels if isinstance(kernels, Kernels) else None
-    freed = FreedMemory()
+    freed, widths = FreedMemory(), WidthCheck(device, dtype)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
     for unit in tqdm(stored.units, desc="loading weights", unit="tensor", disable=None if progress else True):
         if isinstance(unit, _Packed):
             assert adopter is not None
-            freed.add(_adopt(module, unit, adopter, device, dtype))
+            freed.add(_adopt(module, unit, adopter, device, dtype, widths))
             if kernels is not None:
                 pack_complete(module, [unit.layer], kernels)
             continue
         slot = slots[unit.name]
         _fill(module, slot, _read(unit, slot, device, dtype), stored.packed)
-        if isinstance(quantizer, Quantizer) and _convert_complete(module, slot, quantizer, dtype):
+        if isinstance(quantizer, Quantizer) and _convert_complete(module, slot, quantizer, dtype, widths):
             freed.add(slot.shape.numel() * dtype.itemsize)
         if kernels is not None:
             pack_complete(module, slot.layers, kernels)
@@ -138,7 +139,12 @@ def _linear(module: nn.Module) -> dict[str, nn.Linear]:
 
 
 def _adopt(
-    module: nn.Module, packed: _Packed, adopter: Adopter, device: torch.device, dtype: torch.dtype
+    module: nn.Module,
+    packed: _Packed,
+    adopter: Adopter,
+    device: torch.device,
+    dtype: torch.dtype,
+    widths: WidthCheck,
 ) -> int:
     """Put a layer in place that is stored quantized; returns the bytes that were read for it."""
     tensors = {part: _read_as_it_is(entry, device) for part, entry in packed.parts.items()}
@@ -147,11 +153,14 @@ def _adopt(
     like = module.get_submodule(packed.layer)
     assert isinstance(like, nn.Linear)
     with blaming(f"{type(adopter).__name__} on {packed.layer}"):
-        module.set_submodule(packed.layer, adopter.adopt(packed.layer, tensors, like))
+        made = adopter.adopt(packed.layer, tensors, like)
+        module.set_submodule(packed.layer, widths.checked(made, like))
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
-def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer, dtype: torch.dtype) -> bool:
+def _convert_complete(
+    module: nn.Module, slot: _Slot, quantizer: Quantizer, dtype: torch.dtype, widths: WidthCheck
+) -> bool:
     """Replace the layers that `slot` completed, where the quantizer wants to; were there any?"""
     converted = False
     for name in slot.layers:
@@ -160,7 +169,8 @@ def _convert_complete(module: nn.Module, slot: _Slot, quantizer: Quantizer, dtyp
             continue
         with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
             if quantizer.wants(name, layer):
-                module.set_submodule(name, quantizer.convert_named(name, layer))
+                made = quantizer.convert_named(name, layer)
+                module.set_submodule(name, widths.checked(made, layer))
                 converted = True
     return _convert_embedding(module, slot, quantizer, dtype) or converted
 

@@ -76,6 +76,14 @@ def test_rows_of_packed_weights(kernels: Kernels, exact: bool) -> None:
     assert torch.equal(kernels.rows(kernels.pack([weight]), tokens), weight[tokens])
 
 
+def test_other_widths_are_refused(kernels: Kernels) -> None:
+    """Which would be read, and written, past the ends of rows."""
+    with pytest.raises(ValueError, match="24 inputs are expected, not 23"):
+        kernels.linear(normal(2, 23), kernels.pack([normal(20, 24)]), None)
+    with pytest.raises(ValueError, match=r"\[2, 9\] cannot be added to \[2, 8\]"):
+        kernels.norm(normal(2, 8), normal(2, 9), normal(8), 1e-6)
+
+
 def test_other_numbers_are_refused(kernels: Kernels) -> None:
     x, packed = normal(3, 8, dtype=torch.float16), kernels.pack([normal(4, 8)])
     with pytest.raises(TypeError, match=r"take float32, not torch\.float16"):

@@ -1,0 +1,55 @@
+"""A quantizer that gives no layer of the same width is named at the start, before a kernel trusts it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from torch import Tensor, nn
+
+from turnout import Quantizer, hookimpl
+from turnout.core.config import EngineConfig
+from turnout.core.errors import PluginError
+from turnout.core.plugins import Registry
+from turnout.runner.assembly import build_engine
+
+
+class Sum(nn.Module):
+    def forward(self, x: Tensor) -> float:
+        return float(x.sum())
+
+
+MISTAKES: dict[str, tuple[Callable[[nn.Linear], object], str]] = {
+    "nothing": (lambda linear: None, "TypeError: it gave None; expected the module that takes"),
+    "wider": (
+        lambda linear: nn.Linear(linear.in_features, linear.out_features + 1),
+        r"ValueError: Linear makes \[1, 65\] of \[1, 96\]; expected \[1, 64\]",
+    ),
+    "no tensor": (lambda linear: Sum(), r"ValueError: Sum makes 0.0 of \[1, 96\]; expected \[1, 64\]"),
+    "turned round": (lambda linear: nn.Linear(linear.out_features, linear.in_features), "RuntimeError: mat1"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_it_is_named_with_the_layer(mistake: str, random_model: Path) -> None:
+    """One whose outputs were a number wider made a kernel write past its rows: the process was aborted."""
+    made, message = MISTAKES[mistake]
+
+    class Mistaken(Quantizer):
+        def wants(self, name: str, linear: nn.Linear) -> bool:
+            return name.endswith("down_proj")
+
+        def convert(self, linear: nn.Linear) -> nn.Module:
+            return made(linear)  # type: ignore[return-value]
+
+    plugin = SimpleNamespace(
+        register_quantizers=hookimpl(lambda register: register("mistaken", Mistaken)), __name__="mistakes"
+    )
+    config = EngineConfig(
+        model=str(random_model), kv_memory=2**24, device="cpu", dtype="float32", quantization="mistaken"
+    )
+    named = "quantizer Mistaken on model.layers.0.mlp.down_proj failed: "
+    with pytest.raises(PluginError, match=named + message):
+        build_engine(config, registry=Registry.load(extra=[plugin]))
