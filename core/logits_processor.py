@@ -78,6 +78,8 @@ class LogitsProcessor(ABC):
 
     masks: ClassVar[bool] = False
     """True: it only forbids tokens. Those come after all others, so that nothing undoes them."""
+    extra_args: ClassVar[tuple[str, ...]] = ()
+    """Names of the `SamplingParams.extra_args` that it takes; one that nobody takes is refused."""
 
     def start(self, model: ServedModel) -> None:  # noqa: B027
         """Called once, before the first request."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError, blaming, described
+from turnout.core.extra_args import check_known
 from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Processors:
         """`processors`: each with what messages call it, in order but for the masks."""
         ordered = sorted(processors, key=lambda named: named[1].masks)
         self._active = [ActiveProcessor(*named, place) for place, named in enumerate(ordered)]
+        self._extra_args = {name for _, processor in ordered for name in processor.extra_args}
 
     def start(self, model: ServedModel) -> None:
         """Raises PluginError, naming the one that cannot."""
@@ -95,6 +97,7 @@ class Processors:
 
     def wanted(self, request: Request) -> tuple[ActiveProcessor, ...]:
         """Those with something to do for a request. Raises RequestError where one refuses it."""
+        check_known(request.params.extra_args, self._extra_args)
         return tuple(active for active in self._active if active.wants(request))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from turnout.core.errors import RequestError
+from turnout.core.extra_args import ExtraArg, check_extra_args
 from turnout.core.param_groups import check_choices
 from turnout.core.structured_outputs import StructuredOutputs
 
@@ -73,6 +74,8 @@ class SamplingParams(
     early_stopping: bool | Literal["never"] = False
     """When `beam_width` beams are finished, end at once (True), when the best running one would not rank
     among them as it is (False), or when it could not however it went on (``never``)."""
+    extra_args: dict[str, ExtraArg] = {}
+    """What logits processors of plugins take, by the names that they declare."""
 
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
@@ -116,6 +119,7 @@ class SamplingParams(
             raise RequestError("allowed_token_ids must hold at least one token id", "allowed_token_ids")
         if () in self.bad_words_token_ids:
             raise RequestError("bad_words_token_ids must hold no empty sequence", "bad_words_token_ids")
+        check_extra_args(self.extra_args)
         if self.structured_outputs is not None:
             self._check_structured_outputs()
         for token, bias in self.logit_bias.items():

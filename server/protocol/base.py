@@ -72,7 +72,7 @@ class GenerationRequest(StructuredRequest):
 
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {}
     """What this endpoint means where a sampling parameter is not given and the model says nothing."""
-    FIELDS: ClassVar[Mapping[str, str]] = {}
+    FIELDS: ClassVar[Mapping[str, str]] = {"extra_args": "vllm_xargs"}
     """What fields of the engine's request are called here."""
 
     model: str | None = None
@@ -112,6 +112,7 @@ class GenerationRequest(StructuredRequest):
     beam_width: int | None = None
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
+    vllm_xargs: dict[str, Any] | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -188,6 +189,8 @@ class GenerationRequest(StructuredRequest):
             given["stop_token_ids"] = tuple(self.stop_token_ids)
         if self.logit_bias:
             given["logit_bias"] = {int(token): bias for token, bias in self.logit_bias.items()}
+        if self.vllm_xargs:
+            given["extra_args"] = {name: arg for name, arg in self.vllm_xargs.items() if arg is not None}
         given["structured_outputs"] = self.form
         return SamplingParams(
             **{

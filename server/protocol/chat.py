@@ -48,7 +48,11 @@ class Message(BaseModel):
 
 class ChatRequest(GenerationRequest):
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}
-    FIELDS: ClassVar[Mapping[str, str]] = {"prompt": "messages", "logprobs": "top_logprobs"}
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        **GenerationRequest.FIELDS,
+        "prompt": "messages",
+        "logprobs": "top_logprobs",
+    }
 
     messages: Listed[Message]
     max_completion_tokens: int | None = None

@@ -47,8 +47,9 @@ class StructuredRequest(BaseModel):
 
     @property
     def form_field(self) -> str:
-        """The field in which a valid request asks for it."""
-        return next(name for name in FIELDS if getattr(self, name) is not None and self._form(name))
+        """The field in which a valid request asks for it; the usual one where it does not."""
+        given = (name for name in FIELDS if getattr(self, name) is not None and self._form(name))
+        return next(given, "structured_outputs")
 
     def _form(self, name: str) -> StructuredOutputs | None:
         value = getattr(self, name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from turnout.core.errors import RequestError
@@ -142,3 +144,19 @@ def test_a_form_that_cannot_be_meant_is_refused(given: dict[str, Any], message: 
     with pytest.raises(RequestError, match=f"^{message}$") as refusal:
         StructuredOutputs(**given)
     assert refusal.value.param == "structured_outputs"
+
+
+@pytest.mark.parametrize(
+    "given", [None, 5, {5: 5}, {"x": None}, {"x": {}}, {"x": [1, math.nan]}, {"x": 2**63}]
+)
+def test_extra_arguments_are_plain_data(given: Any) -> None:
+    with pytest.raises(RequestError, match=r"extra arguments? .*must be") as refusal:
+        SamplingParams(extra_args=given)
+    assert refusal.value.param == "extra_args"
+
+
+def test_extra_arguments_travel_as_they_are() -> None:
+    params = SamplingParams(
+        extra_args={"n": 3, "share": 0.5, "words": ["一", "two"], "on": True, "low": -(2**63)}
+    )
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params

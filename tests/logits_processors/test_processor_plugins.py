@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from turnout import LLM, LogitsProcessor, SamplingParams, hookimpl
 from turnout.core.errors import EngineError, PluginError, RequestError
-from turnout.core.logits_processor import ServedModel
+from turnout.core.logits_processor import Row, ServedModel
 from turnout.core.plugins import Registry
 from turnout.core.processors import Processors, adjust
 from turnout.core.request import Request, RequestSpec
@@ -65,6 +66,19 @@ class Unable(Writing):
 class Choosy(Writing):
     def check(self, request: Request) -> None:
         raise RequestError("not on a Sunday", "temperature")
+
+
+class Asked(Writing):
+    """Writes the number that a request gives it."""
+
+    extra_args = ("number",)
+
+    def wants(self, params: SamplingParams) -> bool:
+        return "number" in params.extra_args
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
+        for index, row in enumerate(rows):
+            logits[index, 0] = row.params.extra_args["number"]
 
 
 class Broken(Writing):
@@ -154,6 +168,19 @@ def test_a_request_can_be_refused() -> None:
     with pytest.raises(RequestError, match="not on a Sunday") as refusal:
         a_row(processors=Processors([("theirs", Choosy())]), temperature=0.0)
     assert refusal.value.param == "temperature"
+
+
+def test_a_request_has_arguments_of_its_own_for_it() -> None:
+    processors = Processors([("theirs", Asked())])
+    rows = [a_row(processors=processors, extra_args=args) for args in ({"number": 7}, {}, {"number": 2.5})]
+    assert adjust(torch.zeros(3, VOCABULARY), rows)[:, 0].tolist() == [7, 0, 2.5]
+
+
+def test_an_argument_that_nobody_takes_is_refused() -> None:
+    for processors, known in ((Processors([("theirs", Asked())]), "number; did"), (Processors(), "none$")):
+        with pytest.raises(RequestError, match=f"'numbr'; known: {known}") as refusal:
+            a_row(processors=processors, extra_args={"numbr": 7})
+        assert refusal.value.param == "extra_args"
 
 
 def test_one_that_fails_when_asked_refuses_the_request_by_name() -> None:

@@ -77,11 +77,14 @@ class Thinking(LogitsProcessor):
         "bad": lambda: _refuse("that is no choice"),
         "broken": _fail,
     }
+    extra_args = ("thought",)
 
     def wants(self, params: SamplingParams) -> bool:
-        return params.structured_outputs is not None
+        return params.structured_outputs is not None or "thought" in params.extra_args
 
     def prepare(self, spec: RequestSpec) -> Callable[[], object] | None:
+        if "thought" in spec.params.extra_args:
+            return self.thoughts[str(spec.params.extra_args["thought"])]
         form = spec.params.structured_outputs
         return self.thoughts.get(form.choice[0]) if form and form.choice else None
 

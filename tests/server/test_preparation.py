@@ -47,6 +47,15 @@ def test_what_goes_wrong_is_told(server: RunningServer, choice: str, message: st
     assert error["param"] == ("guided_choice" if choice == "bad" else None)
 
 
+def test_extra_arguments_reach_whoever_declares_them(server: RunningServer) -> None:
+    response = server.post(COMPLETIONS, prompt="a", vllm_xargs={"thought": "bad"})
+    assert response.status_code == 400
+    found = response.json()["error"]
+    # The parameter is the processor's to name, right or wrong; one that was not given once ended in a 500.
+    assert (found["message"], found["param"]) == ("that is no choice", "structured_outputs")
+    assert server.post(COMPLETIONS, prompt="a", vllm_xargs={"thought": None}).status_code == 200
+
+
 def test_who_leaves_meanwhile_is_not_served(start: Start) -> None:
     server = start()
     with pytest.raises(httpx.ReadTimeout):
