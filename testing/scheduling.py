@@ -16,11 +16,12 @@ from turnout.core.plan import Logits, Plan
 from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.request import Request, RequestSpec
 from turnout.core.sampling_params import SamplingParams
-from turnout.core.view import KVView, View
+from turnout.core.view import View
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.brute_force import expected
+from turnout.testing.by_hand import made_view
 from turnout.testing.embedded import GREEDY
 from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_decodings import Greedy
@@ -161,12 +162,12 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
             assert first == again, f"two runs of one workload (seed {seed}) were planned differently"
 
     def test_nothing_to_do_is_no_fault(self) -> None:
-        assert list(self.make().order(_view([], []))) == [], "an empty view must have an empty order"
+        assert list(self.make().order(made_view())) == [], "an empty view must have an empty order"
 
     def test_an_order_takes_milliseconds(self) -> None:
         policy = self.make()
         running, waiting = [_waiting(i) for i in range(250)], [_waiting(i) for i in range(250, 1250)]
-        view = _view(running, waiting)
+        view = made_view(waiting, running, now=2000.0)
         best = min(_seconds(policy, view) for _ in range(5)) * 1000
         assert best <= self.milliseconds, f"an order of 1,250 requests takes {best:.0f} ms: all of them wait"
 
@@ -262,18 +263,6 @@ def _waiting(number: int) -> Request:
         deadline=1000.0 + number % 50,
     )
     return Request(spec, Greedy(), float(number), len(spec.prompt) + 200, frozenset())
-
-
-def _view(running: list[Request], waiting: list[Request]) -> View:
-    return View(
-        now=2000.0,
-        running=tuple(request.view for request in running),
-        waiting=tuple(request.view for request in waiting),
-        kv=KVView(free=10_000, capacity=100_000),
-        fits=lambda request: True,
-        cached=lambda request: 0,
-        predict=lambda request: float(request.max_tokens),
-    )
 
 
 def _seconds(policy: SchedulingPolicy, view: View) -> float:

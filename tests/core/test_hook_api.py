@@ -35,6 +35,7 @@ from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each
 from turnout.plugins.decoding.draw import draw
 from turnout.plugins.evictions.greedy_dual import GreedyDual
+from turnout.testing.by_hand import made_request, made_row, made_view
 from turnout.testing.toy_decodings import Beam
 from turnout.text.tokenizer import load_tokenizer
 
@@ -104,6 +105,9 @@ HELPERS = [
     Decoder,
     GreedyDual.worth,
     router.rendezvous,
+    made_request,
+    made_row,
+    made_view,
 ]
 """That plugins may call, or that the complete examples in docs/plugins do."""
 

@@ -1,0 +1,70 @@
+"""Requests, views and rows made by hand: for a test of what a policy means, beside its conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from turnout.core.logits_processor import Row
+from turnout.core.request import Request, RequestSpec
+from turnout.core.sampling_params import SamplingParams
+from turnout.core.view import KVView, View
+from turnout.testing.toy_decodings import Parallel
+
+__all__ = ["made_request", "made_row", "made_view"]
+
+
+def made_request(
+    id: str = "r",
+    prompt: Sequence[int] = (1, 2, 3),
+    output: Sequence[int] = (),
+    *,
+    arrival: float = 0.0,
+    client: str = "",
+    priority: int = 0,
+    deadline: float | None = None,
+    params: SamplingParams | None = None,
+) -> Request:
+    """One that has produced `output` so far; nothing of it is computed where that is empty.
+
+    Its `view` is what a scheduling policy sees of it; the deadline is seconds after its arrival.
+    """
+    spec = RequestSpec(
+        id=id,
+        prompt=list(prompt),
+        params=params or SamplingParams(),
+        seed=0,
+        priority=priority,
+        client=client,
+        deadline=deadline,
+    )
+    request = Request(spec, Parallel(), arrival, len(prompt) + (spec.params.max_tokens or 16), frozenset())
+    (sequence,) = request.live
+    sequence.tokens += output
+    sequence.computed = len(sequence.tokens) - 1 if output else 0
+    request.output_tokens = len(output)
+    return request
+
+
+def made_view(
+    waiting: Iterable[Request] = (),
+    running: Iterable[Request] = (),
+    *,
+    now: float = 0.0,
+    free: int = 10_000,
+    capacity: int = 100_000,
+) -> View:
+    """Everybody fits, nothing is cached, and outputs get as long as they may."""
+    return View(
+        now=now,
+        running=tuple(request.view for request in running),
+        waiting=tuple(request.view for request in waiting),
+        kv=KVView(free, capacity),
+        fits=lambda request: True,
+        cached=lambda request: 0,
+        predict=lambda request: float(request.max_tokens),
+    )
+
+
+def made_row(request: Request, guesses: Sequence[int] = ()) -> Row:
+    """Of a request's first choice, behind its output and then `guesses`."""
+    return Row(request.live[0], 0, tuple(guesses))
