@@ -75,7 +75,7 @@ def _values(name: str, kind: Kind) -> dict[str, str]:
         "listed": named(kind.listed),
         "axis": kind.axis,
         "distribution": f"turnout-{name}",
-        "description": f"A {kind.noun} for Turnout",
+        "description": f"{kind.article.capitalize()} {kind.noun} for Turnout",
         "module": _module(name),
         "class_name": "".join(part.capitalize() for part in name.split("-")),
         "noun": kind.noun,
@@ -94,4 +94,4 @@ def _module(name: str) -> str:
 def _report(root: Path, paths: list[str], kind: Kind, name: str) -> str:
     listed = "\n".join(f"  {path}" for path in paths)
     use = Template(kind.use).substitute(name=name)
-    return f"{root} is a {kind.noun}:\n{listed}\n\nNext:\n  pip install -e {root}\n  {use}"
+    return f"{root} is {kind.article} {kind.noun}:\n{listed}\n\nNext:\n  pip install -e {root}\n  {use}"

@@ -22,6 +22,10 @@ class Kind:
     """The same, for ``turnout plugins check``."""
 
     @property
+    def article(self) -> str:
+        return "an" if self.noun[0] in "aeiou" else "a"
+
+    @property
     def listed(self) -> str:
         """Its name on the axis."""
         return "$name.request_finished" if self.axis == "observer" else "$name"
@@ -39,7 +43,7 @@ KINDS = {
         "eviction policy",
         "EvictionPolicySuite",
         f"{SERVE} --kv-eviction $name",
-        ('spec = "$name"', "ends_first = False"),
+        ('spec = "$name"', "ends_first = False  # leave this out if yours gives up the end first"),
         " --claim ends_first=false",
     ),
     "quantizer": Kind("quantization", "quantizer", "QuantizerSuite", f"{SERVE} --quantization $name"),
@@ -48,7 +52,7 @@ KINDS = {
         "decoding strategy",
         "DecodingSuite",
         f"{SERVE} --decoding $name:sure=0.8",
-        ('spec = "$name"', "unbiased = False"),
+        ('spec = "$name"', "unbiased = False  # leave this out if yours draws from the model's distribution"),
         " --claim unbiased=false",
     ),
     "proposer": Kind(
@@ -68,7 +72,7 @@ KINDS = {
         "router",
         "RouterSuite",
         "turnout simulate --replicas 4 --router $name:tokens=256",
-        ('spec = "$name"', "spreads = False"),
+        ('spec = "$name"', "spreads = False  # leave this out if yours leaves no idle replica out"),
         " --claim spreads=false",
     ),
     "logits-processor": Kind(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import pluggy
 
 from turnout.core.errors import PluginError
 from turnout.core.hookspecs import Factory
@@ -70,8 +73,12 @@ class PluginEntry:
 
     @property
     def docstring(self) -> str:
-        """The factory's own; imports what it needs."""
-        return (self.resolve().__doc__ or "").strip()
+        """The factory's own; an observer's function's, else its module's. Imports what it needs."""
+        factory = self.resolve()
+        if not isinstance(factory, pluggy.HookCaller):
+            return (factory.__doc__ or "").strip()
+        watching = factory.get_hookimpls()[0].function
+        return (watching.__doc__ or getattr(inspect.getmodule(watching), "__doc__", None) or "").strip()
 
     @property
     def summary(self) -> str:

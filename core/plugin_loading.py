@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import logging
 import os
 import sys
@@ -139,6 +140,7 @@ def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
     _check_version(plugin, origin)
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
+    _check_parameters(manager, plugin)
     manager.register(plugin)
     _check_hooks(manager, plugin)
     for axis in AXES.values():
@@ -164,6 +166,21 @@ def _check_version(plugin: object, origin: Origin) -> None:
                 "before, and the next minor version of Turnout will not use it; look for a newer one"
             )
             warnings.warn(PluginDeprecationWarning(message), stacklevel=2)
+
+
+def _check_parameters(manager: pluggy.PluginManager, plugin: object) -> None:
+    for name in _HOOKS:
+        implementation = getattr(plugin, name, None)
+        if implementation is None or manager.parse_hookimpl_opts(plugin, name) is None:
+            continue
+        given = getattr(manager.hook, name).spec.argnames
+        for parameter in inspect.signature(implementation).parameters.values():
+            named = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            if named and parameter.default is parameter.empty and parameter.name not in given:
+                listed = ", ".join(given)
+                raise PluginError(
+                    f"its {name} takes {parameter.name!r}; a hook of that name is given: {listed}"
+                )
 
 
 def _check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:

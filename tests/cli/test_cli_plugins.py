@@ -158,6 +158,26 @@ def test_how_those_are_put_to_use_that_nobody_chooses(inline: Path) -> None:
         assert done.stdout.endswith("; --disable-plugin turnout_plugins.py leaves it out\n")
 
 
+def test_an_observer_is_described_by_its_own_words(inline: Path) -> None:
+    """Its function's, else its module's; it once was what pluggy says of hooks in general."""
+    file = inline.parent / "turnout_plugins.py"
+    file.write_text(f'"""Watches the engine."""\n{WATCHER}@hookimpl\ndef request_finished(request): ...\n')
+    for hook, words in (("step_finished", "Looks on."), ("request_finished", "Watches the engine.")):
+        done = run("plugins", "--config", inline, "show", f"turnout_plugins.py.{hook}")
+        assert done.stdout.split("\n\n")[1] == words
+
+
+def test_a_plugin_is_found_by_its_own_name_where_it_offers_one_thing(inline: Path) -> None:
+    file = inline.parent / "turnout_plugins.py"
+    file.write_text(WATCHER)
+    done = run("plugins", "--config", inline, "show", "turnout_plugins.py")
+    assert done.exit_code == 2
+    offers = "logits_processor/quiet and observer/turnout_plugins.py.step_finished"
+    assert f"offers {offers}; say which" in done.output
+    file.write_text("from turnout import hookimpl" + WATCHER.rpartition("\n\n")[2].replace("@", "\n\n@"))
+    assert run("plugins", "--config", inline, "show", "turnout_plugins.py").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

@@ -106,6 +106,14 @@ def test_a_policy_is_ready_in_three_commands(tmp_path: Path) -> None:
     assert len([line for line in body.splitlines() if line.strip()]) <= 15
 
 
+@pytest.mark.parametrize(("kind", "noun"), [("eviction", "an eviction policy"), ("kv", "a KV backend")])
+def test_what_was_written_is_called_by_its_kind(tmp_path: Path, kind: str, noun: str) -> None:
+    done = CliRunner().invoke(cli, ["plugins", "new", "mine", "--kind", kind, "--folder", str(tmp_path)])
+    assert f"turnout-mine is {noun}:" in done.output
+    readme = (tmp_path / "turnout-mine" / "README.md").read_text()
+    assert f"{noun[0].upper()}{noun[1:]} for Turnout: turnout_mine.py has it." in readme
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     new("mine", "kv", tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
