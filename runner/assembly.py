@@ -121,7 +121,13 @@ def build_engine(
             *([kernels_note] if kernels_note else []),
             _describe_policies(config, quantization_of(checkpoint, config.quantization)),
             *describe_quantization(
-                model, checkpoint.family, checkpoint.spec, dtype=dtype, device=device, kernels=kernels
+                model,
+                checkpoint.family,
+                checkpoint.spec,
+                dtype=dtype,
+                device=device,
+                kernels=kernels,
+                options=_quantizer_options(registry, config),
             ),
             budget.describe(kv.cache, weight_bytes(model)),
             *kv.sums,
@@ -139,6 +145,11 @@ def build_engine(
         dtype=dtype,
         scheduler=str(PluginSpec.parse(config.scheduler)),
     )
+
+
+def _quantizer_options(registry: Registry, config: EngineConfig) -> set[str]:
+    name = PluginSpec.parse(config.quantization).name
+    return {option.name for option in registry.options("quantization", name)}
 
 
 def _start_decodings(policies: Policies, resources: EngineResources) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -56,9 +56,11 @@ def describe_quantization(
     dtype: torch.dtype,
     device: torch.device,
     kernels: FusedKernels | None = None,
+    options: Collection[str] = (),
 ) -> list[str]:
     """A line with the sums and the times of the largest converted layer; none where nothing was converted.
 
+    `options`: names of those that the quantizer has, so that none is recommended that it would refuse.
     Times are measured, on this machine now, against the same layer with weights of `dtype`, computed by
     `kernels` where there are some.
     """
@@ -74,7 +76,7 @@ def describe_quantization(
     return [
         f"quantized {len(converted)} of {len(layers)} linear layers: {format_bytes(after)} instead of "
         f"{format_bytes(before)} in {kind} ({after / before:.2f} times)",
-        *_describe_tables(model, family, spec),
+        *(_describe_tables(model, family, spec) if {"lm_head", "embeddings"} <= set(options) else []),
         _describe_times(largest, kind, _times(largest, dtype, device, kernels)),
     ]
 

@@ -17,7 +17,7 @@ from typing import NoReturn
 import zmq
 
 from turnout.core.config import EngineConfig
-from turnout.core.errors import ConfigError, TurnoutError
+from turnout.core.errors import ConfigError, PluginError, TurnoutError, described
 from turnout.core.garbage import steady
 from turnout.core.messages import Failed
 from turnout.core.parent import exit_with_parent
@@ -82,11 +82,11 @@ def _import(factory: str) -> Callable[[EngineConfig], Assembled]:
 
 
 def _explain(error: Exception) -> str:
-    """What Turnout raises on purpose explains itself; anything else needs its traceback, in the log."""
-    if isinstance(error, TurnoutError):
-        return str(error)
-    logger.exception("the engine failed")
-    return f"{type(error).__name__}: {error}"
+    """What Turnout raises on purpose explains itself; what others raised needs its traceback, in the log."""
+    by_plugin = isinstance(error, PluginError) and error.__cause__ is not None
+    if by_plugin or not isinstance(error, TurnoutError):
+        logger.error("the engine failed", exc_info=error)
+    return described(error)
 
 
 if __name__ == "__main__":

@@ -122,6 +122,7 @@ def test_a_checkpoint_is_served_and_said_to_be_quantized(tmp_path: Path) -> None
     summary = "\n".join(build_engine(config).ready.summary)
     assert "quantization gptq (the checkpoint's own)," in summary
     assert "quantized 14 of 15 linear layers" in summary
+    assert "embeddings=true" not in summary, "a checkpoint that is quantized already takes no options"
 
 
 # ------------------------------------------------------------------ what is refused

@@ -103,6 +103,14 @@ def test_start_up_says_what_is_saved_and_what_a_layer_takes(
     )
 
 
+@pytest.mark.parametrize(("scheme", "has_them"), [("int8", True), ("bnb-nf4", False)])
+def test_start_up_recommends_no_option_that_would_be_refused(
+    scheme: str, has_them: bool, random_model: Path
+) -> None:
+    summary = "\n".join(build(random_model, quantization=scheme).ready.summary)
+    assert ("embeddings=true" in summary) == has_them
+
+
 def test_what_is_slower_is_said_to_be(random_model: Path) -> None:
     from turnout.runner.quantization import _describe_times, _Layer
 
