@@ -43,7 +43,7 @@ class Engine:
         self.runner = runner
         self.limits = limits
         self.clock = clock
-        self._strategies = Strategies(decodings)
+        self._strategies = Strategies(decodings, limits.vocab_size)
         self._processors = processors or Processors()
         self._admission = Admission(limits, scheduler, self._strategies, self._processors)
         self._observers = observers or Observers()

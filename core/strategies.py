@@ -24,9 +24,10 @@ Decision = list[Continuation] | Completion
 class Strategies:
     """The strategies on offer."""
 
-    def __init__(self, decodings: Sequence[Decoding]) -> None:
+    def __init__(self, decodings: Sequence[Decoding], vocab_size: int) -> None:
         self._decodings = tuple(decodings)
         """Asked in this order which one serves a request."""
+        self._vocab_size = vocab_size
         self._complaints: set[tuple[str, type[Exception]]] = set()
 
     def choose(self, params: SamplingParams) -> Decoding:
@@ -44,6 +45,7 @@ class Strategies:
         for decoding, group in by_strategy(requests).items():
             try:
                 for sequence, guesses in decoding.draft([s for request in group for s in request.live]):
+                    _check_tokens(guesses, self._vocab_size)
                     sequence.draft = guesses[: sequence.room - 1]
             except Exception as error:
                 self._complain(decoding, error)
@@ -53,7 +55,7 @@ class Strategies:
     ) -> dict[Request, Decision] | str:
         """What to do with each of `requests`; or, when the strategy failed, why."""
         try:
-            return _by_request(requests, decoding.decide(requests, logits))
+            return _by_request(requests, decoding.decide(requests, logits), self._vocab_size)
         except Exception as error:
             return self._complain(decoding, error)
 
@@ -87,7 +89,7 @@ class Strategies:
 
 
 def _by_request(
-    requests: Sequence[Request], decisions: Iterable[Continuation | Completion]
+    requests: Sequence[Request], decisions: Iterable[Continuation | Completion], vocab_size: int
 ) -> dict[Request, Decision]:
     """Raises ValueError for decisions that cannot be carried out."""
     continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
@@ -100,6 +102,7 @@ def _by_request(
             _check(decision)
             completed[request] = decision
         elif decision.tokens:
+            _check_tokens(decision.tokens, vocab_size)
             continued[request].append(decision)
         else:
             raise ValueError(f"continued {request!r} with no token")
@@ -109,6 +112,13 @@ def _by_request(
         if chosen and request in completed:
             raise ValueError(f"both continued and completed {request!r}")
     return {request: completed.get(request, chosen) for request, chosen in continued.items()}
+
+
+def _check_tokens(tokens: Iterable[int], vocab_size: int) -> None:
+    """The model looks them up next: one that is not there would be read from beyond its embedding."""
+    for token in tokens:
+        if not 0 <= token < vocab_size:
+            raise ValueError(f"gave token {token!r}, which is outside the vocabulary of {vocab_size} tokens")
 
 
 def _check(completion: Completion) -> None:

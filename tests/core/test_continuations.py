@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from toy import EOS, Greedy, Parallel, argmax, drive, expected, toy_engine, toy_kv, toy_logits, toy_request
+from toy import (
+    EOS,
+    VOCABULARY,
+    Greedy,
+    Parallel,
+    argmax,
+    drive,
+    expected,
+    toy_engine,
+    toy_kv,
+    toy_logits,
+    toy_request,
+)
 
 from turnout.core.advance import advance
 from turnout.core.decision import Continuation
@@ -81,3 +93,27 @@ def test_guesses_beyond_the_budget_are_left_out(monkeypatch):
     outcome = drive(engine, [(0, spec)], max_steps=100)
     assert outcome.outputs("r") == expected(spec)
     assert outcome.steps < 10, "the guesses that fit should have been computed"
+
+
+@pytest.mark.parametrize("token", [-1, VOCABULARY, 10**7])
+def test_a_guess_that_is_no_token_is_not_made(monkeypatch, caplog, token):
+    """The model looked it up beyond the end of its embedding, which ended the process."""
+    monkeypatch.setattr(Greedy, "draft", lambda self, sequences: [(s, [token]) for s in sequences])
+    engine = toy_engine(Fcfs(), toy_kv(64, 4))
+    spec = toy_request("r", [1, 2, 3], "greedy", 12)
+    outcome = drive(engine, [(0, spec)], max_steps=100)
+    assert outcome.outputs("r") == expected(spec)
+    assert f"gave token {token}, which is outside the vocabulary of 7 tokens" in caplog.text
+
+
+def test_a_decision_for_no_token_ends_the_request_and_no_other(monkeypatch):
+    def choose(self, request, rows):
+        return [Continuation(sequence, [VOCABULARY]) for sequence in rows]
+
+    monkeypatch.setattr(Greedy, "choose", choose)
+    good = toy_request("good", [1, 2, 3], "parallel", 6)
+    bad = toy_request("bad", [1, 2, 3], "greedy", 6)
+    engine = toy_engine(Fcfs(), toy_kv(64, 4))
+    outcome = drive(engine, [(0, bad), (0, good)], max_steps=100, errors=True)
+    assert outcome.outputs("good") == expected(good)
+    assert "gave token 7, which is outside the vocabulary of 7 tokens" in outcome.errors["bad"]
