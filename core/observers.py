@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from turnout.core.errors import described
 from turnout.core.request import Request, Timing
 
 __all__ = ["Observer", "Observers", "RequestRecord", "StepRecord"]
@@ -106,5 +107,5 @@ def _tell(observers: list[Observer], argument: str, record: object) -> None:
         try:
             observer.hook(**{argument: record})
         except Exception as error:
-            logger.exception("%s failed and is not called again: %s", observer.name, error)
+            logger.exception("%s failed and is not called again: %s", observer.name, described(error))
             observers.remove(observer)
