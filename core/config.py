@@ -220,6 +220,13 @@ class ServerConfig(_Config):
         description="How often within ten minutes the engine is started again when it dies; requests go on "
         "where they were. 0: the server ends with it.",
     )
+    shutdown_timeout: float = Field(
+        25,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds that running requests get to end after Ctrl-C or SIGTERM; a second signal ends "
+        "them at once.",
+    )
     ab: Texts = Field(
         (),
         description="Serve a part of the sessions by another configuration, as NAME:field=value,…, where "

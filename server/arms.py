@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -76,6 +76,8 @@ class Arms:
         self.all = tuple(arms)
         self.trial = trial
         self._draining: set[asyncio.Task[None]] = set()
+        self.closing = False
+        """The server is told to stop: no arm gets another request."""
 
     @classmethod
     def of_one(cls, client: EngineClient, tokenizer: Tokenizer) -> Arms:
@@ -88,6 +90,10 @@ class Arms:
         return self.all[0]
 
     @property
+    def idle(self) -> bool:
+        return all(arm.idle for arm in self.all)
+
+    @property
     def failure(self) -> str | None:
         """Why no arm is there any more; None while one is."""
         reasons = [arm.reason or arm.client.failure for arm in self.all if arm.state != "stopped"]
@@ -96,7 +102,12 @@ class Arms:
     # -------------------------------------------------------------- who gets what
 
     def assign(self, session: str) -> ServedArm:
-        """The arm that a session belongs to, or another if that one gets no more requests."""
+        """The arm that a session belongs to, or another if that one gets no more requests.
+
+        Raises ApiError where the server is shutting down.
+        """
+        if self.closing:
+            raise _shutting_down()
         arm = self.first if self.trial is None else self._belonging(session)
         return arm if arm.serves else next((other for other in self.all if other.serves), arm)
 
@@ -183,6 +194,14 @@ class Arms:
                 logger.warning("arm %r serves again, since no other is left", other.name)
                 other.state = "serving"
 
+    async def finish(self, seconds: float) -> None:
+        """Take no more requests; returns when those that there are have ended, or after that long."""
+        self.closing = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.idle:
+                    await asyncio.sleep(POLL)
+
     async def close(self) -> None:
         """Stop all engines."""
         for task in self._draining:
@@ -192,6 +211,12 @@ class Arms:
     def _end_trial(self) -> None:
         if self.trial is not None:
             self.trial.close()
+
+
+def _shutting_down() -> ApiError:
+    message = "the server is shutting down and takes no more requests; ask again, or another server"
+    # A load balancer can send only who connects anew to another server.
+    return ApiError(503, message, code="shutting_down", headers={"Connection": "close"})
 
 
 def _past(arm: ServedArm) -> str:

@@ -64,10 +64,8 @@ class Child:
     async def stop(self, grace: float) -> None:
         """It has been asked to leave; after `grace` seconds insist."""
         if not await self._wait(grace):
-            self._process.terminate()
-            if not await self._wait(PATIENCE):
-                self._process.kill()
-                await self._wait(PATIENCE)
+            self._process.kill()
+            await self._wait(PATIENCE)
         self.release()
 
     def release(self) -> None:

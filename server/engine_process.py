@@ -34,7 +34,9 @@ def main() -> None:
     """Serve one end of the socket until told to stop."""
     given = _arguments()
     logging.basicConfig(level=given.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server coordinates
+    # A terminal's Ctrl-C reaches the whole group, and so may a supervisor's SIGTERM: the server coordinates.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context, EngineChannel(context, given.address) as channel:
         try:

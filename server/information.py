@@ -24,15 +24,17 @@ async def index(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """200 while the engine serves and gets on, or all engines that requests are given to; else 503 with
-    the reason.
+    """200 while requests are taken, and the engine serves and gets on, or all engines that they are given to;
+    else 503 with the reason.
     """
     arms = context_of(request).arms
     serving = [arm for arm in arms.all if arm.serves]
     restarting = any(arm.client.restarting for arm in serving)
     silence = max((arm.client.silence for arm in serving), default=0.0)
     told: dict[str, object] = {"status": "ok"}
-    if not serving:
+    if arms.closing:
+        told = {"status": "draining", "reason": "the server is shutting down"}
+    elif not serving:
         told = {"status": "failed", "reason": arms.failure}
     elif restarting:
         told = {"status": "restarting", "reason": "the engine died"}

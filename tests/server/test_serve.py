@@ -29,7 +29,8 @@ from turnout.server.serve import serve
 
 model, port, restarts, factory = sys.argv[1:]
 try:
-    config = ServerConfig(port=int(port), served_model_name="polly", engine_restarts=int(restarts))
+    named = {"served_model_name": "polly", "engine_restarts": int(restarts), "shutdown_timeout": 0}
+    config = ServerConfig(port=int(port), **named)
     code = serve(EngineConfig(model=model), config, factory=factory)
 except TurnoutError as error:
     code = f"Error: {error}"
