@@ -178,7 +178,9 @@ class _Job:
         self._llm = llm
         wanted = asked.logprobs is not None
         self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
-        self._texts: list[ChoiceText] = [ChoiceText(llm.tokenizer, spec.params) for _ in self._outputs]
+        self._texts: list[ChoiceText] = [
+            ChoiceText(llm.tokenizer, spec.params, spec.prompt) for _ in self._outputs
+        ]
         self._open = spec.params.n
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models
 
 from turnout import LLM, SamplingParams
 from turnout.core.errors import ConfigError, ModelError, RequestError
+from turnout.text.tokenizer import Tokenizer
 
 PROMPTS = ["def add(a, b):\n", "import os\n\n# 你好，世界 🙂\nfor name in", "class Stack:\n    def push(self"]
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
@@ -53,6 +56,18 @@ def test_prompts_may_be_token_ids(llm: LLM) -> None:
     (alone,) = llm.generate(ids, GREEDY, progress=False)
     assert one.outputs[0].token_ids == text.outputs[0].token_ids == alone.outputs[0].token_ids
     assert one.prompt is None
+
+
+def test_text_goes_on_where_its_prompt_ended(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tokenizers such as Llama 2's it began without its space, as if there were no prompt; the server's
+    did not.
+    """
+    backend = Backend(models.WordLevel({"▁Hello": 0, "▁world": 1}, unk_token="▁Hello"))
+    backend.decoder = decoders.Metaspace()
+    monkeypatch.setattr(llm, "tokenizer", Tokenizer(backend))
+    world = SamplingParams(max_tokens=2, allowed_token_ids=(1,))
+    (out,) = llm.generate([[0]], world, progress=False)
+    assert out.outputs[0].text == " world world"
 
 
 def test_each_prompt_may_have_its_own_parameters(llm: LLM) -> None:
@@ -159,7 +174,11 @@ def test_nothing_runs_when_one_prompt_cannot(llm: LLM) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"schedular": "fcfs"}, ConfigError, "unknown option 'schedular'; did you mean 'scheduler'"),
+        (
+            {"schedular": "fcfs"},
+            ConfigError,
+            "unknown option 'schedular'.*did you mean 'scheduler'",
+        ),
         ({"scheduler": "fcsf"}, ConfigError, "fcsf.*did you mean 'fcfs'"),
         ({"kv": "paged:blocksize=8"}, ConfigError, "unknown option 'blocksize'.*block_size"),
         ({"kv": "contiguous", "block_size": 8}, ConfigError, "block_size"),

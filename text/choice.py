@@ -55,7 +55,7 @@ class ChoiceText:
         0                           _emitted               _decoded
     """
 
-    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, prompt: Sequence[int] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, prompt: Sequence[int]) -> None:
         self._params = params
         self._detokenizer = detokenizer(
             tokenizer, skip_special_tokens=params.skip_special_tokens, prompt=prompt

@@ -32,7 +32,7 @@ def deltas(
 
 
 def serve(tokenizer: Tokenizer, feed: list[Delta], **params: object) -> tuple[list[Piece], ChoiceText]:
-    choice = ChoiceText(tokenizer, SamplingParams(**params))  # type: ignore[arg-type]
+    choice = ChoiceText(tokenizer, SamplingParams(**params), ())  # type: ignore[arg-type]
     return [choice.feed(delta) for delta in feed], choice
 
 
