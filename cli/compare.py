@@ -11,7 +11,7 @@ import click
 
 from turnout.cli.compare_progress import watching
 from turnout.cli.compare_text import as_text
-from turnout.cli.config_file import build_configs
+from turnout.cli.engine_options import config_option, configs_of
 from turnout.cli.errors import INTERRUPTED
 from turnout.cli.options import config_options
 from turnout.cli.output_file import OutputFile, writing
@@ -133,13 +133,7 @@ class Outputs:
     metavar="METRIC:±N%,…",
     help=f"End with code {BEYOND} where an arm is shown to be beyond, such as p99_ttft:+5%.",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="YAML file whose keys are the engine's options; flags override it.",
-)
+@config_option
 @config_options(EngineConfig)
 @click.pass_context
 def command(  # noqa: PLR0913 - a flag each
@@ -160,14 +154,13 @@ def command(  # noqa: PLR0913 - a flag each
     json_file: Path | None,
     report_file: Path | None,
     fail_on: str | None,
-    config_file: Path | None,
     **flags: object,
 ) -> None:
     """Serve a workload with each arm, again and again, and say what differs and how sure that is.
 
     Every run has a fresh engine in a process of its own; arms take turns, on the same requests.
     """
-    common, _ = build_configs(config_file, flags)
+    common, _ = configs_of(flags)
     cost = find_cost_model(cost_model) if cost_model else None
     parsed = parse_arms(arms, common)
     judging = quality_text is not None or cost is None

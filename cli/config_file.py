@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ _FIELDS = {**EngineConfig.model_fields, **ServerConfig.model_fields}
 
 def build_configs(file: Path | None, flags: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
     """Raises ConfigError for anything that cannot be used as given. A flag that is None was not given."""
-    values = read_config_file(file) if file else {}
-    values |= {name: value for name, value in flags.items() if value is not None}
-    if file:
-        values.setdefault("plugins_folder", str(file.parent.resolve()))
-    engine = {name: values[name] for name in EngineConfig.model_fields if name in values}
-    server = {name: values[name] for name in ServerConfig.model_fields if name in values}
-    return EngineConfig(**engine), ServerConfig(**server)
+    given = {name: value for name, value in flags.items() if value is not None}
+    if file is None:
+        return _configs(given)
+    stated = {name: value for name, value in read_config_file(file).items() if name not in given}
+    with _naming(file):
+        _configs(stated)
+    return _configs({"plugins_folder": str(file.parent.resolve()), **stated, **given})
 
 
 def read_config_file(file: Path) -> dict[str, Any]:
@@ -39,10 +40,27 @@ def read_config_file(file: Path) -> dict[str, Any]:
         if name in values:
             raise ConfigError(f"{file}: {key!r} is given twice, once with '-' and once with '_'")
         if name in POLICY_AXES and isinstance(value, dict):
-            value = str(PluginSpec.from_mapping(value))
+            with _naming(file, key):
+                value = str(PluginSpec.from_mapping(value))
         if value is not None:
             values[name] = value
     return values
+
+
+def _configs(values: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
+    engine = {name: values[name] for name in EngineConfig.model_fields if name in values}
+    server = {name: values[name] for name in ServerConfig.model_fields if name in values}
+    return EngineConfig(**engine), ServerConfig(**server)
+
+
+@contextmanager
+def _naming(*where: object) -> Iterator[None]:
+    """Every line of a ConfigError says where it is: a flag may have the same name."""
+    try:
+        yield
+    except ConfigError as error:
+        lines = [": ".join(map(str, (*where, line))) for line in str(error).splitlines()]
+        raise ConfigError("\n".join(lines)) from None
 
 
 def _load(file: Path) -> Mapping[object, object]:

@@ -1,4 +1,4 @@
-"""The options of `serve` that choose an engine, for commands that run one without a server."""
+"""How commands are told which engine they are about: MODEL, ``--config``, and a flag for each field."""
 
 from __future__ import annotations
 
@@ -11,38 +11,43 @@ import click
 
 from turnout.cli.config_file import build_configs
 from turnout.cli.options import config_options
-from turnout.core.config import EngineConfig
+from turnout.core.config import EngineConfig, ServerConfig
 
-__all__ = ["engine_options", "offline_config"]
+__all__ = ["config_option", "configs_of", "engine_options", "model_argument", "offline_config"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+model_argument = click.argument("positional_model", metavar="[MODEL]", required=False)
+config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML file whose keys are the names of options of `serve`; flags override it.",
+)
 
 
 def engine_options(function: Function) -> Function:
     """Adds MODEL, ``--config`` and a flag for each field of `EngineConfig`."""
-    decorators = (
-        click.argument("positional_model", metavar="[MODEL]", required=False),
-        click.option(
-            "--config",
-            "config_file",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="YAML file whose keys are these options' names, as of `serve`; flags override it.",
-        ),
-        config_options(EngineConfig),
-    )
-    for decorate in reversed(decorators):
-        function = decorate(function)
-    return function
+    return model_argument(config_option(config_options(EngineConfig)(function)))
 
 
-def offline_config(flags: Mapping[str, Any]) -> EngineConfig:
-    """From what `engine_options` added. Raises ConfigError, or UsageError for a model that is given twice."""
+def configs_of(flags: Mapping[str, Any]) -> tuple[EngineConfig, ServerConfig]:
+    """From what the decorators here, and `config_options`, added to a command; None is not given.
+
+    Raises ConfigError, or UsageError for a model that is given twice.
+    """
     given = {name: value for name, value in flags.items() if value is not None}
     file, model = given.pop("config_file", None), given.pop("positional_model", None)
     if model is not None:
         if "model" in given:
             raise click.UsageError(f"the model is given twice: {model} and --model {given['model']}")
         given["model"] = model
+    return build_configs(file, given)
+
+
+def offline_config(flags: Mapping[str, Any]) -> EngineConfig:
+    """As `configs_of`, for a command that runs an engine without a server."""
     # Nobody else is waiting: no request is turned away.
-    return build_configs(file, {"max_waiting": sys.maxsize, **given})[0]
+    most = sys.maxsize if flags.get("max_waiting") is None else flags["max_waiting"]
+    return configs_of({**flags, "max_waiting": most})[0]

@@ -10,11 +10,9 @@ from typing import NoReturn
 import click
 from tqdm import tqdm
 
-from turnout.cli.config_file import build_configs
-from turnout.cli.options import config_options
+from turnout.cli.engine_options import configs_of, engine_options
 from turnout.cli.output_file import OutputFile, writing
 from turnout.cli.table import aligned
-from turnout.core.config import EngineConfig
 from turnout.lab.simulation.cost import CostModel
 
 __all__ = ["command"]
@@ -23,7 +21,6 @@ CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 
 
 @click.command(name="profile")
-@click.argument("positional_model", metavar="[MODEL]", required=False)
 @click.option("--out", "file", type=OutputFile(), required=True, help="File to write the cost model to.")
 @click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="To measure for.")
 @click.option(
@@ -37,31 +34,10 @@ CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
     help="thread: the CPU time of the engine's thread alone, for a busy machine without a GPU; set "
     "OMP_NUM_THREADS=1.",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="YAML file whose keys are the engine's options; flags override it.",
-)
-@config_options(EngineConfig)
-def command(
-    *,
-    positional_model: str | None,
-    file: Path,
-    seconds: float,
-    name: str,
-    clock: str,
-    config_file: Path | None,
-    **flags: object,
-) -> None:
+@engine_options
+def command(*, file: Path, seconds: float, name: str, clock: str, **flags: object) -> None:
     """Measure what the steps of MODEL take on this machine, and fit the cost model that `simulate` reads."""
-    if positional_model is not None:
-        if flags["model"] is not None:
-            given = f"{positional_model} and --model {flags['model']}"
-            raise click.UsageError(f"the model is given twice: {given}")
-        flags["model"] = positional_model
-    config, _ = build_configs(config_file, flags)
+    config, _ = configs_of(flags)
     from turnout.lab.simulation.profile import profile  # only now: it waits for torch
 
     with tqdm(total=100, desc="measuring", unit="%", disable=not sys.stderr.isatty()) as bar:

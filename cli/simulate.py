@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 from tqdm import tqdm
 
-from turnout.cli.config_file import build_configs
+from turnout.cli.engine_options import config_option, configs_of
 from turnout.cli.options import config_options
 from turnout.cli.output_file import OutputFile, writing
 from turnout.cli.table import aligned
@@ -73,21 +73,15 @@ __all__ = ["command"]
 @click.option(
     "--json", "json_file", type=OutputFile(allow_dash=True), help="Write all figures there; -: print."
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="YAML file whose keys are the engine's options; flags override it.",
-)
+@config_option
 @config_options(EngineConfig)
-def command(*, arms: tuple[str, ...], json_file: Path | None, config_file: Path | None, **flags: Any) -> None:
+def command(*, arms: tuple[str, ...], json_file: Path | None, **flags: Any) -> None:
     """Serve a workload on a virtual clock: the same engine, and a model of what its steps cost.
 
     The model, device, dtype and quantization are the cost model's; all else is as `turnout serve` has it.
     """
     scene = _Scene(**{name: flags.pop(name) for name in _Scene._fields})
-    common, _ = build_configs(config_file, flags)
+    common, _ = configs_of(flags)
     chosen = parse_arms(arms or ("default",), common)
     check_arms(chosen)
     workload, cost = load_workload(scene.workload, scene.seed), find_cost_model(scene.cost_model)

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError
+from turnout.core.problems import problems_of
 
 __all__ = ["MAX_DRAFT", "ByteSize", "EngineConfig", "ServerConfig", "SizeOrZero", "parse_bytes"]
 
@@ -83,15 +84,7 @@ class _Config(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError("\n".join(self._explain(problem) for problem in error.errors())) from None
-
-    @classmethod
-    def _explain(cls, problem: Any) -> str:
-        name = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            known = cls.model_fields
-            return f"unknown option {name!r}{nearest(name, known)}; known: {', '.join(known)}"
-        return f"{name}: {problem['msg'].removeprefix('Value error, ')} (given: {problem['input']!r})"
+            raise ConfigError(problems_of(error, type(self).model_fields)) from None
 
 
 class EngineConfig(_Config):

@@ -12,7 +12,7 @@ from turnout.core.policy import LengthPredictor, SchedulingPolicy
 from turnout.core.proposer import Proposer
 from turnout.core.router import Router
 
-__all__ = ["AXES", "FLAG_AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
+__all__ = ["AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,6 @@ POLICY_AXES = tuple(name for name in AXES if name not in ("proposer", "router", 
 A model's family follows from its checkpoint; logits processors are all active; a proposer is an option of the
 strategy that asks it; a router stands in front of engines, not in one.
 """
-
-FLAG_AXES = (*POLICY_AXES, "router")
-"""Those chosen by a flag of the same name, of one command or another."""
 
 
 def axis_named(name: str) -> Axis:

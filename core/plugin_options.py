@@ -12,7 +12,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, create_model
 from pydantic.fields import FieldInfo
 
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError
+from turnout.core.problems import problems_of
 
 __all__ = ["Option", "Options", "read_options"]
 
@@ -48,19 +49,10 @@ class Options:
         try:
             options = self.model.model_validate(values)
         except ValidationError as error:
-            raise ConfigError("\n".join(self._explain(dict(problem)) for problem in error.errors())) from None
+            raise ConfigError(problems_of(error, self.model.model_fields)) from None
         if self.parameter is not None:
             return {self.parameter: options}
         return {name: getattr(options, name) for name in options.model_fields_set}
-
-    def _explain(self, problem: dict[str, Any]) -> str:
-        name = ".".join(str(part) for part in problem["loc"])
-        known = list(self.model.model_fields)
-        if problem["type"] == "extra_forbidden":
-            return f"unknown option {name!r}; known: {', '.join(known) or 'none'}{nearest(name, known)}"
-        if problem["type"] == "missing":
-            return f"the option {name!r} must be given"
-        return f"{name}: {problem['msg'].removeprefix('Value error, ')} (given: {problem['input']!r})"
 
 
 def read_options(factory: Callable[..., object]) -> Options:

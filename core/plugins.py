@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, overload
 
+from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
 from turnout.core.eviction import EvictionPolicy
 from turnout.core.hookspecs import PROJECT
@@ -36,6 +37,13 @@ class Registry:
     def __init__(self, entries: Iterable[PluginEntry]) -> None:
         self._entries = _marking_duplicates(entries)
         self._warned = False
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Registry:
+        """What an engine of that configuration has to choose from."""
+        return cls.load(
+            config_folder=config.plugins_path, disabled=config.disable_plugin, strict=config.strict_plugins
+        )
 
     @classmethod
     def load(

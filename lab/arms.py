@@ -64,7 +64,7 @@ def check_arms(arms: Iterable[Arm]) -> None:
     """Find misspelt policies and options before anything heavy is loaded; raises ConfigError."""
     for arm in arms:
         try:
-            check_policies(Registry.load(config_folder=arm.config.plugins_path), arm.config)
+            check_policies(Registry.of(arm.config), arm.config)
         except ConfigError as error:
             raise _about(arm.name, error) from None
 

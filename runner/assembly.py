@@ -72,9 +72,7 @@ def build_engine(
     `registry`: where policies are looked up; None: what is installed, as `config` says.
     Raises TurnoutError, with one message that says what to do, for anything that cannot work.
     """
-    registry = registry or Registry.load(
-        config_folder=config.plugins_path, disabled=config.disable_plugin, strict=config.strict_plugins
-    )
+    registry = registry or Registry.of(config)
     policies = build_policies(registry, config)
     checkpoint = open_checkpoint(registry, config.model, config.revision)
     device = choose_device(config.device)

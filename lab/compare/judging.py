@@ -40,10 +40,7 @@ def judge(order: Judge) -> Judged | Incomparable:
 
 
 def _checkpoint(config: EngineConfig) -> Checkpoint:
-    registry = Registry.load(
-        config_folder=config.plugins_path, disabled=config.disable_plugin, strict=config.strict_plugins
-    )
-    return open_checkpoint(registry, config.model, config.revision)
+    return open_checkpoint(Registry.of(config), config.model, config.revision)
 
 
 def _small(config: EngineConfig, window: int) -> EngineConfig:

@@ -65,7 +65,7 @@ def simulate(
     Raises ConfigError for what cannot work.
     """
     outcome = Outcome(Accumulator(goodput))
-    registry = Registry.load(config_folder=simulation.config.plugins_path)
+    registry = Registry.of(simulation.config)
     router = registry.create("router", simulation.router)
     if simulation.replicas == 1 or not divisible(simulation, router):
         outcome.take(simulation.records(), progress)
@@ -92,7 +92,7 @@ def _parts(
 ) -> Iterator[Outcome]:
     """Of each replica."""
     if workers == 1:
-        registry = Registry.load(config_folder=simulation.config.plugins_path)
+        registry = Registry.of(simulation.config)
         yield from (
             _part(simulation, registry, number, share, goodput) for number, share in enumerate(shares)
         )
@@ -125,7 +125,7 @@ _mine: list[tuple[Simulation, Registry]] = []
 
 
 def _begin(simulation: Simulation) -> None:
-    _mine[:] = [(simulation, Registry.load(config_folder=simulation.config.plugins_path))]
+    _mine[:] = [(simulation, Registry.of(simulation.config))]
 
 
 def _part_of_mine(number: int, share: list[int], goodput: Goodput | None) -> Outcome:

@@ -50,7 +50,7 @@ class Simulation:
     def records(self) -> Iterator[Record]:
         """In the order in which requests end. What is done with one is forgotten, so that a million take no
         more memory than those that are served at once."""
-        registry = Registry.load(config_folder=self.config.plugins_path)
+        registry = Registry.of(self.config)
         router = registry.create("router", self.router)
         fleet = Fleet(self.config, self.cost, registry, router, self.names, doze=self.doze, watch=self.watch)
         mix = Mix(self.workload, self.seed, self.cost.model.vocab_size)

@@ -115,7 +115,16 @@ def test_flags_override_the_file(served: Served, tmp_path: Path) -> None:
     ],
 )
 def test_what_a_file_may_not_say(served: Served, tmp_path: Path, text: str, message: str) -> None:
-    assert message in refused(run("--config", config_file(tmp_path, text)))
+    file = config_file(tmp_path, text)
+    said = refused(run("--config", file))
+    assert message in said and (str(file) in said or "unknown option" in message)
+
+
+def test_a_value_in_a_file_is_not_taken_for_a_flags(served: Served, tmp_path: Path) -> None:
+    """The message named the field alone, and so it does where a flag is wrong."""
+    file = config_file(tmp_path, "max-num-seqs: 8\nport: many\n")
+    assert f"Error: {file}: port: " in refused(run("--config", file))
+    assert "Error: max_num_seqs: " in refused(run("--config", file, "--port", "1", "--max-num-seqs", "many"))
 
 
 # ------------------------------------------------------------------ a live test

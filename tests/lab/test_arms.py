@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from turnout.core.config import EngineConfig
@@ -89,3 +91,23 @@ def test_a_misspelt_policy_is_found_before_anything_runs() -> None:
 
 def test_a_policy_option_that_is_not_there_is_found_too() -> None:
     assert "arm 'x'" in refusal("x:scheduler=ljf:agin=2")
+
+
+def test_a_plugin_that_is_disabled_is_not_there(tmp_path: Path) -> None:
+    """Arms were checked against all plugins, and simulated with them, whatever --disable-plugin said."""
+    (tmp_path / "turnout_plugins.py").write_text(PLUGIN)
+    common = EngineConfig(scheduler="mine", plugins_folder=str(tmp_path))
+    check_arms(parse_arms(["base"], common))
+    disabled = common.model_copy(update={"disable_plugin": ("turnout_plugins.py",)})
+    with pytest.raises(ConfigError, match="no scheduler is called 'mine'"):
+        check_arms(parse_arms(["base"], disabled))
+
+
+PLUGIN = """
+from turnout import hookimpl
+from turnout.plugins.schedulers.fcfs import Fcfs
+
+@hookimpl
+def register_schedulers(register):
+    register("mine", Fcfs)
+"""

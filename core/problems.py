@@ -1,0 +1,27 @@
+"""What pydantic found wrong, in words: which option, what was expected, what was given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pydantic import ValidationError
+
+from turnout.core.errors import nearest
+
+__all__ = ["problems_of"]
+
+
+def problems_of(error: ValidationError, known: Collection[str]) -> str:
+    """A line for each. `known`: the options there are."""
+    return "\n".join(_explained(dict(problem), known) for problem in error.errors())
+
+
+def _explained(problem: dict[str, object], known: Collection[str]) -> str:
+    loc, message = problem["loc"], str(problem["msg"]).removeprefix("Value error, ")
+    assert isinstance(loc, tuple)
+    name = ".".join(map(str, loc))
+    if problem["type"] == "extra_forbidden":
+        return f"unknown option {name!r}; known: {', '.join(known) or 'none'}{nearest(name, known)}"
+    if problem["type"] == "missing":
+        return f"the option {name!r} must be given"
+    return f"{name}: {message} (given: {problem['input']!r})"
