@@ -53,7 +53,7 @@ class EngineClient(Protocol):
         """Serve a request; the generator ends when all its choices have.
 
         Leaving it early (``aclose``) aborts what still runs. Raises RequestError for a request
-        that the engine refuses, EngineError when the engine is gone.
+        that the engine refuses, EngineGone when the engine is gone, EngineError when it failed at this one.
         """
         ...
 
@@ -67,7 +67,7 @@ class EngineClient(Protocol):
     async def admin(self, command: AdminCommand) -> Reply:
         """Have a command carried out between two steps.
 
-        Raises EngineError when the engine is gone, TimeoutError when it does not answer in time; the
+        Raises EngineGone when the engine is gone, TimeoutError when it does not answer in time; the
         command may then still be carried out.
         """
         ...

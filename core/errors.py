@@ -1,4 +1,4 @@
-"""Every error Turnout raises on purpose.
+"""The errors that Turnout raises on purpose. Commands and handlers derive some of their own.
 
 TurnoutError
 ├── ConfigError            a flag, key or option that cannot be used as given
@@ -7,8 +7,10 @@ TurnoutError
 │       └── PolicyError    a policy that answered what the mechanism cannot carry out
 ├── ModelError             a checkpoint that is missing, damaged or not supported
 ├── RequestError           one request that cannot be served; the others go on
-│   └── Overloaded         one that could be, but not now
-└── EngineError            the engine as a whole failed or is gone
+│   ├── Overloaded         one that could be, but not now
+│   └── Dropped            one that the scheduling policy gave up
+└── EngineError            the engine failed, at one request or as a whole
+    └── EngineGone         as a whole: it is not there any more
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from contextlib import contextmanager
 
 __all__ = [
     "ConfigError",
+    "Dropped",
     "EngineError",
+    "EngineGone",
     "ModelError",
     "Overloaded",
     "PluginError",
@@ -72,8 +76,16 @@ class Overloaded(RequestError):
     """A request that could be served, but not now: too many are waiting."""
 
 
+class Dropped(RequestError):
+    """A request that the scheduling policy gave up."""
+
+
 class EngineError(TurnoutError):
-    """The engine as a whole failed or is gone."""
+    """The engine failed, at one request or as a whole."""
+
+
+class EngineGone(EngineError):
+    """The whole engine, not one request."""
 
 
 def described(error: Exception) -> str:

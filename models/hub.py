@@ -25,7 +25,7 @@ from turnout.models.short_names import likely_repositories
 
 __all__ = ["cached", "download"]
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 ANSWER_SECONDS = 5.0
@@ -153,7 +153,7 @@ def _fetch(repository: str, revision: str | None) -> Path | str:
             return "holds no config.json"
         if not any(file.endswith(".safetensors") for file in files):
             return "holds no safetensors; pickle weights can run code when loaded and are refused"
-        log.info("downloading %s from %s", repository, constants.ENDPOINT)
+        logger.info("downloading %s from %s", repository, constants.ENDPOINT)
         return Path(
             snapshot_download(repository, revision=revision, allow_patterns=WANTED, ignore_patterns=UNWANTED)
         )

@@ -30,8 +30,6 @@ from turnout.server.protocol.chat import Message
 
 __all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_prefix", "unpin_prefix"]
 
-ComputeFailed = (RequestError, EngineError)
-
 
 class PrefixRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -138,7 +136,7 @@ async def _compute(client: EngineClient, tokens: list[int], salt: str, whose: st
         async with aclosing(client.submit(request)) as deltas:
             async for _ in deltas:
                 pass
-    except ComputeFailed as error:
+    except (RequestError, EngineError) as error:
         raise _only_pinned(error) from error
 
 

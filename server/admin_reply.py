@@ -24,7 +24,7 @@ async def ask(client: EngineClient, command: AdminCommand, kind: type[Value]) ->
 
 
 async def tell(client: EngineClient, command: AdminCommand) -> Reply:
-    """Raises ApiError for what the engine refuses or does not answer in time, EngineError when it is gone."""
+    """Raises ApiError for what the engine refuses or does not answer in time, EngineGone when it is gone."""
     try:
         reply = await client.admin(command)
     except TimeoutError:

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from turnout.core.engine import Engine
-from turnout.core.errors import TurnoutError
+from turnout.core.errors import TurnoutError, described
 from turnout.core.interfaces import KVCache, PrefixPins
 from turnout.core.messages import (
     AdminCommand,
@@ -68,7 +68,7 @@ def carry_out(assembled: Assembled, command: AdminCommand) -> Reply:
         return Reply(id=command.id, error=str(error), error_kind="invalid")
     except Exception as error:
         logger.exception("an admin command failed")
-        return Reply(id=command.id, error=f"{type(error).__name__}: {error}", error_kind="internal")
+        return Reply(id=command.id, error=described(error), error_kind="internal")
 
 
 def _value(assembled: Assembled, command: AdminCommand) -> Value:

@@ -14,7 +14,7 @@ import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.errors import ConfigError, EngineError, TurnoutError
+from turnout.core.errors import ConfigError, EngineError, EngineGone, TurnoutError
 from turnout.core.messages import (
     Abort,
     AdminCommand,
@@ -33,7 +33,7 @@ from turnout.server.live_request import LiveRequest
 from turnout.server.restarts import Restarts
 from turnout.server.standing_orders import StandingOrders
 
-__all__ = ["FACTORY", "EngineGone", "ProcessClient"]
+__all__ = ["FACTORY", "ProcessClient"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +44,6 @@ GRACE = 2.0
 """Seconds the engine may take to leave when told to; longer than most steps."""
 ADMIN_PATIENCE = 30.0
 """Seconds that an admin command may wait for the step to end."""
-
-
-class EngineGone(EngineError):
-    """The whole engine, not one request."""
 
 
 class ProcessClient:

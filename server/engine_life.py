@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 from turnout.core.messages import Command, Event, Shutdown
@@ -58,7 +57,7 @@ class EngineLife:
 
     async def stop(self, grace: float) -> None:
         """Ask it to leave, insist after `grace` seconds, and clean up."""
-        with contextlib.suppress(Exception):  # it may be gone
+        if not self._over:
             self._channel.send(Shutdown())
         await self._child.stop(grace)
         self._close()
@@ -67,7 +66,7 @@ class EngineLife:
         """At once: for when there is no event loop, or no time."""
         self._child.kill()
         if self._hear is None:  # else the event loop still reads
-            self._channel.close()
+            self._close()
 
     # -------------------------------------------------------------- details
 

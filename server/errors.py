@@ -9,10 +9,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from turnout.core.errors import EngineError, Overloaded, RequestError, TurnoutError
-from turnout.server.engine_client import EngineGone
+from turnout.core.errors import Dropped, EngineError, EngineGone, Overloaded, RequestError, TurnoutError
 from turnout.server.json_response import JsonResponse
-from turnout.server.live_request import Dropped
 
 __all__ = ["ApiError", "ErrorBody", "error_body", "respond_to_disconnect", "respond_to_error"]
 

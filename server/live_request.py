@@ -7,15 +7,11 @@ import asyncio
 import msgspec
 
 from turnout.core.clock import monotonic
-from turnout.core.errors import EngineError, Overloaded, RequestError
+from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.messages import Delta
 from turnout.core.request import RequestSpec, Resumption
 
-__all__ = ["Dropped", "LiveRequest"]
-
-
-class Dropped(RequestError):
-    """A request that the scheduling policy gave up."""
+__all__ = ["LiveRequest"]
 
 
 class LiveRequest:

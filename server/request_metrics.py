@@ -16,10 +16,9 @@ from typing import Self
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.errors import RequestError
+from turnout.core.errors import Dropped, RequestError
 from turnout.core.request import RequestSpec
 from turnout.core.trial import Leave, Outcome
-from turnout.server.live_request import Dropped
 from turnout.text.choice import Piece
 
 __all__ = ["PREFIX", "RequestMeter", "RequestMetrics"]

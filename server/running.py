@@ -10,12 +10,12 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from turnout.core.config import ServerConfig
-from turnout.core.errors import ConfigError, EngineError
+from turnout.core.errors import ConfigError, EngineError, EngineGone
 from turnout.core.garbage import steady
 from turnout.server.ab_test import check_memory, check_ready
 from turnout.server.app import create_app
 from turnout.server.arms import Arms
-from turnout.server.engine_client import EngineGone, ProcessClient
+from turnout.server.engine_client import ProcessClient
 from turnout.server.http_server import HttpServer
 from turnout.server.signals import Signals
 

@@ -11,6 +11,7 @@ import pytest
 from documents import ROOT, Document, code, rows
 from pydantic import BaseModel
 
+from turnout.core.errors import Dropped
 from turnout.core.messages import PluginStates, SchedulerState
 from turnout.core.plugins import Registry
 from turnout.lab.ab.live_trial import LiveTrial
@@ -22,7 +23,6 @@ from turnout.server.app import ROUTES
 from turnout.server.auth import ADMIN
 from turnout.server.engine_client import ADMIN_PATIENCE
 from turnout.server.errors import ErrorBody, error_body
-from turnout.server.live_request import Dropped
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport, encode

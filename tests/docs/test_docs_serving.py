@@ -15,13 +15,12 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from turnout.core.config import ServerConfig
-from turnout.core.errors import EngineError, Overloaded, RequestError
+from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestError
 from turnout.core.messages import KVSnapshot, Stats
 from turnout.core.param_groups import BEAM_SEARCH
 from turnout.core.sampling_params import SamplingParams
 from turnout.server.admin import PolicyChange
 from turnout.server.app import create_app
-from turnout.server.engine_client import EngineGone
 from turnout.server.engine_metrics import Scrape
 from turnout.server.errors import ApiError, ErrorBody, error_body, respond_to_error
 from turnout.server.protocol.base import GenerationRequest
