@@ -60,7 +60,8 @@ class EngineClient(Protocol):
     def abort(self, request_id: str, index: int | None = None) -> None:
         """Stop a request, or one of its choices; the generator then yields no more of it.
 
-        Of a request that asked for its timing, the generator still yields the delta that carries it.
+        Of a request that asked for its timing, the generator still yields the delta that carries it, if the
+        engine knows one.
         """
         ...
 

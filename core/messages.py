@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -52,57 +53,52 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     request_id: str
     index: int | None = None
     timing: bool = False
-    """Where this ends the whole request, answer with a last delta that carries its `Timing`."""
+    """Where this ends the whole request, or there is none, answer with a last delta, which carries its
+    `Timing` where one is known."""
 
 
-class ShowScheduler(msgspec.Struct, frozen=True, tag=True):
+class _Ordered(msgspec.Struct, frozen=True, kw_only=True):
+    id: str = msgspec.field(default_factory=lambda: uuid4().hex)
+
+
+class ShowScheduler(_Ordered, frozen=True, tag=True):
     """Which scheduling policy there is, and how it does."""
 
-    id: str
 
-
-class SetScheduler(msgspec.Struct, frozen=True, tag=True):
+class SetScheduler(_Ordered, frozen=True, tag=True):
     """Ask this policy from the next step on; requests stay where they are."""
 
-    id: str
     spec: str
     """As ``--scheduler`` has it: ``NAME`` or ``NAME:option=value,…``."""
 
 
-class ShowKV(msgspec.Struct, frozen=True, tag=True):
+class ShowKV(_Ordered, frozen=True, tag=True):
     """How the KV pool stands."""
 
-    id: str
     states: bool = False
     """With its map; without, `KVSnapshot.states` comes empty."""
 
 
-class PinPrefix(msgspec.Struct, frozen=True, tag=True):
+class PinPrefix(_Ordered, frozen=True, tag=True):
     """Keep this prefix, replacing the one of the same name."""
 
-    id: str
     name: str
     tokens: list[int]
     salt: str = ""
 
 
-class ListPlugins(msgspec.Struct, frozen=True, tag=True):
-    """All that were found, broken ones too."""
-
-    id: str
-
-
-class UnpinPrefix(msgspec.Struct, frozen=True, tag=True):
+class UnpinPrefix(_Ordered, frozen=True, tag=True):
     """Keep it no longer."""
 
-    id: str
     name: str
 
 
-class ListPrefixes(msgspec.Struct, frozen=True, tag=True):
+class ListPrefixes(_Ordered, frozen=True, tag=True):
     """All that are pinned."""
 
-    id: str
+
+class ListPlugins(_Ordered, frozen=True, tag=True):
+    """All that were found, broken ones too."""
 
 
 AdminCommand = ShowScheduler | SetScheduler | ShowKV | PinPrefix | UnpinPrefix | ListPrefixes | ListPlugins

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated
 
 from msgspec.structs import asdict
@@ -45,13 +44,13 @@ class PolicyChange(BaseModel):
 
 
 async def show_scheduler(request: Request) -> Response:
-    return await _answer(request, ShowScheduler(uuid.uuid4().hex))
+    return await _answer(request, ShowScheduler())
 
 
 async def set_scheduler(request: Request) -> Response:
     limit = context_of(request).config.max_body_size
     asked = await read_body(request, PolicyChange, limit=limit)
-    return await _answer(request, SetScheduler(uuid.uuid4().hex, asked.spec()))
+    return await _answer(request, SetScheduler(asked.spec()))
 
 
 async def _answer(request: Request, command: ShowScheduler | SetScheduler) -> Response:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
@@ -63,7 +61,7 @@ class KVReport(msgspec.Struct, kw_only=True):
 async def show_kv(request: Request) -> Response:
     with_map = _with_map(request)
     with context_of(request).asked(request) as arm:
-        snapshot = await ask(arm.client, ShowKV(uuid.uuid4().hex, with_map), KVSnapshot)
+        snapshot = await ask(arm.client, ShowKV(with_map), KVSnapshot)
         return JsonResponse(_report(snapshot, arm.client.ready, with_map=with_map))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,5 +16,5 @@ __all__ = ["list_plugins"]
 
 async def list_plugins(request: Request) -> Response:
     with context_of(request).asked(request) as arm:
-        found = await ask(arm.client, ListPlugins(uuid.uuid4().hex), PluginStates)
+        found = await ask(arm.client, ListPlugins(), PluginStates)
     return JsonResponse({"plugins": [asdict(plugin) for plugin in found.plugins]})

@@ -69,7 +69,7 @@ async def list_prefixes(request: Request) -> Response:
 async def unpin_prefix(request: Request) -> Response:
     name = request.path_params["name"]
     with context_of(request).asked(request) as arm:
-        await tell(arm.client, UnpinPrefix(uuid.uuid4().hex, name))
+        await tell(arm.client, UnpinPrefix(name))
     return JsonResponse({"name": name, "deleted": True})
 
 
@@ -83,7 +83,7 @@ async def pin_prefix(request: Request) -> Response:
 async def _pinned(arm: ServedArm, asked: PrefixRequest, whose: str) -> PinnedPrefix:
     tokens = await asyncio.to_thread(_tokens, arm, asked)
     salt = asked.cache_salt or ""
-    command = PinPrefix(uuid.uuid4().hex, asked.name, tokens, salt)
+    command = PinPrefix(asked.name, tokens, salt)
     pinned = await ask(arm.client, command, PinnedPrefix)
     if asked.compute:
         await _compute(arm.client, tokens, salt, whose)
@@ -146,7 +146,7 @@ def _only_pinned(error: TurnoutError) -> ApiError:
 
 
 async def _listed(client: EngineClient) -> list[PinnedPrefix]:
-    return (await ask(client, ListPrefixes(uuid.uuid4().hex), PinnedPrefixes)).prefixes
+    return (await ask(client, ListPrefixes(), PinnedPrefixes)).prefixes
 
 
 def _state(pinned: PinnedPrefix) -> PrefixState:

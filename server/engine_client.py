@@ -14,7 +14,7 @@ import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.errors import ConfigError, EngineError, EngineGone, TurnoutError
+from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.messages import (
     Abort,
     AdminCommand,
@@ -29,7 +29,7 @@ from turnout.core.messages import (
 )
 from turnout.core.request import RequestSpec
 from turnout.server.engine_life import EngineLife
-from turnout.server.live_request import LiveRequest
+from turnout.server.live_requests import LiveRequests
 from turnout.server.restarts import Restarts
 from turnout.server.standing_orders import StandingOrders
 
@@ -64,9 +64,7 @@ class ProcessClient:
         self._restarts = Restarts(restarts)
         self._config = ""
         self._orders = StandingOrders()
-        self._live: dict[str, LiveRequest] = {}
-        self._suspects: list[str] = []
-        """Requests that saw two engines die: handed over one by one, to find the one that kills."""
+        self._live = LiveRequests()
         self._replies: dict[str, asyncio.Future[Reply]] = {}
         self._ready: asyncio.Future[Ready] | None = None
         self._serving = False
@@ -100,7 +98,7 @@ class ProcessClient:
     @property
     def silence(self) -> float:
         """As `EngineClient.silence` says."""
-        since = [live.spec.arrival or 0.0 for live in self._live.values() if not live.over]
+        since = [live.spec.arrival or 0.0 for live in self._live.owed]
         if not since or not self._serving:
             return 0.0
         return monotonic() - max(self._heard, min(since))
@@ -108,7 +106,7 @@ class ProcessClient:
     @property
     def idle(self) -> bool:
         """The engine has nothing to do: all that it was asked for has come, though maybe not been taken."""
-        return all(live.over for live in self._live.values()) and not self._replies
+        return not self._live.owed and not self._replies
 
     # -------------------------------------------------------------- beginning and end
 
@@ -134,8 +132,7 @@ class ProcessClient:
         """End all requests with this error, and take no more. `kind` is for whoever waits in `start`."""
         if self.failure is None:
             self.failure = reason
-        for live in self._live.values():
-            live.fail(EngineGone(reason))
+        self._live.fail(EngineGone(reason))
         self._fail_replies(reason)
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(kind(reason))
@@ -158,16 +155,16 @@ class ProcessClient:
         self._check()
         if request.arrival is None:  # the engine reads it after its step, on the same clock
             request = msgspec.structs.replace(request, arrival=monotonic())
-        live = self._live[request.id] = LiveRequest(request)
+        live = self._live.add(request)
         self._send(Submit(request))  # or, if an engine is on its way, when it has come
         try:
             while (delta := await live.next()) is not None:
                 yield delta
         finally:
-            del self._live[request.id]
+            self._live.remove(request.id)
             if not live.over:
                 self._send(Abort(request.id))
-                self._next_suspect(after=request.id)
+                self._try_next(after=request.id)
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """As `EngineClient.abort` says."""
@@ -213,8 +210,7 @@ class ProcessClient:
         if isinstance(event, Delta):
             if (live := self._live.get(event.request_id)) is not None:
                 live.deliver(event)
-                if self._suspects:
-                    self._next_suspect(after=event.request_id)
+                self._try_next(after=event.request_id)
         elif isinstance(event, Stats):
             self.stats = event
         elif isinstance(event, Reply):
@@ -238,7 +234,13 @@ class ProcessClient:
         logger.warning("another engine has taken over; %d requests go on", len(self._live))
         for order in self._orders.commands():
             self._send(order)
-        self._hand_over()
+        for request in self._live.hand_over():
+            self._send(Submit(request))
+
+    def _try_next(self, after: str) -> None:
+        """The next of those that may have killed an engine, if `after` was being tried."""
+        if self._serving and (suspect := self._live.next_suspect(after)) is not None:
+            self._send(Submit(suspect))
 
     # -------------------------------------------------------------- when the engine dies
 
@@ -257,41 +259,7 @@ class ProcessClient:
     def _start_another(self, reason: str) -> None:
         logger.error("%s; starting another engine for %d requests", reason, len(self._live))
         self._fail_replies(f"{reason}; it is being restarted, ask again")
-        self._blame()
+        self._live.blame()
         self._life = EngineLife(self._factory, self._log_level)
         self._life.configure(self._config)
         self._life.listen(self._dispatch, self._ended)
-
-    def _blame(self) -> None:
-        """Whoever was with the engine may have killed it; of the suspects, only the first was."""
-        if self._suspects and (suspect := self._live.get(self._suspects[0])) is not None:
-            suspect.fail(EngineError("the engine died each time that it served this request"))
-        waiting = set(self._suspects)
-        for id, live in self._live.items():
-            if id not in waiting:
-                live.interrupt()
-
-    def _hand_over(self) -> None:
-        """Every request to the engine that takes over: suspects one by one, the others at once."""
-        for live in self._live.values():
-            if live.complete:
-                live.fail(EngineGone("only the engine that is gone knew its timing"))
-        lives = {id: live for id, live in self._live.items() if not live.over}
-        self._suspects = [id for id, live in lives.items() if live.crashes > 1]
-        for live in sorted(lives.values(), key=lambda live: live.spec.arrival or 0.0):
-            if live.crashes <= 1:
-                self._send(Submit(live.resumed()))
-        if self._suspects:
-            self._send(Submit(lives[self._suspects[0]].resumed()))
-
-    def _next_suspect(self, after: str) -> None:
-        """The one being tried has survived a step, or left."""
-        if not self._serving or after != (self._suspects[0] if self._suspects else None):
-            return
-        del self._suspects[0]
-        while self._suspects:
-            live = self._live.get(self._suspects[0])
-            if live is not None and not live.over:
-                self._send(Submit(live.resumed()))
-                return
-            del self._suspects[0]

@@ -100,7 +100,7 @@ class EngineLoop:
     def _abort(self, command: Abort) -> None:
         self._preparation.cancel(command.request_id)
         timing = self._engine.abort(command.request_id, command.index)
-        if command.timing and timing is not None and timing.finished is not None:
+        if command.timing and (timing is None or timing.finished is not None):
             last = Delta(
                 request_id=command.request_id,
                 index=command.index or 0,

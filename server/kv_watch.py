@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import uuid
 
 from turnout.core.client import EngineClient
 from turnout.core.clock import Clock, monotonic
@@ -42,6 +41,6 @@ class KVWatch:
 
     async def _ask(self) -> KVSnapshot | None:
         try:
-            return await ask(self._client, ShowKV(uuid.uuid4().hex), KVSnapshot)
+            return await ask(self._client, ShowKV(), KVSnapshot)
         except TurnoutError:  # `Stats` and health say what is wrong with it
             return None

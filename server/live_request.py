@@ -49,7 +49,7 @@ class LiveRequest:
         if delta.error or delta.error_kind:
             self.fail(_error(delta))
             return
-        if delta.timing is not None:
+        if delta.timing is not None or delta.finish_reason == "abort":  # the answer to an `Abort`
             self.awaits_timing = False
         elif delta.index in self._done:
             return

@@ -67,7 +67,7 @@ async def _serve(
     serving = asyncio.create_task(server.serve())
     await _first_of(asyncio.wait({serving}), arms.gone(), signals.wait())
     if signals.asked:
-        if not arms.idle:
+        if timeout and not arms.idle:
             logger.info("requests may take up to %g s to end; another signal ends them at once", timeout)
         await _first_of(asyncio.wait({serving}), arms.gone(), arms.finish(timeout))
     failure = arms.failure

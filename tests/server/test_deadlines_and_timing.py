@@ -226,7 +226,7 @@ def test_an_answer_that_is_complete_needs_no_engine(
     body = {"prompt": "ab", "stop": "a", "max_tokens": 400, "user": "slow", "timing": True}
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(server.post, COMPLETIONS, **body)
-        eventually(lambda: any(live._done for live in server.client._live.values()))
+        eventually(lambda: any(live._done for live in server.client._live.owed))
         os.kill(server.client.pid, signal.SIGKILL)
     assert answer.result().status_code == 200
     assert answer.result().json()["choices"][0]["finish_reason"] == "stop"

@@ -25,7 +25,7 @@ def kill(server: RunningServer) -> None:
 
 def tokens(server: RunningServer) -> int:
     """Delivered so far, to all requests that live."""
-    lives = list(server.client._live.values())
+    lives = list(server.client._live.owed)
     return sum(len(output) for live in lives for output in live._outputs.values())
 
 
@@ -113,7 +113,7 @@ def test_a_choice_that_has_ended_is_not_begun_again(start: Start) -> None:
     body = {"prompt": "abcd", "n": 2, "stop": "da", "max_tokens": 60, "user": "slow", "ignore_eos": True}
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(server.post, COMPLETIONS, **{**body, "stop": "dab", "timing": True})
-        eventually(lambda: any(live._done for live in server.client._live.values()))
+        eventually(lambda: any(live._done for live in server.client._live.owed))
         kill(server)
         choices = answer.result(30).json()
     assert [choice["text"] for choice in choices["choices"]] == ["abc", "bc"]

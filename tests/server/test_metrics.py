@@ -134,7 +134,7 @@ def test_the_engine_says_how_it_stands(server: RunningServer) -> None:
     assert 0 < running("kv_cache_usage_perc") < 0.01
     assert running("kv_cache_capacity_tokens") == POOL
     assert running("kv_cache_held_tokens") + running("kv_cache_free_tokens") == POOL
-    assert 0 < running("kv_cache_waste_ratio") < 1
+    assert 0 <= running("kv_cache_waste_ratio") < 1  # 0 at the end of a block
     assert running("kv_cache_bytes_per_token") == BYTES_PER_TOKEN
     assert running("prefix_cache_queries_total") == 40
     assert running("computed_tokens_total") >= 40

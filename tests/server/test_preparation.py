@@ -6,8 +6,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import parrot
 import pytest
 from running_server import RunningServer, Start, eventually
+
+from turnout.core.config import EngineConfig
+from turnout.core.messages import Abort, Command, Delta, Event, Shutdown, Submit
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
+from turnout.core.structured_outputs import StructuredOutputs
+from turnout.server.engine_loop import EngineLoop
+from turnout.server.live_request import LiveRequest
 
 COMPLETIONS = "/v1/completions"
 THINKING = 2.0
@@ -73,3 +82,34 @@ def test_not_more_than_may_wait(start: Start) -> None:
         refused = server.post(COMPLETIONS, prompt="a", guided_choice=["long"])
         assert refused.status_code == 503 and "being prepared" in refused.json()["error"]["message"]
         assert first.result().status_code == 200
+
+
+class Wire:
+    """An engine's end of a channel: what has come, and what was sent."""
+
+    def __init__(self, *commands: Command) -> None:
+        self._commands = list(commands)
+        self.sent: list[Event] = []
+
+    def receive(self) -> list[Command]:
+        came, self._commands = self._commands, []
+        return came
+
+    def send(self, events: list[Event]) -> None:
+        self.sent += events
+
+
+def test_who_awaits_its_timing_is_told_that_there_is_none() -> None:
+    """A request that went on with a new engine was ended by a stop string while it was prepared, and its
+    stream stayed open for ever.
+    """
+    params = SamplingParams(structured_outputs=StructuredOutputs(choice=("long",)))
+    spec = RequestSpec(id="r", prompt=[1], params=params, seed=0, timing=True)
+    wire = Wire(Submit(spec), Abort("r", 0, timing=True), Shutdown())
+    EngineLoop(parrot.build(EngineConfig()), wire).run()
+    assert wire.sent == [Delta(request_id="r", finish_reason="abort")]
+    live = LiveRequest(spec)
+    live.abort(0)
+    assert not live.over
+    live.deliver(wire.sent[0])
+    assert live.over
