@@ -16,10 +16,21 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from turnout.core.errors import ConfigError
 from turnout.core.problems import problems_of
 
-__all__ = ["MAX_DRAFT", "ByteSize", "EngineConfig", "ServerConfig", "SizeOrZero", "parse_bytes"]
+__all__ = [
+    "MAX_DRAFT",
+    "UNQUANTIZED",
+    "ByteSize",
+    "EngineConfig",
+    "ServerConfig",
+    "SizeOrZero",
+    "parse_bytes",
+]
 
 MAX_DRAFT = 32
 """Guesses that one step may verify for a sequence."""
+
+UNQUANTIZED = "none"
+"""The quantizer that leaves weights as they are."""
 
 _UNITS = {
     "": 1,
@@ -100,7 +111,7 @@ class EngineConfig(_Config):
         description="Guesses output lengths for policies that use them, as NAME or NAME:option=value,….",
     )
     kv: str = Field("paged", description="KV backend, as NAME or NAME:option=value,….")
-    quantization: str = Field("none", description="Quantizer, as NAME or NAME:option=value,….")
+    quantization: str = Field(UNQUANTIZED, description="Quantizer, as NAME or NAME:option=value,….")
     decoding: str = Field(
         "sampling", description="How to decode for requests that do not say, as NAME or NAME:option=value,…."
     )

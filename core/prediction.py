@@ -1,11 +1,11 @@
-"""Between the mechanism and a length predictor: its faults are named once, and cost no request."""
+"""Between the mechanism and a length predictor: its faults are named, and cost no request."""
 
 from __future__ import annotations
 
 import logging
 import math
 
-from turnout.core.errors import described
+from turnout.core.complaints import Complaints
 from turnout.core.policy import LengthPredictor
 from turnout.core.view import RequestView
 
@@ -20,6 +20,7 @@ class Predictions:
     def __init__(self, predictor: LengthPredictor) -> None:
         self.predictor = predictor
         self.faults = 0
+        self._complaints = Complaints(logger)
 
     def predict(self, request: RequestView) -> float:
         try:
@@ -39,6 +40,4 @@ class Predictions:
 
     def _fault(self, error: Exception) -> None:
         self.faults += 1
-        if self.faults == 1:
-            name = type(self.predictor).__name__
-            logger.error("length predictor %s failed: %s (said once)", name, described(error), exc_info=error)
+        self._complaints.about(f"length predictor {type(self.predictor).__name__}", error)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from turnout.core.errors import RequestError, blaming, described
+from turnout.core.complaints import Complaints
+from turnout.core.errors import RequestError, blaming
 from turnout.core.extra_args import check_known
 from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
 
@@ -29,7 +30,7 @@ class ActiveProcessor:
         self.title = title
         self.processor = processor
         self.place = place
-        self._complaints: set[type[Exception]] = set()
+        self._complaints = Complaints(logger)
 
     def preparation(self, spec: RequestSpec) -> Callable[[], object] | None:
         """Raises RequestError where it refuses the request, or fails; so does what is returned."""
@@ -50,7 +51,7 @@ class ActiveProcessor:
         try:
             self.processor.apply(logits, rows)
         except Exception as error:
-            return self._complain(error)
+            return self._complaints.about(self.title, error)
         return None
 
     def _carry_out(self, work: Callable[[], object]) -> None:
@@ -64,15 +65,7 @@ class ActiveProcessor:
         except RequestError:
             raise
         except Exception as error:
-            raise RequestError(self._complain(error)) from error
-
-    def _complain(self, error: Exception) -> str:
-        """Name the fault; in the log once for each kind of error."""
-        message = f"{self.title} failed: {described(error)}"
-        if type(error) not in self._complaints:
-            self._complaints.add(type(error))
-            logger.error(message, exc_info=error)
-        return message
+            raise RequestError(self._complaints.about(self.title, error)) from error
 
 
 class Processors:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from turnout.core.errors import PolicyError
+from turnout.core.grants import affordable, chunk_of, without_draft
 from turnout.core.guard import Guard, Turn, arrival_order
 from turnout.core.interfaces import KVCache, Span
 from turnout.core.plan import Chunk, Plan
@@ -19,7 +20,7 @@ from turnout.core.prediction import Predictions
 from turnout.core.preemption import Preemption, Recompute
 from turnout.core.progress import PATIENCE, Progress
 from turnout.core.queues import Queues
-from turnout.core.request import Request, Sequence
+from turnout.core.request import Request
 from turnout.core.view import KVView, RequestView, View, unveil
 
 __all__ = ["Capacity", "Scheduler"]
@@ -160,7 +161,7 @@ class Scheduler:
         step.runners_left -= 1
         if limit > 0 and self._grant_next(request, step):
             return
-        grants = self._room_for(request, self._grants(request, min(limit, step.budget)), step)
+        grants = self._room_for(request, affordable(request, min(limit, step.budget), self.kv), step)
         if grants:
             self._grant(request, grants, step)
 
@@ -185,7 +186,7 @@ class Scheduler:
             return False
         if step.closed or not self._make_place(request, step):
             return False
-        grants = self._room_for(request, self._grants(request, min(limit, step.budget)), step)
+        grants = self._room_for(request, affordable(request, min(limit, step.budget), self.kv), step)
         if not grants:
             return False
         self._grant(request, grants, step)
@@ -201,35 +202,7 @@ class Scheduler:
         for sequence, start, upto in grants:
             sequence.computed, sequence.held = start, True
             step.budget -= upto - start
-        step.granted[request] = [_chunk(span) for span in grants]
-
-    def _grants(self, request: Request, budget: int) -> list[Span]:
-        """What to compute for a request within `budget`; empty when that is too little for it.
-
-        Several sequences catch up one at a time, so that each finds what its siblings computed; once
-        level they step together or not at all, with as many of their drafts as the budget allows.
-        """
-        if budget <= 0:
-            return []
-        if len(request.live) == 1:
-            sequence = request.live[0]
-            start = sequence.computed if sequence.held else self._found(sequence)
-            end = len(sequence.tokens) + len(sequence.draft)
-            return [Span(sequence, start, min(end, start + budget))]
-        wanted = []
-        for sequence in request.live:
-            start, last = sequence.computed, len(sequence.tokens) - 1
-            if not sequence.held:
-                start = self._found(sequence)
-            if start < last:
-                return [Span(sequence, start, min(last, start + budget))]
-            wanted.append(Span(sequence, start, sequence.end))
-        return _within(wanted, budget)
-
-    def _found(self, sequence: Sequence) -> int:
-        """Leading tokens of a newcomer that need no compute; what it wants scored does, cached or not."""
-        found, unscored = self.kv.cached(sequence), sequence.request.unscored
-        return min(found, unscored.start) if unscored else found
+        step.granted[request] = [chunk_of(span) for span in grants]
 
     def _free_slots(self) -> int:
         return self.capacity.sequences - self.queues.running_width
@@ -238,8 +211,8 @@ class Scheduler:
         request = unveil(view)
         if request.place != "running" and request.width > self._free_slots():
             return False
-        grants = self._grants(request, self.capacity.tokens)
-        return bool(grants) and self.kv.fits([_without_draft(span) for span in grants])
+        grants = affordable(request, self.capacity.tokens, self.kv)
+        return bool(grants) and self.kv.fits([without_draft(span) for span in grants])
 
     # -------------------------------------------------------------- making room
 
@@ -257,7 +230,7 @@ class Scheduler:
         """
         if not grants or self.kv.reserve(grants):
             return grants
-        grants = [_without_draft(span) for span in grants]
+        grants = [without_draft(span) for span in grants]
         while not self.kv.reserve(grants):
             if not self._preempt_for(request, step):
                 return []
@@ -322,37 +295,7 @@ class _Step:
         self.preempted.add(victim)
 
 
-def _within(level: list[Span], budget: int) -> list[Span]:
-    """The spans of sequences that step together, without the drafts that are beyond `budget`; empty when
-    there is not even a token for each."""
-    spare = budget - len(level)
-    if spare < 0:
-        return []
-    spans = []
-    for sequence, start, end in level:
-        drafts = min(end - start - 1, spare)
-        spare -= drafts
-        spans.append(Span(sequence, start, start + 1 + drafts))
-    return spans
-
-
-def _without_draft(span: Span) -> Span:
-    return span._replace(upto=min(span.upto, len(span.sequence.tokens)))
-
-
 def _unserved(view: View) -> str:
     if view.running:
         return f"left {len(view.running)} running requests unserved"
     return f"admitted none of {len(view.waiting)} waiting requests while nothing runs"
-
-
-def _chunk(span: Span) -> Chunk:
-    """The slice, with logits for its positions from the last token on; drafts that did not fit go."""
-    sequence, start, end = span
-    length = len(sequence.tokens)
-    rows = max(0, end - length + 1)
-    sequence.draft = sequence.draft[: max(0, rows - 1)]
-    tokens = sequence.tokens[start:end] + sequence.draft[max(0, start - length) :]
-    unscored = sequence.request.unscored
-    scored = range(max(start, unscored.start), min(end, unscored.stop)) if unscored else unscored
-    return Chunk(sequence, start, tokens, rows, scored)

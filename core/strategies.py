@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
+from turnout.core.complaints import Complaints
 from turnout.core.decision import Completion, Continuation
-from turnout.core.errors import RequestError, described
+from turnout.core.errors import RequestError
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
 from turnout.core.request import Request
@@ -28,7 +29,7 @@ class Strategies:
         self._decodings = tuple(decodings)
         """Asked in this order which one serves a request."""
         self._vocab_size = vocab_size
-        self._complaints: set[tuple[str, type[Exception]]] = set()
+        self._complaints = Complaints(logger)
 
     def choose(self, params: SamplingParams) -> Decoding:
         """Who serves a request with these parameters. Raises RequestError when nobody does."""
@@ -79,13 +80,7 @@ class Strategies:
         return totals
 
     def _complain(self, decoding: Decoding, error: Exception) -> str:
-        """Name a strategy's fault; in the log once for each strategy and kind of error."""
-        name = type(decoding).__name__
-        message = f"decoding strategy {name} failed: {described(error)}"
-        if (name, type(error)) not in self._complaints:
-            self._complaints.add((name, type(error)))
-            logger.error(message, exc_info=error)
-        return message
+        return self._complaints.about(f"decoding strategy {type(decoding).__name__}", error)
 
 
 def _by_request(
