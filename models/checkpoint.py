@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.core.errors import ModelError
 
-__all__ = ["INDEX_FILE", "SINGLE_FILE", "read_config", "read_generation_config", "weight_files"]
+__all__ = ["INDEX_FILE", "SINGLE_FILE", "read_config", "read_generation_config", "read_json", "weight_files"]
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -25,12 +25,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_generation_config(folder: Path) -> dict[str, Any]:
     """``generation_config.json``; empty when there is none."""
-    path = folder / "generation_config.json"
-    return read_json(path) if path.is_file() else {}
+    return read_json(folder / "generation_config.json", needed=False)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A file that must hold one JSON object."""
+def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
+    """A file that must hold one JSON object; empty when there is none and none is `needed`."""
+    if not needed and not path.is_file():
+        return {}
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

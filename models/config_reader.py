@@ -43,6 +43,14 @@ class ConfigReader:
             raise self._wrong(key, value, "a string")
         return value
 
+    def token_ids(self, key: str) -> list[int]:
+        """One, or a list of them; none when absent."""
+        value = self._value(key, [])
+        ids: list[Any] = value if isinstance(value, list) else [value]
+        if not all(type(token) is int for token in ids):
+            raise self._wrong(key, value, "an integer or a list of integers")
+        return ids
+
     def mapping(self, key: str) -> Mapping[str, Any]:
         """An object; empty when absent."""
         value = self._value(key, {})

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces import ModelFamily
+from turnout.models.blueprint import blueprint
 from turnout.models.checkpoint import INDEX_FILE, SINGLE_FILE
 from turnout.models.families import Llama, Qwen2
 from turnout.models.saving import save_tensors
@@ -47,9 +48,8 @@ def write_random_checkpoint(
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, nn.Parameter]:
     """The model's parameters by name, tied ones once, without values."""
-    with torch.device("meta"):
-        family = _family(config)
-        return dict(family.build(family.spec(config)).named_parameters())
+    family = _family(config)
+    return dict(blueprint(family, family.spec(config)).named_parameters())
 
 
 def _family(config: Mapping[str, Any]) -> ModelFamily:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import nn
 
 from turnout.core.admission import Limits
 from turnout.core.clock import Clock, monotonic
@@ -20,13 +20,11 @@ from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
-from turnout.kernels import Kernels, choose_kernels
-from turnout.models.loading import count_parameters
+from turnout.models.blueprint import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
-from turnout.runner.device import choose_device, choose_dtype
+from turnout.runner.computing import Computing
 from turnout.runner.generation_config import sampling_defaults
-from turnout.runner.graphs import choose_capture
-from turnout.runner.kv_memory import KVHalves, build_kv_memory
+from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.mechanism import batched_tokens, build_scheduler, context_length
 from turnout.runner.memory import Budget, weight_bytes
 from turnout.runner.model_runner import ModelRunner
@@ -75,79 +73,45 @@ def build_engine(
     registry = registry or Registry.of(config)
     policies = build_policies(registry, config)
     checkpoint = open_checkpoint(registry, config.model, config.revision)
-    device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, checkpoint.spec.dtype, device)
-    kernels, kernels_note = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
-    policies.kv.kernels = kernels if isinstance(kernels, Kernels) else None
-    budget = _budget(config, checkpoint.spec, policies, device, dtype)
-    limits = _limits(config, checkpoint, budget)
+    computing = Computing.chosen(config, checkpoint.spec.dtype)
+    policies.kv.kernels = computing.compiled
+    budget = _budget(config, checkpoint.spec, policies, computing)
     # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served)
-    model = load_weights(
-        registry, checkpoint, config.quantization, device=device, dtype=dtype, kernels=kernels
-    )
+    model = _load(registry, checkpoint, config.quantization, computing)
     observers = registry.observers()
-    capture = choose_capture(device, config.enforce_eager)
     resources = EngineResources(
-        registry, policies.kv, served, checkpoint.spec, budget, dtype, kernels, capture, clock, observers
+        registry, policies.kv, served, checkpoint.spec, budget, computing, clock, observers
     )
     _start_decodings(policies, resources)
-    halves = KVHalves(policies.kv, config.kv, checkpoint.spec, device, dtype)
+    halves = KVHalves(policies.kv, config.kv, checkpoint.spec, computing.device, computing.dtype)
     spare = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, spare, taken=resources.taken)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens),
-        ModelRunner(model, kv.attention, device, capture),
+        ModelRunner(model, kv.attention, computing.device, computing.capture),
         policies.decodings,
-        limits,
+        _limits(config, checkpoint, budget),
         clock,
         observers,
         policies.processors,
     )
-    ready = Ready(
-        model=config.model,
-        max_model_len=budget.max_model_len,
-        vocab_size=checkpoint.spec.vocab_size,
-        defaults=_defaults(checkpoint.generation, policies),
-        kv=str(PluginSpec.parse(config.kv)),
-        kv_bytes_per_token=budget.bytes_per_token,
-        host_memory=kv.host_tokens(device) * budget.bytes_per_token
-        + (resources.taken if device.type == "cpu" else 0),
-        summary=[
-            _describe_model(config, checkpoint, device, dtype),
-            *([kernels_note] if kernels_note else []),
-            _describe_policies(config, quantization_of(checkpoint, config.quantization)),
-            *describe_quantization(
-                model,
-                checkpoint.family,
-                checkpoint.spec,
-                dtype=dtype,
-                device=device,
-                kernels=kernels,
-                options=_quantizer_options(registry, config),
-            ),
-            budget.describe(kv.cache, weight_bytes(model)),
-            *kv.sums,
-            *resources.summary,
-            kv.describe_preemption(budget.bytes_per_token),
-        ],
-    )
     return AssembledEngine(
         engine=engine,
-        ready=ready,
+        ready=_Parts(registry, config, checkpoint, computing, policies, budget, model, resources, kv).ready(),
         folder=checkpoint.folder,
         registry=registry,
         spec=checkpoint.spec,
-        device=device,
-        dtype=dtype,
+        device=computing.device,
+        dtype=computing.dtype,
         scheduler=str(PluginSpec.parse(config.scheduler)),
     )
 
 
-def _quantizer_options(registry: Registry, config: EngineConfig) -> set[str]:
-    name = PluginSpec.parse(config.quantization).name
-    return {option.name for option in registry.options("quantization", name)}
+def _load(registry: Registry, checkpoint: Checkpoint, quantization: str, computing: Computing) -> nn.Module:
+    device, dtype, kernels = computing.device, computing.dtype, computing.kernels
+    return load_weights(registry, checkpoint, quantization, device=device, dtype=dtype, kernels=kernels)
 
 
 def _start_decodings(policies: Policies, resources: EngineResources) -> None:
@@ -165,39 +129,81 @@ def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Lim
     )
 
 
-def _defaults(generation: Mapping[str, Any], policies: Policies) -> dict[str, Any]:
-    """The decoding's own defaults, then the checkpoint's."""
-    return {**sampling_defaults(generation), **policies.defaults}
-
-
-# ------------------------------------------------------------------ the sums
-
-
-def _budget(
-    config: EngineConfig, spec: ModelSpec, policies: Policies, device: torch.device, dtype: torch.dtype
-) -> Budget:
+def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, computing: Computing) -> Budget:
     return Budget(
         config=config,
         spec=spec,
-        device=device,
-        bytes_per_token=policies.kv.bytes_per_token(spec, dtype.itemsize),
+        device=computing.device,
+        bytes_per_token=policies.kv.bytes_per_token(spec, computing.dtype.itemsize),
         unit=policies.kv.unit,
         max_model_len=context_length(config, spec),
-        max_batched_tokens=batched_tokens(config, device.type),
+        max_batched_tokens=batched_tokens(config, computing.device.type),
         rows=max(decoding.rows for decoding in policies.decodings),
     )
 
 
-def _describe_model(
-    config: EngineConfig, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
-) -> str:
-    millions = count_parameters(checkpoint.family, checkpoint.spec) / 1e6
-    place = (
-        f"{torch.get_num_threads()} threads" if device.type == "cpu" else torch.cuda.get_device_name(device)
-    )
-    kind = str(dtype).removeprefix("torch.")
-    what = f"{checkpoint.spec.architecture}, {millions:,.1f}M parameters"
-    return f"model {config.model} ({what}) in {kind} on {device}, {place}"
+# ------------------------------------------------------------------ what there is to say
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What an engine was made of."""
+
+    registry: Registry
+    config: EngineConfig
+    checkpoint: Checkpoint
+    computing: Computing
+    policies: Policies
+    budget: Budget
+    model: nn.Module
+    resources: EngineResources
+    kv: KVMemory
+
+    def ready(self) -> Ready:
+        return Ready(
+            model=self.config.model,
+            max_model_len=self.budget.max_model_len,
+            vocab_size=self.checkpoint.spec.vocab_size,
+            # The decoding's own defaults, then the checkpoint's.
+            defaults={**sampling_defaults(self.checkpoint.generation), **self.policies.defaults},
+            kv=str(PluginSpec.parse(self.config.kv)),
+            kv_bytes_per_token=self.budget.bytes_per_token,
+            host_memory=self._host_memory(),
+            summary=list(self._summary()),
+        )
+
+    def _host_memory(self) -> int:
+        device = self.computing.device
+        beside = self.resources.taken if device.type == "cpu" else 0
+        return self.kv.host_tokens(device) * self.budget.bytes_per_token + beside
+
+    def _summary(self) -> Iterator[str]:
+        """The chosen policies and the sums, a line each."""
+        checkpoint, computing = self.checkpoint, self.computing
+        millions = count_parameters(checkpoint.family, checkpoint.spec) / 1e6
+        what = f"{checkpoint.spec.architecture}, {millions:,.1f}M parameters"
+        yield f"model {self.config.model} ({what}) in {computing}"
+        if computing.kernels_note:
+            yield computing.kernels_note
+        yield _describe_policies(self.config, quantization_of(checkpoint, self.config.quantization))
+        yield from describe_quantization(
+            self.model,
+            checkpoint.family,
+            checkpoint.spec,
+            dtype=computing.dtype,
+            device=computing.device,
+            kernels=computing.kernels,
+            options=_quantizer_options(self.registry, self.config),
+        )
+        yield self.budget.describe(self.kv.cache, weight_bytes(self.model))
+        yield from self.kv.sums
+        yield from self.resources.summary
+        yield self.kv.describe_preemption(self.budget.bytes_per_token)
+
+
+def _quantizer_options(registry: Registry, config: EngineConfig) -> set[str]:
+    name = PluginSpec.parse(config.quantization).name
+    return {option.name for option in registry.options("quantization", name)}
 
 
 def _describe_policies(config: EngineConfig, quantization: str) -> str:

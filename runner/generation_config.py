@@ -9,11 +9,13 @@ import msgspec
 
 from turnout.core.errors import ModelError, RequestError
 from turnout.core.sampling_params import SamplingParams
+from turnout.models.config_reader import ConfigReader
 
 __all__ = ["end_tokens", "sampling_defaults"]
 
 NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """What it may say for requests that do not."""
+FILE = "generation_config.json"
 ADVICE = "correct the file in the model's folder, or remove it"
 
 
@@ -28,17 +30,13 @@ def sampling_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
     try:
         params = msgspec.convert(stated, SamplingParams)
     except (msgspec.ValidationError, RequestError) as error:
-        raise ModelError(f"generation_config.json: {error}; {ADVICE}") from error
+        raise ModelError(f"{FILE}: {error}; {ADVICE}") from error
     return {name: getattr(params, name) for name in stated}
 
 
 def end_tokens(generation: Mapping[str, Any]) -> frozenset[int]:
     """Raises ModelError for what is no token id, nor a list of them."""
-    stated = generation.get("eos_token_id")
-    ids = stated if isinstance(stated, list) else [] if stated is None else [stated]
-    if not all(type(id) is int for id in ids):
-        raise ModelError(
-            f"generation_config.json: eos_token_id = {stated!r} should be an integer or a list of integers; "
-            f"{ADVICE}"
-        )
-    return frozenset(ids)
+    try:
+        return frozenset(ConfigReader(generation, FILE).token_ids("eos_token_id"))
+    except ModelError as error:
+        raise ModelError(f"{error}; {ADVICE}") from None

@@ -103,9 +103,8 @@ def build_kv_memory(
 
 def _activations(halves: KVHalves, budget: Budget, model: nn.Module, eviction: EvictionPolicy) -> int:
     """Measured in KV memory of its own, given back afterwards."""
-    room = -(-budget.max_batched_tokens // budget.unit) * budget.unit
-    cache = halves.cache(PoolSize(room), eviction)
     tokens, meter = budget.max_batched_tokens, CudaMeter(budget.device)
+    cache = halves.cache(PoolSize(budget.whole(tokens)), eviction)
     try:
         runner = ModelRunner(model, halves.attention(cache), budget.device)
         return step_bytes(runner, cache, tokens, budget.max_model_len, meter)
@@ -120,9 +119,8 @@ def _swap_costs(
     halves: KVHalves, budget: Budget, model: nn.Module, spare: Callable[[], EvictionPolicy]
 ) -> SwapCosts:
     """Measured in KV memory of its own, given back afterwards: the engine's is left as it is."""
-    eviction = spare()
     length = min(swap_costs.LENGTH, budget.max_model_len)
-    room = -(-length // budget.unit) * budget.unit
-    cache = halves.cache(PoolSize(room, room), eviction)
+    room = budget.whole(length)
+    cache = halves.cache(PoolSize(room, room), spare())
     runner = ModelRunner(model, halves.attention(cache), budget.device)
     return swap_costs.measure(runner, cache, length, budget.max_batched_tokens)

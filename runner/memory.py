@@ -37,10 +37,14 @@ class Budget:
     rows: int
     """Rows of logits that a sequence may have in a step."""
 
+    def whole(self, tokens: int) -> int:
+        """Positions that a sequence of so many tokens takes."""
+        return -(-tokens // self.unit) * self.unit
+
     @property
     def request_tokens(self) -> int:
         """Positions that one request of the full length takes."""
-        return -(-self.max_model_len // self.unit) * self.unit
+        return self.whole(self.max_model_len)
 
     @property
     def request_bytes(self) -> int:

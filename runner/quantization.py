@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from turnout.core.interfaces import ModelFamily
 from turnout.core.model import ModelSpec
 from turnout.kernels import FusedKernels
+from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.native import Joining
 from turnout.models.packed import OneDnnLinear, PackedLinear, pack
 from turnout.runner.memory import format_bytes, weight_bytes
@@ -82,12 +83,9 @@ def describe_quantization(
 
 
 def _layers(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[_Layer]:
-    with torch.device("meta"):
-        plain = family.build(spec)
     return [
         _Layer(name, layer.out_features, layer.in_features, layer.bias is not None, _now(model, name))
-        for name, layer in plain.named_modules()
-        if isinstance(layer, nn.Linear)
+        for name, layer in linear_layers(blueprint(family, spec)).items()
     ]
 
 
@@ -114,8 +112,7 @@ def _joined(layers: Sequence[_Layer]) -> list[_Layer]:
 
 def _describe_tables(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[str]:
     """Bytes of head and embedding, and what they would be in 8 bits; nothing where names are others."""
-    with torch.device("meta"):
-        plain = dict(family.build(spec).named_modules())
+    plain = dict(blueprint(family, spec).named_modules())
     embeddings = [name for name, layer in plain.items() if isinstance(layer, nn.Embedding)]
     heads = [name for name in plain if name.endswith("lm_head")]
     if len(embeddings) != 1 or len(heads) != 1:

@@ -11,32 +11,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
-from tqdm import tqdm
+from safetensors import SafetensorError
 
-from turnout.core.errors import ConfigError, ModelError, TurnoutError, blaming
+from turnout.core.config import UNQUANTIZED
+from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.plugins import Registry
-from turnout.models.checkpoint import INDEX_FILE, read_config, weight_files
-from turnout.models.saving import save_tensors
+from turnout.models.checkpoint import weight_files
 from turnout.plugins.quantization.scheme import LinearScheme
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.memory import format_bytes
+from turnout.runner.quantized_pieces import Pieces
 from turnout.runner.smoothing import TOKENS, Calibration, Smoothing, find_smoothing
-from turnout.runner.weights import UNQUANTIZED, load_weights
+from turnout.runner.weights import load_weights
 from turnout.text.tokenizer import load_tokenizer
 
 __all__ = ["quantize_checkpoint"]
 
-PIECE_BYTES = 2**29
-"""Of unquantized tensors in a file: what an interruption loses at most."""
 SOURCE = "source.json"
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".msgpack")
 """Endings of files that hold weights, in whatever format: those are not copied."""
@@ -69,7 +64,7 @@ def quantize_checkpoint(
     with _resumable(partial):
         _begin(partial, checkpoint.folder, quantization, calibration)
         smoothing = None if calibration is None else _smoothing(registry, checkpoint, calibration)
-        written = _Writing(checkpoint, scheme, partial, smoothing).run()
+        written = Pieces(checkpoint, scheme, partial, smoothing).write()
         _copy_others(checkpoint.folder, partial)
         (partial / SOURCE).unlink()
         if out.exists():
@@ -156,135 +151,6 @@ def _smoothing(registry: Registry, checkpoint: Checkpoint, calibration: Calibrat
     return find_smoothing(model, tokens, calibration.strength)
 
 
-# ------------------------------------------------------------------ pieces
-
-
-@dataclass(frozen=True)
-class _Entry:
-    key: str
-    file: Path
-    size: int
-    """Bytes."""
-
-
-@dataclass
-class _Writing:
-    checkpoint: Checkpoint
-    scheme: LinearScheme
-    folder: Path
-    smoothing: Smoothing | None
-
-    def run(self) -> int:
-        """Write all pieces, index and config; returns how many layers are quantized."""
-        linear, pieces = _linear(self.checkpoint), _pieces(weight_files(self.checkpoint.folder))
-        wanted = {name for name, layer in linear.items() if self.scheme.wants(name, layer)}
-        names = [f"model-{number + 1:05}-of-{len(pieces):05}.safetensors" for number in range(len(pieces))]
-        total = sum(len(piece) for piece in pieces)
-        with tqdm(total=total, desc="quantizing", unit="tensor", disable=None) as bar:
-            for name, piece in zip(names, pieces, strict=True):
-                if not (self.folder / name).is_file():
-                    self._write(self.folder / name, piece, wanted, bar)
-                else:
-                    bar.update(len(piece))
-        self._finish(names, linear.keys() - wanted)
-        return len(wanted)
-
-    def _write(self, path: Path, piece: list[_Entry], wanted: set[str], bar: Any) -> None:
-        tensors: dict[str, Tensor] = {}
-        states: dict[str, str] = {}
-        for entry in piece:
-            value, name = _read(entry), self.checkpoint.family.rename(entry.key) or ""
-            dtype, (layer, _, part) = value.dtype, name.rpartition(".")
-            if self.smoothing is not None:
-                value = self.smoothing.apply(name, value)
-            if part == "weight" and layer in wanted:
-                with blaming(f"quantizer {type(self.scheme).__name__} on {layer}"):
-                    stored = self.scheme.for_layer(layer).stored(value)
-                prefix = entry.key.removesuffix("weight")
-                tensors.update(
-                    {prefix + name: tensor.contiguous() for name, tensor in stored.tensors.items()}
-                )
-                scheme = {"weights": stored.weights, "input_activations": stored.activations}
-                states[prefix.removesuffix(".")] = json.dumps({**scheme, "format": stored.format})
-            else:
-                tensors[entry.key] = value.to(dtype)
-            bar.update()
-        unfinished = path.with_suffix(".unfinished")
-        save_tensors(tensors, unfinished, states)
-        unfinished.rename(path)
-
-    def _finish(self, names: list[str], ignored: Iterable[str]) -> None:
-        """Index and config, from what the pieces say of themselves: some may be of an earlier run."""
-        weight_map: dict[str, str] = {}
-        layers: dict[str, list[str]] = {}
-        for name in names:
-            with safe_open(self.folder / name, framework="pt") as file:
-                weight_map.update(dict.fromkeys(file.keys(), name))
-                for layer, state in (file.metadata() or {}).items():
-                    if layer != "format":
-                        layers.setdefault(state, []).append(layer)
-        size = sum((self.folder / name).stat().st_size for name in names)
-        _write_json(self.folder / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": weight_map})
-        config = dict(read_config(self.checkpoint.folder))
-        config["quantization_config"] = _quantization_config(layers, sorted(ignored))
-        _write_json(self.folder / "config.json", config)
-
-
-def _quantization_config(layers: Mapping[str, list[str]], ignored: list[str]) -> dict[str, Any]:
-    """layers: by their scheme, as JSON."""
-    schemes = [json.loads(state) for state in layers]
-    formats = {scheme["format"] for scheme in schemes}
-    groups = {
-        f"group_{number}": {"targets": ["Linear"] if len(schemes) == 1 else sorted(names), **scheme}
-        for number, (scheme, names) in enumerate(zip(schemes, layers.values(), strict=True))
-    }
-    return {
-        "quant_method": "compressed-tensors",
-        "quantization_status": "compressed",
-        "format": formats.pop() if len(formats) == 1 else "mixed-precision",
-        "config_groups": groups,
-        "ignore": ignored,
-    }
-
-
-def _linear(checkpoint: Checkpoint) -> dict[str, nn.Linear]:
-    with torch.device("meta"):
-        module = checkpoint.family.build(checkpoint.spec)
-    return {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
-
-
-def _pieces(files: Iterable[Path]) -> list[list[_Entry]]:
-    """Consecutive tensors of `PIECE_BYTES` or a little more."""
-    pieces: list[list[_Entry]] = [[]]
-    for entry in (entry for file in files for entry in _entries(file)):
-        if sum(each.size for each in pieces[-1]) >= PIECE_BYTES:
-            pieces.append([])
-        pieces[-1].append(entry)
-    return pieces
-
-
-def _entries(file: Path) -> list[_Entry]:
-    try:
-        with safe_open(file, framework="pt") as tensors:
-            return [_Entry(key, file, _size(tensors.get_slice(key))) for key in tensors.offset_keys()]
-    except Exception as error:
-        raise ModelError(f"{file} is damaged or cut short ({error}); fetch it again") from error
-
-
-def _size(part: Any) -> int:
-    count = 1
-    for length in part.get_shape():
-        count *= length
-    return count * 4
-
-
-def _read(entry: _Entry) -> Tensor:
-    """A copy of its own: pages of the file count as ours for as long as it is mapped."""
-    with safe_open(entry.file, framework="pt") as tensors:
-        value: Tensor = tensors.get_tensor(entry.key)
-        return value.clone()
-
-
 # ------------------------------------------------------------------ the rest
 
 
@@ -294,7 +160,3 @@ def _copy_others(source: Path, target: Path) -> None:
         written = (target / file.name).exists() or file.name.endswith(".index.json")
         if file.is_file() and not written and file.suffix not in WEIGHTS:
             shutil.copyfile(file, target / file.name)
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

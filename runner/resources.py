@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
-
 from turnout.core.clock import Clock
+from turnout.core.config import UNQUANTIZED
 from turnout.core.interfaces import KVBackend, PoolSize
 from turnout.core.logits_processor import ServedModel
 from turnout.core.model import ModelSpec
 from turnout.core.observers import Observer, Observers
 from turnout.core.plugins import Registry
 from turnout.core.resources import Companion
-from turnout.kernels import FusedKernels
 from turnout.runner.checkpoint import open_checkpoint
-from turnout.runner.graphs import Capture
+from turnout.runner.computing import Computing
 from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory import Budget, format_bytes, weight_bytes
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.policies import build_eviction
-from turnout.runner.weights import UNQUANTIZED, load_weights, quantization_of
+from turnout.runner.weights import load_weights, quantization_of
 
 __all__ = ["EngineResources"]
 
@@ -35,9 +33,7 @@ class EngineResources:
     model: ServedModel
     spec: ModelSpec
     budget: Budget
-    dtype: torch.dtype
-    kernels: FusedKernels | None
-    capture: Capture | None
+    computing: Computing
     clock: Clock
     observers: Observers
     summary: list[str] = field(default_factory=list)
@@ -51,19 +47,19 @@ class EngineResources:
 
     def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
         checkpoint = open_checkpoint(self.registry, name)
-        device, spec = self.budget.device, checkpoint.spec
+        device, dtype = self.computing.device, self.computing.dtype
         model = load_weights(
             self.registry,
             checkpoint,
             quantization,
             device=device,
-            dtype=self.dtype,
-            kernels=self.kernels,
+            dtype=dtype,
+            kernels=self.computing.kernels,
             progress=False,
         )
-        halves = KVHalves(self.kv, self.budget.config.kv, spec, device, self.dtype)
+        halves = KVHalves(self.kv, self.budget.config.kv, checkpoint.spec, device, dtype)
         with halves.blamed():
-            bytes_per_token = self.kv.bytes_per_token(spec, self.dtype.itemsize)
+            bytes_per_token = self.kv.bytes_per_token(checkpoint.spec, dtype.itemsize)
         size = PoolSize(self.budget.tokens_beside(name, bytes_per_token, memory))
         cache = halves.cache(size, build_eviction(self.registry, self.budget.config, self.kv))
         attention = halves.attention(cache)
@@ -75,7 +71,8 @@ class EngineResources:
             f"beside it {name}:{quantized} weights {format_bytes(weight_bytes(model))}, "
             f"KV pool {format_bytes(pool)} = {cache.capacity:,} tokens"
         )
-        return Companion(checkpoint.folder, spec, ModelRunner(model, attention, device, self.capture), cache)
+        runner = ModelRunner(model, attention, device, self.computing.capture)
+        return Companion(checkpoint.folder, checkpoint.spec, runner, cache)
 
     def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
         self.observers.watch_steps(Observer(name, hook))

@@ -18,10 +18,9 @@ import torch
 from turnout.core.interfaces import KVCache, Span
 from turnout.core.plan import Chunk, Move, Plan
 from turnout.core.preemption import SwapCosts
-from turnout.core.request import Request, RequestSpec, Sequence
-from turnout.core.sampling_params import SamplingParams
-from turnout.plugins.decoding.greedy import Greedy
+from turnout.core.request import Sequence
 from turnout.runner.model_runner import ModelRunner
+from turnout.runner.probes import probe
 
 __all__ = ["LENGTH", "measure"]
 
@@ -38,7 +37,7 @@ def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> Swa
 
     `length`: positions that it has room for, in the pool and for parking. `chunk`: most tokens of a step.
     """
-    sequence = _sequence(length)
+    sequence = probe(length)
     if not cache.reserve([Span(sequence, 0, length)]):
         raise RuntimeError(f"an empty pool of {cache.capacity} positions has no room for {length}")
     # First, since it fills the pool: memory that was never written is quicker to read.
@@ -55,13 +54,6 @@ def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> Swa
         computed_token=max(0.0, alone - tokens * tokens / 2 * pair) / tokens,
         computed_pair=pair,
     )
-
-
-def _sequence(length: int) -> Sequence:
-    """Of a request that nobody sent: token 0, again and again."""
-    spec = RequestSpec(id="swap-costs", prompt=[0] * length, params=SamplingParams(), seed=0)
-    (sequence,) = Request(spec, Greedy(), 0.0, length, frozenset()).live
-    return sequence
 
 
 def _move(runner: ModelRunner, length: int) -> None:

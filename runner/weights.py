@@ -5,20 +5,20 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, ModelError
 from turnout.core.interfaces import Adopter
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
 from turnout.kernels import FusedKernels
+from turnout.models.blueprint import count_parameters
 from turnout.models.checkpoint import weight_files
-from turnout.models.loading import count_parameters, load_model
+from turnout.models.loading import load_model
 from turnout.runner.checkpoint import Checkpoint
 from turnout.runner.device import free_memory
 from turnout.runner.memory import format_bytes
 
-__all__ = ["UNQUANTIZED", "load_weights", "quantization_of"]
-
-UNQUANTIZED = "none"
+__all__ = ["load_weights", "quantization_of"]
 
 
 def load_weights(

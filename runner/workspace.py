@@ -8,10 +8,8 @@ import torch
 
 from turnout.core.interfaces import KVCache, Span
 from turnout.core.plan import Chunk, Plan
-from turnout.core.request import Request, RequestSpec, Sequence
-from turnout.core.sampling_params import SamplingParams
-from turnout.plugins.decoding.greedy import Greedy
 from turnout.runner.model_runner import ModelRunner
+from turnout.runner.probes import probe
 
 __all__ = ["CudaMeter", "Meter", "step_bytes"]
 
@@ -51,17 +49,10 @@ def step_bytes(runner: ModelRunner, cache: KVCache, tokens: int, longest: int, m
     """
     chunks = []
     for start in range(0, tokens, longest):
-        sequence = _sequence(start, min(longest, tokens - start))
+        sequence = probe(min(longest, tokens - start))
         if cache.reserve([Span(sequence, 0, len(sequence.tokens))]):
             chunks.append(Chunk(sequence, 0, sequence.tokens, 1))
     runner.run(Plan(chunks, []))  # what is kept from step to step, as the library of matrix products does
     meter.start()
     runner.run(Plan(chunks, []))
     return meter.most()
-
-
-def _sequence(number: int, length: int) -> Sequence:
-    """Of a request that nobody sent; the first token tells it from others, so that they share nothing."""
-    spec = RequestSpec(id=f"step-{number}", prompt=[number % 2] * length, params=SamplingParams(), seed=0)
-    (sequence,) = Request(spec, Greedy(), 0.0, length, frozenset()).live
-    return sequence

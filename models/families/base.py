@@ -66,7 +66,7 @@ def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> M
         mlp_bias=biases.mlp,
         tied_embeddings=reader.flag("tie_word_embeddings", False),
         dtype=_dtype(reader),
-        eos_token_ids=_token_ids(reader, "eos_token_id"),
+        eos_token_ids=tuple(reader.token_ids("eos_token_id")),
     )
 
 
@@ -103,11 +103,3 @@ def _dtype(reader: ConfigReader) -> str:
     if dtype not in DTYPES:
         raise ModelError(f"config.json: dtype = {dtype!r} is not supported, only {', '.join(DTYPES)}")
     return dtype
-
-
-def _token_ids(reader: ConfigReader, key: str) -> tuple[int, ...]:
-    value = reader.config.get(key)
-    ids = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(token, int) for token in ids):
-        raise ModelError(f"config.json: {key} = {value!r} should be an integer or a list of integers")
-    return tuple(ids)

@@ -22,7 +22,7 @@ OTHERS = ("README.md", "pytorch_model.bin", "original/params.json", "onnx/model.
 RESOLVE = """
 import sys
 from turnout.core.errors import ModelError
-from turnout.models import resolve_model
+from turnout.models.resolve import resolve_model
 try:
     print(resolve_model(sys.argv[1], revision=sys.argv[2] if len(sys.argv) > 2 else None))
 except ModelError as error:

@@ -16,7 +16,7 @@ from torch import nn
 from turnout.cli.main import cli
 from turnout.core.plugins import Registry
 from turnout.models.resolve import resolve_model
-from turnout.runner import quantize
+from turnout.runner import quantized_pieces
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights
 
@@ -84,9 +84,9 @@ def test_others_read_it(scheme: str, tmp_path: Path) -> None:
 
 
 def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantize, "PIECE_BYTES", 2**22)
+    monkeypatch.setattr(quantized_pieces, "PIECE", 2**20)
     written: list[Path] = []
-    write = quantize.save_tensors
+    write = quantized_pieces.save_tensors
 
     def failing(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
         if len(written) == 2:
@@ -95,13 +95,15 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest
         written.append(path)
 
     arguments = ("turnout-tiny", "--quantization", "int4wo", "--out", tmp_path / "out")
-    monkeypatch.setattr(quantize, "save_tensors", failing)
+    monkeypatch.setattr(quantized_pieces, "save_tensors", failing)
     assert run(*arguments).exit_code == 130
     assert not (tmp_path / "out").exists() and (tmp_path / "out.partial").is_dir()
     assert len(written) == 2
 
     rest: list[Path] = []
-    monkeypatch.setattr(quantize, "save_tensors", lambda t, path, m: (write(t, path, m), rest.append(path)))
+    monkeypatch.setattr(
+        quantized_pieces, "save_tensors", lambda t, path, m: (write(t, path, m), rest.append(path))
+    )
     assert run(*arguments).exit_code == 0
     pieces = sorted((tmp_path / "out").glob("model-*.safetensors"))
     assert len(pieces) == len(written) + len(rest) and len(rest) >= 1
@@ -115,7 +117,7 @@ def test_another_scheme_starts_afresh(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(quantize, "save_tensors", interrupted)
+        patch.setattr(quantized_pieces, "save_tensors", interrupted)
         run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
     assert run("turnout-tiny", "--quantization", "fp8", "--out", tmp_path / "out").exit_code == 0
     config = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -188,7 +190,7 @@ def test_a_full_disk_is_told_in_a_line_and_the_same_command_goes_on(
 
     command = ("turnout-tiny", "--quantization", "int8wo", "--out", tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(quantize, "save_tensors", no_room)
+        patch.setattr(quantized_pieces, "save_tensors", no_room)
         done = run(*command)
     assert done.exit_code == 1 and done.stderr.count("\n") == 1
     assert "out.partial cannot be written: I/O error: No space left on device" in done.stderr

@@ -1,0 +1,40 @@
+"""Safetensors files, opened; and why one cannot be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from turnout.core.errors import ModelError
+from turnout.models.cut_short import lost_tensors
+
+__all__ = ["open_tensors"]
+
+POINTER = b"version https://git-lfs"
+
+
+def open_tensors(file: Path) -> Any:
+    """As `safe_open` for PyTorch. Raises ModelError that says what became of the file."""
+    try:
+        return safe_open(file, framework="pt")
+    except (SafetensorError, OSError) as error:
+        if not os.access(file, os.R_OK):  # which safetensors takes for a file that is not there
+            raise ModelError(f"{file} may not be read by this user; change its mode or owner") from error
+        if _is_pointer(file):
+            raise ModelError(f"{file} only says where Git LFS has the weights; run: git lfs pull") from error
+        why = _lost(lost_tensors(file)) or f"damaged or cut short ({error})"
+        raise ModelError(f"{file} is {why}; fetch it again") from error
+
+
+def _is_pointer(file: Path) -> bool:
+    """What a clone without Git LFS leaves in a file's place."""
+    with file.open("rb") as content:
+        return content.read(len(POINTER)) == POINTER
+
+
+def _lost(names: list[str]) -> str:
+    more = f", before {len(names) - 1} more" if len(names) > 1 else ""
+    return f"cut short in the tensor {names[0]!r}{more}" if names else ""

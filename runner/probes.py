@@ -1,0 +1,16 @@
+"""Sequences of requests that nobody sent, to measure steps with."""
+
+from __future__ import annotations
+
+from turnout.core.request import Request, RequestSpec, Sequence
+from turnout.core.sampling_params import SamplingParams
+from turnout.plugins.decoding.greedy import Greedy
+
+__all__ = ["probe"]
+
+
+def probe(length: int) -> Sequence:
+    """Token 0, again and again. As long as nothing is committed, such sequences share nothing."""
+    spec = RequestSpec(id="probe", prompt=[0] * length, params=SamplingParams(), seed=0)
+    (sequence,) = Request(spec, Greedy(), 0.0, length, frozenset()).live
+    return sequence
