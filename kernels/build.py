@@ -64,7 +64,10 @@ def _compiler() -> str:
 
 
 def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        raise BuildError("there is no home folder to keep the kernels in; set XDG_CACHE_HOME") from None
     return Path(base) / "turnout" / "kernels"
 
 

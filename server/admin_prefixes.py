@@ -96,9 +96,8 @@ def _tokens(arm: ServedArm, asked: PrefixRequest) -> list[int]:
     tokenizer, ready = arm.tokenizer, arm.client.ready
     if asked.messages is not None:
         messages = [message.model_dump(exclude_none=True) for message in asked.messages]
-        tokens = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=False, limit=ready.max_model_len
-        )
+        text = tokenizer.chat_text(messages, add_generation_prompt=False)
+        tokens = tokenizer.encode(text, add_special_tokens=False, limit=ready.max_model_len)
     elif isinstance(asked.prompt, str):
         tokens = tokenizer.encode(
             asked.prompt, add_special_tokens=asked.add_special_tokens, limit=ready.max_model_len

@@ -20,7 +20,7 @@ from turnout.server.protocol.chat import ChatRequest
 from turnout.server.respond import respond
 from turnout.text.bad_words import with_bad_words
 
-__all__ = ["chat", "chat_prompt"]
+__all__ = ["chat"]
 
 
 async def chat(request: Request) -> Response:
@@ -45,15 +45,15 @@ async def chat(request: Request) -> Response:
 def _request(arm: ServedArm, asked: ChatRequest, id: str, client: str) -> RequestSpec:
     params = with_bad_words(asked.sampling_params(arm.client.ready.defaults), arm.tokenizer)
     params = params.generating()
-    return asked.request_spec(id, chat_prompt(arm, asked), params, client)
+    return asked.request_spec(id, _prompt(arm, asked), params, client)
 
 
-def chat_prompt(arm: ServedArm, asked: ChatRequest) -> list[int]:
+def _prompt(arm: ServedArm, asked: ChatRequest) -> list[int]:
     """The tokens of a conversation; runs in a thread."""
-    return arm.tokenizer.apply_chat_template(
+    text = arm.tokenizer.chat_text(
         asked.template_messages(),
         add_generation_prompt=asked.add_generation_prompt,
         continue_final_message=asked.continue_final_message,
-        limit=arm.client.ready.max_model_len,
         **(asked.chat_template_kwargs or {}),
     )
+    return arm.tokenizer.encode(text, add_special_tokens=False, limit=arm.client.ready.max_model_len)

@@ -6,7 +6,6 @@ transformers takes, and transformers is needed only for checkpoints without a ``
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from turnout.core.errors import ModelError, RequestError
+from turnout.models.checkpoint import read_json
 from turnout.text.chat_template import ChatTemplate, named_templates
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
@@ -29,8 +29,8 @@ SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token"
 
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a checkpoint. Raises ModelError when it is missing or damaged."""
-    config = _read_json(folder / "tokenizer_config.json")
-    special = {**_read_json(folder / "special_tokens_map.json"), **config}
+    config = read_json(folder / "tokenizer_config.json", needed=False)
+    special = {**read_json(folder / "special_tokens_map.json", needed=False), **config}
     names = {name: text for name in SPECIAL_NAMES if (text := _token_text(special.get(name)))}
     return Tokenizer(_load_backend(folder), names, named_templates(folder, config))
 
@@ -119,17 +119,23 @@ class Tokenizer:
         source = self._templates.get("default") or next(iter(self._templates.values()), None)
         return ChatTemplate(source, self.special_tokens) if source else None
 
-    def apply_chat_template(
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+        """The prompt for a conversation; `options` as of `chat_text`, which says what is raised."""
+        return self.encode(self.chat_text(messages, **options), add_special_tokens=False)
+
+    def chat_text(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         chat_template: str | None = None,
-        limit: int | None = None,
         **variables: Any,
-    ) -> list[int]:
-        """The prompt for a conversation. Raises RequestError when the template cannot render it."""
+    ) -> str:
+        """The same as text; `encode` it without special tokens, which are the template's business.
+
+        Raises RequestError when the template cannot render it.
+        """
         template = (
             ChatTemplate(chat_template, self.special_tokens) if chat_template else self._default_template
         )
@@ -138,13 +144,12 @@ class Tokenizer:
                 "this model has no chat template, so it cannot serve chat; use /v1/completions instead",
                 "messages",
             )
-        text = template.render(
+        return template.render(
             messages,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             **variables,
         )
-        return self.encode(text, add_special_tokens=False, limit=limit)
 
 
 def _load_backend(folder: Path) -> Backend:
@@ -170,18 +175,6 @@ def _convert(folder: Path) -> Backend:
     if not isinstance(backend, Backend):
         raise ModelError(f"a {type(tokenizer).__name__} cannot be converted to {FAST}")
     return backend
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}; fetch the file again") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path} must hold a JSON object")
-    return content
 
 
 def _token_text(token: object) -> str | None:

@@ -24,7 +24,7 @@ RESERVED = frozenset(
         "tools",
     }
 )
-"""What a chat template gets from elsewhere, if at all."""
+"""What a chat template gets from elsewhere, if at all, such as the parameters of `Tokenizer.chat_text`."""
 
 
 class Message(BaseModel):

@@ -83,6 +83,16 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
         built_library()
 
 
+def test_a_user_without_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as nobody it knows: the start ended with a traceback."""
+    monkeypatch.setenv("CXX", str(script(tmp_path / "any", "true")))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    with pytest.raises(BuildError, match="no home folder to keep the kernels in; set XDG_CACHE_HOME"):
+        built_library()
+
+
 def test_what_is_not_asked_for_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "built_library", None)
     assert choose_kernels("torch", CPU, torch.float32) == (None, "CPU kernels torch, as asked for")

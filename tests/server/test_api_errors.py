@@ -178,6 +178,12 @@ def test_unknown_route_and_wrong_method(server: RunningServer) -> None:
     assert f"{COMPLETIONS} does not take GET; it takes POST" in message(server.http.get(COMPLETIONS), 405)
 
 
+def test_variables_of_the_chat_template_may_have_any_other_name(server: RunningServer) -> None:
+    """One called `limit` was taken for an argument of ours, and answered with 500."""
+    variables = {"limit": 1, "enable_thinking": False}
+    assert server.post(CHAT, messages=HI, chat_template_kwargs=variables, max_tokens=1).status_code == 200
+
+
 def test_a_body_over_the_limit(server: RunningServer) -> None:
     def chunks() -> Any:
         for _ in range(20):

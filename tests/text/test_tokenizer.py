@@ -84,7 +84,7 @@ def test_a_damaged_tokenizer_is_named(folder: Path) -> None:
     with pytest.raises(ModelError, match="cannot read the tokenizer in"):
         load_tokenizer(folder)
     (folder / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ModelError, match="not valid JSON"):
+    with pytest.raises(ModelError, match="cannot be read as JSON"):
         load_tokenizer(folder)
 
 
