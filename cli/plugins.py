@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from turnout.cli.check_plugin import check_plugin
+from turnout.cli.config_file import build_configs
 from turnout.cli.find_plugin import find_plugin
 from turnout.cli.new_plugin import new_plugin
 from turnout.cli.plugin_use import use_of
@@ -27,7 +28,7 @@ __all__ = ["command"]
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Config file, beside which turnout_plugins.py may lie.",
+    help="Config file of `serve`, which says what is disabled, and beside which turnout_plugins.py may lie.",
 )
 @click.option(
     "--plugins-folder",
@@ -41,7 +42,7 @@ __all__ = ["command"]
     "disabled",
     multiple=True,
     metavar="NAME",
-    help="Do not load it; an entry point's or a package's name. May be given several times.",
+    help="Do not load it; an entry point's or a package's name. Several with commas, or flags.",
 )
 @click.pass_context
 def command(
@@ -52,10 +53,12 @@ def command(
     disabled: tuple[str, ...],
 ) -> None:
     """List the policies on offer by axis, with the package each comes from and its state."""
-    folder = plugins_folder or (config_file.parent if config_file else None)
     if ctx.invoked_subcommand == "new":
         return  # it needs no list
-    ctx.obj = Registry.load(config_folder=folder, disabled=disabled)
+    flags = {"plugins_folder": plugins_folder and str(plugins_folder), "disable_plugin": disabled or None}
+    config, _ = build_configs(config_file, flags)
+    # Not strict, whatever it says: broken ones are what a list is for.
+    ctx.obj = Registry.load(config_folder=config.plugins_path, disabled=config.disable_plugin)
     if ctx.invoked_subcommand is None:
         entries = sorted(ctx.obj.entries(), key=_order)
         click.echo(_as_json(entries) if as_json else _as_table(entries))

@@ -60,7 +60,9 @@ def run(*arguments: str | Path) -> Result:
 def inline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "turnout_plugins", raising=False)
     (tmp_path / "turnout_plugins.py").write_text(INLINE)
-    return tmp_path / "turnout.yaml"
+    file = tmp_path / "turnout.yaml"
+    file.write_text("")
+    return file
 
 
 def test_the_list_is_an_aligned_table() -> None:
@@ -120,6 +122,16 @@ def test_a_folder_will_do(inline: Path) -> None:
     assert by_folder.exit_code == 0
     assert by_folder.stdout == run("plugins", "--config", inline, "show", "tidal").stdout
     assert run("plugins", "--plugins-folder", inline.parent / "absent").exit_code == 2
+
+
+@pytest.mark.parametrize("stated", [True, False], ids=["in the file", "by a flag"])
+def test_what_a_configuration_disables_is_listed_so(inline: Path, stated: bool) -> None:
+    """The file's own keys were not read, and of names with a comma between none was known."""
+    inline.write_text("disable-plugin: turnout_plugins.py" if stated else "")
+    flags = () if stated else ("--disable-plugin", "nobody,turnout_plugins.py")
+    done = run("plugins", "--json", "--config", inline, *flags)
+    states = {entry["name"]: entry["state"] for entry in json.loads(done.stdout)}
+    assert states["turnout_plugins.py"] == "disabled" and "tidal" not in states
 
 
 def test_a_policy_without_options() -> None:
