@@ -227,12 +227,8 @@ class _Job:
             output.logprobs.append(dict(self._named(detail)))
 
     def _named(self, detail: TokenLogprobs) -> Iterator[tuple[int, Logprob]]:
-        decode = self._llm.tokenizer.token_text
-        ranks = {token: rank for rank, (token, _) in enumerate(detail.top, 1)}
-        yield detail.token, Logprob(detail.logprob, ranks.get(detail.token), decode(detail.token))
-        for token, logprob in detail.top:
-            if token != detail.token:
-                yield token, Logprob(logprob, ranks[token], decode(token))
+        for token, logprob, rank in detail.ranked():
+            yield token, Logprob(logprob, rank, self._llm.tokenizer.token_text(token))
 
 
 def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -11,11 +11,11 @@ import click
 
 from turnout.cli.compare_progress import watching
 from turnout.cli.compare_text import as_text
+from turnout.cli.cost_model import find_cost_model
 from turnout.cli.engine_options import config_option, configs_of
 from turnout.cli.errors import INTERRUPTED
 from turnout.cli.options import config_options
 from turnout.cli.output_file import OutputFile, writing
-from turnout.cli.simulate import find_cost_model
 from turnout.cli.text_file import utf8
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError

@@ -9,7 +9,7 @@ import click
 
 from turnout.core.errors import ConfigError, TurnoutError
 
-__all__ = ["reported"]
+__all__ = ["INTERRUPTED", "reported"]
 
 INTERRUPTED = 130
 """What a shell expects of a program that ended by Ctrl-C."""

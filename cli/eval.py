@@ -10,14 +10,13 @@ import click
 
 from turnout.cli.table import aligned
 from turnout.cli.text_file import utf8
+from turnout.core.config import UNQUANTIZED
 from turnout.core.plugins import Registry
 
 if TYPE_CHECKING:
     from turnout.lab.quality import Comparison
 
 __all__ = ["command"]
-
-UNQUANTIZED = "none"
 
 
 @click.group(name="eval")

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import click
 from tqdm import tqdm
 
+from turnout.cli.cost_model import find_cost_model
 from turnout.cli.engine_options import config_option, configs_of
 from turnout.cli.options import config_options
 from turnout.cli.output_file import OutputFile, writing
+from turnout.cli.summary_table import TITLES
 from turnout.cli.table import aligned
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import Arm, check_arms, parse_arms
@@ -21,7 +23,7 @@ from turnout.lab.goodput import Goodput
 from turnout.lab.job import Workload
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.outcome import Outcome, simulate
-from turnout.lab.simulation.presets import PRESETS, preset
+from turnout.lab.simulation.presets import PRESETS
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.workload_source import load_workload
 
@@ -124,11 +126,6 @@ def _simulated(arm: Arm, scene: _Scene, workload: Workload, cost: CostModel) -> 
         return simulate(simulation, workers=scene.workers, goodput=goodput, progress=progress)
 
 
-def find_cost_model(name: str) -> CostModel:
-    """A preset, or a file. Raises ConfigError for what is neither."""
-    return CostModel.load(Path(name)) if Path(name).suffix or Path(name).is_file() else preset(name)
-
-
 def _figures(
     arms: tuple[Arm, ...], outcomes: list[Outcome], workload: Workload, cost: CostModel
 ) -> dict[str, Any]:
@@ -167,18 +164,7 @@ def _table(arms: tuple[Arm, ...], outcomes: list[Outcome]) -> list[str]:
     return aligned(rows)
 
 
-_SHOWN = {
-    "completed": "Successful requests",
-    "failed": "Failed requests",
-    "duration": "Duration (s)",
-    "total_input_tokens": "Total input tokens",
-    "total_output_tokens": "Total generated tokens",
-    "request_throughput": "Request throughput (req/s)",
-    "request_goodput": "Request goodput (req/s)",
-    "output_throughput": "Output token throughput (tok/s)",
-    "total_token_throughput": "Total token throughput (tok/s)",
-}
-"""As vLLM names them."""
+_SHOWN = {**TITLES, "duration": "Duration (s)"}
 
 
 def _column(outcome: Outcome) -> dict[str, str]:

@@ -5,7 +5,20 @@ from __future__ import annotations
 from turnout.cli.table import aligned, tabular
 from turnout.lab.summary import LATENCIES, Latency, Summary
 
-__all__ = ["summary_lines"]
+__all__ = ["TITLES", "summary_lines"]
+
+TITLES = {
+    "completed": "Successful requests",
+    "failed": "Failed requests",
+    "duration": "Benchmark duration (s)",
+    "total_input_tokens": "Total input tokens",
+    "total_output_tokens": "Total generated tokens",
+    "request_throughput": "Request throughput (req/s)",
+    "request_goodput": "Request goodput (req/s)",
+    "output_throughput": "Output token throughput (tok/s)",
+    "total_token_throughput": "Total token throughput (tok/s)",
+}
+"""Of the fields of `Summary`, in this order."""
 
 
 def summary_lines(summary: Summary) -> list[str]:
@@ -13,19 +26,12 @@ def summary_lines(summary: Summary) -> list[str]:
 
 
 def _totals(summary: Summary) -> list[tuple[str, str]]:
-    rows = [
-        ("Successful requests:", f"{summary.completed:,}"),
-        ("Failed requests:", f"{summary.failed:,}"),
-        ("Benchmark duration (s):", f"{summary.duration:.2f}"),
-        ("Total input tokens:", f"{summary.total_input_tokens:,}"),
-        ("Total generated tokens:", f"{summary.total_output_tokens:,}"),
-        ("Request throughput (req/s):", f"{summary.request_throughput:.2f}"),
-        ("Output token throughput (tok/s):", f"{summary.output_throughput:.2f}"),
-        ("Total token throughput (tok/s):", f"{summary.total_token_throughput:.2f}"),
-    ]
-    if summary.request_goodput is not None:
-        rows.insert(6, ("Request goodput (req/s):", f"{summary.request_goodput:.2f}"))
-    return rows
+    values = {f"{title}:": getattr(summary, name) for name, title in TITLES.items()}
+    return [(title, _number(value)) for title, value in values.items() if value is not None]
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
 
 
 def _latencies(summary: Summary) -> list[list[str]]:

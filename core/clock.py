@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+__all__ = ["Clock", "monotonic"]
+
 Clock = Callable[[], float]
 """Seconds, from an arbitrary start, never going back."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -19,6 +20,14 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     logprob: float
     top: list[tuple[int, float]]
     """The likeliest tokens and theirs, best first."""
+
+    def ranked(self) -> Iterator[tuple[int, float, int | None]]:
+        """The chosen token, then the other likeliest, with their ranks from 1 on; None: not among `top`."""
+        ranks = {token: rank for rank, (token, _) in enumerate(self.top, 1)}
+        yield self.token, self.logprob, ranks.get(self.token)
+        for token, logprob in self.top:
+            if token != self.token:
+                yield token, logprob, ranks[token]
 
 
 class Continuation(NamedTuple):

@@ -201,7 +201,7 @@ class AttentionBackend(Attend, Protocol):
         ...
 
     def shape(self, plan: Plan) -> Hashable | None:
-        """Steps of equal shape may replay one captured graph; None: never capture."""
+        """Asked only of a `CapturableAttention`, which says what it means; None for all others."""
         ...
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError
 
-__all__ = ["PluginSpec", "parse_options"]
+__all__ = ["NAME", "PluginSpec", "parse_options"]
 
 NAME = re.compile(r"[\w.-]+", re.ASCII)
 _OPTION = re.compile(r"""\s*([A-Za-z_][\w-]*)\s*=\s*("[^"]*"|'[^']*'|(?!['"])[^,]*?)\s*(,|$)""", re.ASCII)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from turnout.core.interfaces import Decoding
     from turnout.core.processors import ActiveProcessor
 
-__all__ = ["Request", "RequestSpec", "Resumption", "Sequence", "Timing"]
+__all__ = ["Place", "Request", "RequestSpec", "Resumption", "Sequence", "Timing"]
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):

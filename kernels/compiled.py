@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from turnout.kernels import integers
-from turnout.kernels.integers import IntegerKernels
+from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels
 
 __all__ = ["BlockTables", "Kernels", "Packed"]
 
-POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-
+WORTHWHILE = 1 << 16
+"""Products, from which on a second thread is quicker than none; as native/layers.cpp has it."""
 SIGNATURES = {
     "turnout_panel": [],
     "turnout_is_bfloat16": [POINTER, LONG],
@@ -237,10 +237,6 @@ def _half(x: Tensor) -> bool:
     if x.dtype not in (torch.float32, torch.bfloat16):
         raise TypeError(f"compiled kernels take float32 and bfloat16, not {x.dtype}")
     return x.dtype == torch.bfloat16
-
-
-WORTHWHILE = 1 << 16
-"""Products, from which on a second thread is quicker than none."""
 
 
 def _threads(products: int) -> int:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = ["SIGNATURES", "IntegerKernels", "IntegerWeights", "Kind"]
+__all__ = ["FLOAT", "INT", "LONG", "POINTER", "SIGNATURES", "IntegerKernels", "IntegerWeights", "Kind"]
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 SIGNATURES = {
@@ -23,11 +23,11 @@ SIGNATURES = {
 UNIT = 8
 """Inputs come in multiples of this; what is missing is zeros."""
 PIECE = 256
-"""Inputs whose products are added up as integers: groups are as many or less, or multiples of it."""
-
-
+"""Inputs whose products are added up as integers. As in the source; groups divide it, or are multiples."""
 AT_ONCE = 4096
 """Columns that are added up together."""
+WORTHWHILE = 1 << 17
+"""Products, from which on a second thread is quicker than none."""
 
 
 class Kind(Enum):
@@ -192,10 +192,6 @@ class IntegerKernels:
             for piece, sums in zip(torch.split(columns, PIECE, dim=1), found, strict=True):
                 torch.sum(piece, dim=1, dtype=torch.int32, out=sums)
         return shift.mul_(-self._zero)
-
-
-WORTHWHILE = 1 << 17
-"""Products, from which on a second thread is quicker than none."""
 
 
 def _address(tensor: Tensor | None) -> int | None:

@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import nn
 
+from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError
 from turnout.core.plugins import Registry
 from turnout.kernels import choose_kernels
@@ -15,7 +16,7 @@ from turnout.lab.deviation import Deviation, Quality
 from turnout.lab.perplexity import Predict, measure_deviation, measure_quality, of_module
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.device import choose_device, choose_dtype
-from turnout.runner.weights import UNQUANTIZED, load_weights, quantization_of
+from turnout.runner.weights import load_weights, quantization_of
 from turnout.text.tokenizer import load_tokenizer
 from turnout.text.vocabulary import vocabulary_difference
 

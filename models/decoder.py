@@ -9,7 +9,7 @@ from turnout.core.model import ModelSpec
 from turnout.models.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
 from turnout.models.rope import Rotation, make_rotary
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "DecoderLayer", "DecoderStack"]
 
 
 class Decoder(nn.Module):

@@ -22,7 +22,15 @@ from turnout.models.layers import Attention, Embedding, GatedMLP, RMSNorm
 from turnout.models.packed import Joinable, NarrowEmbedding, PackedEmbedding, PackedLinear, pack, packs
 from turnout.models.rope import Rotation
 
-__all__ = ["adopt", "pack_complete", "pack_rest"]
+__all__ = [
+    "Joining",
+    "NativeAttention",
+    "NativeMLP",
+    "NativeRMSNorm",
+    "adopt",
+    "pack_complete",
+    "pack_rest",
+]
 
 
 def adopt(module: nn.Module, kernels: FusedKernels) -> None:

@@ -20,6 +20,7 @@ from turnout.core.processors import Processors
 logger = logging.getLogger(__name__)
 
 __all__ = [
+    "SPECULATIVE",
     "HostPolicies",
     "Policies",
     "build_eviction",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.trial import Trial
 from turnout.runner.host_memory import free_host_memory
 from turnout.server.arms import ServedArm
-from turnout.text.tokenizer import Tokenizer
+from turnout.text.vocabulary import vocabulary_difference
 
-__all__ = ["ABTest", "check_memory", "check_ready", "check_tokenizers"]
+__all__ = ["ABTest", "check_memory", "check_ready", "check_vocabularies"]
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,17 @@ class ABTest:
     trial: Trial
 
 
-def check_tokenizers(test: ABTest, base: Tokenizer, other: Tokenizer) -> None:
-    """Clients may speak in token ids, which must mean the same wherever they are read. Raises ConfigError."""
-    ours, theirs = (each.backend.get_vocab(with_added_tokens=True) for each in (base, other))
-    if ours != theirs:
-        differing = len(ours.items() ^ theirs.items())
+def check_vocabularies(test: ABTest, base: Path, other: Path) -> None:
+    """Clients may speak in token ids, which must mean the same wherever they are read. Raises ConfigError.
+
+    base, other: folders of the models.
+    """
+    difference = vocabulary_difference(base, other)
+    if difference is not None:
         raise ConfigError(
             f"arm {test.name!r}: model {test.config.model!r} has another vocabulary than "
-            f"{test.base_config.model!r} ({differing:,} tokens differ); the arms of a live test must share "
-            "one, since clients may send token ids: compare such models with turnout compare"
+            f"{test.base_config.model!r} ({difference}); the arms of a live test must share one, since "
+            "clients may send token ids: compare such models with turnout compare"
         )
 
 

@@ -59,10 +59,9 @@ def prompt_logprobs(tokenizer: Tokenizer, prompt: ScoredPrompt) -> PromptLogprob
 
 
 def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogprob]:
-    ranks = {token: rank for rank, (token, _) in enumerate(entry.top, 1)}
     return {
-        str(token): RankedLogprob(max(value, LOWEST), ranks.get(token), tokenizer.token_text(token))
-        for token, value in [(entry.token, entry.logprob), *entry.top]
+        str(token): RankedLogprob(max(value, LOWEST), rank, tokenizer.token_text(token))
+        for token, value, rank in entry.ranked()
     }
 
 

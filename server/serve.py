@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server.ab_test import ABTest, check_tokenizers
+from turnout.server.ab_test import ABTest, check_vocabularies
 from turnout.server.arms import Arms, ServedArm
 from turnout.server.engine_client import FACTORY, ProcessClient
 
@@ -72,10 +72,10 @@ def _serve(
     tokenizer = load_tokenizer(folder)
     arms = Arms.of_one(clients[0], tokenizer)
     if ab is not None:
-        other = load_tokenizer(resolve_model(ab.config.model, revision=ab.config.revision))
-        check_tokenizers(ab, tokenizer, other)
+        other = resolve_model(ab.config.model, revision=ab.config.revision)
+        check_vocabularies(ab, folder, other)
         base = ServedArm(clients[0], tokenizer, ab.base, ab.base_config, {}, 1 - ab.share)
-        arm = ServedArm(clients[1], other, ab.name, ab.config, ab.changes, ab.share)
+        arm = ServedArm(clients[1], load_tokenizer(other), ab.name, ab.config, ab.changes, ab.share)
         arms = Arms([base, arm], ab.trial)
     asyncio.run(run(listener, clients, arms, server_config))
 

@@ -17,9 +17,9 @@
 
 namespace {
 
-constexpr int64_t PIECE = 256;       // inputs whose sums are exact: 256 * 127 * 32767 < 2^31
-constexpr int64_t BAND = 16;         // tiles of x that stay in the second-level cache, of a piece
-constexpr int64_t WIDENED = 3;       // tiles, from which on it pays to widen codes once for all of them
+constexpr int64_t PIECE = 256;  // inputs whose sums are exact: 256 * 127 * 32767 < 2^31; as integers.py has it
+constexpr int64_t BAND = 16;    // tiles of x that stay in the second-level cache, of a piece
+constexpr int64_t WIDENED = 3;  // tiles, from which on it pays to widen codes once for all of them
 
 constexpr int ZERO = 1 << (UNSIGNED_BITS - 1);
 
@@ -97,13 +97,13 @@ template <typename S>
 struct Target {
     float* data;  // [rows][columns]
     int64_t stride;
-    int64_t columns;      // that there are, from the panel's first on
-    const int32_t* shift; // of columns: what is to be added to sums, or null
+    int64_t columns;       // that there are, from the panel's first on
+    const int32_t* shift;  // of columns: what is to be added to sums, or null
     const S* scale;        // of columns
     const S* offset;       // of columns, or null
-    const float* bias;    // of columns, or null
-    const float* unit;    // of rows: what 1 stands for
-    const float* totals;  // of rows, `apart` from one another: the sum of the piece's x
+    const float* bias;     // of columns, or null
+    const float* unit;     // of rows: what 1 stands for
+    const float* totals;   // of rows, `apart` from one another: the sum of the piece's x
     int64_t apart;
     float center;
     bool first, last;  // of the pieces
@@ -236,7 +236,7 @@ void pass(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Ta
 
 struct Layer {
     const void* packed;
-    const int32_t* shift;                // [pieces][panels * PANEL]
+    const int32_t* shift;        // [pieces][panels * PANEL]
     const void *scale, *offset;  // [groups][panels * PANEL]
     const float* bias;           // [panels * PANEL]
     int64_t depth, outputs, group;
@@ -393,7 +393,8 @@ int turnout_integer_zero() { return ZERO; }
 
 // out: float32 [rows][outputs]; x: float32 [rows][inputs], rows `stride` apart, of which each is rounded to whole
 // numbers of at most `levels`; depth: `inputs` and the zeros behind them; group: inputs that share a scale;
-// kind: 0 Fours, 1 Pairs, 2 Nibbles, whose scale and offset are bfloat16; shift: [pieces][columns] for Fours, -ZERO times the sum of a column's codes.
+// kind: 0 Fours, 1 Pairs, 2 Nibbles, whose scale and offset are bfloat16; shift: [pieces][columns] for Fours,
+// -ZERO times the sum of a column's codes.
 void turnout_integer_linear(const void* packed, const int32_t* shift, const void* scale, const void* offset,
                             const float* bias, const float* x, float* out, int64_t rows, int64_t inputs,
                             int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,

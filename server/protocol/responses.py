@@ -12,6 +12,7 @@ __all__ = [
     "ChatLogprobs",
     "ChatMessage",
     "ChatTokenLogprob",
+    "Choice",
     "CompletionChoice",
     "CompletionLogprobs",
     "Envelope",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.messages import Ready
 from turnout.lab.ab.live_trial import LiveTrial
-from turnout.server.ab_test import ABTest, check_memory, check_ready, check_tokenizers
+from turnout.server.ab_test import ABTest, check_memory, check_ready, check_vocabularies
 from turnout.server.arms import ServedArm
 from turnout.text.tokenizer import Tokenizer
 
@@ -141,11 +142,13 @@ def test_equal_contexts_are_enough(tokenizer: Tokenizer) -> None:
     check_ready(arms(tokenizer, Assembled(), Assembled()))
 
 
-def test_other_token_ids_are_refused(tokenizer: Tokenizer) -> None:
+def test_other_token_ids_are_refused(folder: Path, tmp_path: Path) -> None:
     config = EngineConfig(model="parrot")
     test = ABTest(
         "base", config, "owl", EngineConfig(model="owl"), {"model": "owl"}, 0.5, LiveTrial("base", "owl")
     )
-    check_tokenizers(test, tokenizer, tokenizer)
-    with pytest.raises(ConfigError, match=r"arm 'owl': model 'owl' has another vocabulary than 'parrot' \("):
-        check_tokenizers(test, tokenizer, Tokenizer(Backend(models.BPE())))
+    check_vocabularies(test, folder, folder)
+    Backend(models.BPE({"hoot": 0}, [])).save(str(tmp_path / "tokenizer.json"))
+    what = "arm 'owl': model 'owl' has another vocabulary than 'parrot' (token 0 is "
+    with pytest.raises(ConfigError, match=re.escape(what)):
+        check_vocabularies(test, folder, tmp_path)
