@@ -25,16 +25,15 @@ def open_tensors(file: Path) -> Any:
             raise ModelError(f"{file} may not be read by this user; change its mode or owner") from error
         if _is_pointer(file):
             raise ModelError(f"{file} only says where Git LFS has the weights; run: git lfs pull") from error
-        why = _lost(lost_tensors(file)) or f"damaged or cut short ({error})"
-        raise ModelError(f"{file} is {why}; fetch it again") from error
+        if lost := lost_tensors(file):
+            more = f", before {len(lost) - 1} more" if len(lost) > 1 else ""
+            raise ModelError(
+                f"{file} is cut short in the tensor {lost[0]!r}{more}; fetch it again"
+            ) from error
+        raise ModelError(f"{file} is damaged or cut short ({error}); fetch it again") from error
 
 
 def _is_pointer(file: Path) -> bool:
     """What a clone without Git LFS leaves in a file's place."""
     with file.open("rb") as content:
         return content.read(len(POINTER)) == POINTER
-
-
-def _lost(names: list[str]) -> str:
-    more = f", before {len(names) - 1} more" if len(names) > 1 else ""
-    return f"cut short in the tensor {names[0]!r}{more}" if names else ""
