@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -32,6 +33,7 @@ from turnout.lab.compare.question import Question
 from turnout.lab.compare.report import as_html, check_plots
 from turnout.lab.compare.simulated import Simulated
 from turnout.lab.goodput import Goodput
+from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
 from turnout.lab.workload_source import load_workload
 
@@ -41,6 +43,37 @@ BEYOND = 3
 """Exit code where an arm is beyond a limit of ``--fail-on``."""
 
 _FILE = OutputFile()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options that make the question, by their names."""
+
+    workload: str
+    repeats: int
+    seed: int
+    warm_up: int
+    temperature: float | None
+    goodput: str | None
+    see: float
+    quality_text: Path | None
+    quality_tokens: int
+
+    def question(self, arms: Sequence[Arm], cost: CostModel | None) -> Question:
+        """`cost`: what the arms are simulated by; None: they serve, and what they predict is judged, too."""
+        judging = self.quality_text is not None or cost is None
+        return Question(
+            arms=tuple(arms),
+            workload=self.workload,
+            repeats=self.repeats,
+            seed=self.seed,
+            warm_up=self.warm_up,
+            temperature=self.temperature,
+            goodput=Goodput.parse(self.goodput) if self.goodput else None,
+            see=self.see / 100,
+            simulated=cost.name if cost else "",
+            text=_text(arms, self.quality_text, self.quality_tokens) if judging else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -136,49 +169,28 @@ class Outputs:
 @config_option
 @config_options(EngineConfig)
 @click.pass_context
-def command(  # noqa: PLR0913 - a flag each
+def command(
     ctx: click.Context,
     /,
     *,
     arms: tuple[str, ...],
-    workload: str,
-    repeats: int,
     cost_model: str | None,
-    seed: int,
-    warm_up: int,
-    temperature: float | None,
-    goodput: str | None,
-    see: float,
-    quality_text: Path | None,
-    quality_tokens: int,
     json_file: Path | None,
     report_file: Path | None,
     fail_on: str | None,
-    **flags: object,
+    **options: Any,
 ) -> None:
     """Serve a workload with each arm, again and again, and say what differs and how sure that is.
 
     Every run has a fresh engine in a process of its own; arms take turns, on the same requests.
     """
-    common, _ = configs_of(flags)
+    asked = Asked(**{field.name: options.pop(field.name) for field in fields(Asked)})
+    common, _ = configs_of(options)
     cost = find_cost_model(cost_model) if cost_model else None
-    parsed = parse_arms(arms, common)
-    judging = quality_text is not None or cost is None
-    question = Question(
-        arms=parsed,
-        workload=workload,
-        repeats=repeats,
-        seed=seed,
-        warm_up=warm_up,
-        temperature=temperature,
-        goodput=Goodput.parse(goodput) if goodput else None,
-        see=see / 100,
-        simulated=cost.name if cost else "",
-        text=_text(parsed, quality_text, quality_tokens) if judging else None,
-    )
+    question = asked.question(parse_arms(arms, common), cost)
     check_arms(question.arms)
     limits = _limits(fail_on, question)
-    load_workload(workload, seed)
+    load_workload(question.workload, question.seed)
     outputs = Outputs(json_file, report_file)
     outputs.check()
     maker = Simulated(question, cost) if cost else Live(question)
