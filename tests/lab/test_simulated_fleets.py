@@ -109,6 +109,16 @@ def test_a_turn_waits_for_the_one_before_and_thinks() -> None:
     assert sent(Workload("w", work)) == [(0.0, 0), (0.5, 1), (3.0, 2)]
 
 
+def test_turns_behind_one_that_waits_wait_too() -> None:
+    """One without a time to think was sent at its own time, before the turn that it goes on from."""
+    work = [
+        Job(0.0, 1, 1, session="a"),
+        Job(0.0, 5, 1, session="a", think=2.0),
+        Job(0.5, 9, 1, session="a"),
+    ]
+    assert sent(Workload("w", work)) == [(0.0, 0), (3.0, 1), (4.0, 2)]
+
+
 def test_a_closed_loop_is_of_sessions() -> None:
     work = [
         Job(0.0, 1, 1, session="a"),
