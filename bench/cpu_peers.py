@@ -29,7 +29,7 @@ from peers.peers import PEERS, Setting, turnout
 from peers.process import Job, Worker
 
 import turnout as package
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 from turnout.models.resolve import resolve_model
 from turnout.text.tokenizer import load_tokenizer
 
@@ -116,18 +116,16 @@ def shown(name: str, rates: list[float]) -> str:
 
 
 def table(workers: list[Worker], figures: list[Figures], names: list[str]) -> str:
-    lines = [
-        "| | " + " | ".join(f"{name} | ratio" for name in names) + " | first token | memory |",
-        "|---" * (2 * len(names) + 3) + "|",
-    ]
+    headings = ["", *(heading for name in names for heading in (name, "ratio")), "first token", "memory"]
+    rows = []
     for worker, theirs in zip(workers, figures, strict=True):
         cells = [worker.name]
         for name in names:
             cells += [shown(name, theirs.rates[name]), ratio(figures[0].rates[name], theirs.rates[name])]
         if theirs is figures[0]:
             cells[2::2] = ["" for _ in names]
-        lines.append(f"| {' | '.join(cells)} | {theirs.first_token:.1f} s | {theirs.memory / 1e9:.1f} GB |")
-    return "\n".join(lines)
+        rows.append((*cells, f"{theirs.first_token:.1f} s", f"{theirs.memory / 1e9:.1f} GB"))
+    return markdown_table(headings, rows)
 
 
 def ratio(ours: list[float], theirs: list[float]) -> str:

@@ -26,7 +26,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.garbage import steady
 from turnout.core.plan import Move, Plan
 from turnout.lab.job import Job, Workload
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.record import Record
 from turnout.lab.simulation import CostModel, run_simulated
 from turnout.lab.simulation.fit import Sample, fit
@@ -154,21 +154,19 @@ def compare(
             yield [Row(load, name, real[name], simulated[name], owned[name]) for name in COMPARED]
 
 
-def table(rows: list[Row]) -> list[str]:
+def table(rows: list[Row]) -> str:
     """Medians over the rounds."""
-    lines = [
-        "| load | figure | real | simulated | off | by its own steps | off |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    headings = ("load", "figure", "real", "simulated", "off", "by its own steps", "off")
+    lines = []
     for load, name in dict.fromkeys((row.load, row.figure) for row in rows):
         mine = [row for row in rows if (row.load, row.figure) == (load, name)]
         real, simulated, off, own, own_off = (
             statistics.median(getattr(row, part) for row in mine)
             for part in ("real", "simulated", "off", "own", "own_off")
         )
-        cells = f"{real:,.1f} | {simulated:,.1f} | {off:+.1%} | {own:,.1f} | {own_off:+.1%}"
-        lines.append(f"| {load:.0%} | `{name}` | {cells} |")
-    return lines
+        cells = (f"{real:,.1f}", f"{simulated:,.1f}", f"{off:+.1%}", f"{own:,.1f}", f"{own_off:+.1%}")
+        lines.append((f"{load:.0%}", f"`{name}`", *cells))
+    return markdown_table(headings, lines, "llrrrrr")
 
 
 @click.command()
@@ -211,11 +209,11 @@ def main(
             profiled = f"{row.simulated:10.1f} {row.off:+7.1%}"
             owned = f"{row.own:10.1f} {row.own_off:+7.1%}"
             click.echo(f"{row.load:6.0%} {row.figure:>20} {row.real:10.1f} {profiled} {owned}")
-    click.echo("\n".join(table(rows)))
+    click.echo(table(rows))
     if json_file:
         json_file.write_text(json.dumps([vars(row) for row in rows], indent=2) + "\n")
     if mark:
-        write_marked(DOC, mark, "\n".join(table(rows)))
+        write_marked(DOC, mark, table(rows))
 
 
 if __name__ == "__main__":

@@ -23,18 +23,24 @@ from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.scripted import Arrival, Play, scripted_request
 from turnout.runner.assembly import build_engine
+from turnout.runner.checkpoint import open_checkpoint
 
 VOCABULARY = 4000
 """Token ids that prompts are drawn from."""
-BYTES_PER_TOKEN = 2 * 8 * 2 * 64 * 4
-"""Of the embedded model: K and V, layers, KV heads, head dim, fp32."""
 POOL = 1024
 """Positions in the pool of the engines that preempt."""
 WARM_UP = 3
 """Rounds that are not counted."""
+
+
+def memory_of(positions: int) -> int:
+    """Bytes, of the embedded model's keys and values in float32."""
+    registry = Registry.load()
+    spec = open_checkpoint(registry, "turnout-tiny").spec
+    return positions * registry.create("kv", "paged").bytes_per_token(spec, itemsize=4)
 
 
 Arrivals = list[tuple[int, RequestSpec]]
@@ -163,19 +169,13 @@ def throughput(rounds: Rounds) -> str:
     return f"{statistics.median(result.tokens / result.seconds for result in rounds):,.0f}"
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    under = "---" + "|--:" * (len(headings) - 1)
-    cells = [f"| {' | '.join(line)} |" for line in (headings, *rows)]
-    return "\n".join((cells[0], f"|{under}|", *cells[1:]))
-
-
 # ------------------------------------------------------------------ the tables
 
 
 def overhead(rounds: int) -> str:
     """Prefix caching where nothing is ever found."""
     # A small pool, soon used up: blocks are evicted in each round.
-    memory = {"kv_memory": 2 * POOL * BYTES_PER_TOKEN, "max_model_len": POOL}
+    memory = {"kv_memory": memory_of(2 * POOL), "max_model_len": POOL}
     arms = [
         Arm("without", kv="paged:prefix_caching=false", **memory),
         Arm("with", kv="paged", **memory),
@@ -191,7 +191,7 @@ def overhead(rounds: int) -> str:
     if hits := arms[1].engine.scheduler.kv.snapshot().hits:
         raise RuntimeError(f"{hits} tokens were found in the cache; nothing should have been")
     headings = ("requests × (prompt + output)", "throughput", "half of the rounds", "bookkeeping, us a token")
-    return table(headings, rows)
+    return markdown_table(headings, rows)
 
 
 class Books:
@@ -228,12 +228,12 @@ def keeping_books(workload: Burst) -> float:
 def swap(rounds: int) -> str:
     """Where requests are preempted."""
     memory = {
-        "kv_memory": POOL * BYTES_PER_TOKEN,
+        "kv_memory": memory_of(POOL),
         "max_model_len": POOL - 16,
         "max_num_batched_tokens": 512,
         "scheduler": "priority",
     }
-    parking = {**memory, "swap_memory": 4 * POOL * BYTES_PER_TOKEN}
+    parking = {**memory, "swap_memory": memory_of(4 * POOL)}
     arms = [
         Arm("recompute", preemption="recompute", **memory),
         Arm("swap", preemption="swap", **parking),
@@ -250,7 +250,7 @@ def swap(rounds: int) -> str:
         "`auto`",
         "`auto` beside the better",
     )
-    return f"{table(headings, rows)}\n\nThe model's costs in this run: {arms[-1].summary[-1]}."
+    return f"{markdown_table(headings, rows)}\n\nThe model's costs in this run: {arms[-1].summary[-1]}."
 
 
 def _swap_row(workload: Workload, found: dict[str, Rounds]) -> tuple[str, ...]:

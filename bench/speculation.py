@@ -14,7 +14,6 @@ that is large beside its draft.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import statistics
@@ -33,10 +32,11 @@ from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 from turnout.models.resolve import resolve_model
 from turnout.models.tiny.corpus import load_corpus
 from turnout.runner.assembly import build_engine
+from turnout.scripts.widen_model import widen
 from turnout.text.tokenizer import load_tokenizer
 
 Prompts = list[list[int]]
@@ -178,17 +178,12 @@ def main(
             measure(arms, lambda: [make() for _ in range(count)], params, rounds)  # noqa: B023
             results += [summed(arm, arms[0], name, count, count * output) for arm in arms]
     head = f"{name}; temperature {temperature:g}, {prompt_length} tokens in, {output} out, {rounds} rounds"
-    text = f"{head}:\n\n{table(results)}"
+    text = f"{head}:\n\n{markdown_table(HEADINGS, (result.cells() for result in results))}"
     click.echo(text)
     if json_file:
         json_file.write_text(json.dumps([vars(result) for result in results], indent=2) + "\n")
     if write:
         write_marked(write, mark, text)
-
-
-def table(results: list[Result]) -> str:
-    rows = [HEADINGS, ("---",) * len(HEADINGS), *(result.cells() for result in results)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def measure(arms: list[Arm], make: Callable[[], Prompts], params: SamplingParams, rounds: int) -> None:
@@ -244,13 +239,8 @@ def enlarged(model: str, mlp: int, layers: int) -> Iterator[str]:
     if mlp == layers == 1:
         yield model
         return
-    script = Path(__file__).parent.parent / "scripts" / "widen_model.py"
-    spec = importlib.util.spec_from_file_location("widen_model", script)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     with tempfile.TemporaryDirectory() as folder:
-        module.widen(resolve_model(model), Path(folder), mlp=mlp, layers=layers)
+        widen(resolve_model(model), Path(folder), mlp=mlp, layers=layers)
         yield folder
 
 

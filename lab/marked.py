@@ -1,10 +1,13 @@
-"""Figures in documents: what stands between two marks is written by a script."""
+"""Figures in documents: tables, and the marks between which a script writes them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["write_marked"]
+__all__ = ["markdown_table", "write_marked"]
+
+UNDER = {"l": "---", "r": "--:"}
 
 
 def write_marked(path: Path, name: str, content: str) -> None:
@@ -19,3 +22,14 @@ def write_marked(path: Path, name: str, content: str) -> None:
     if not (found and closed) or text.count(begin) + text.count(end) != 2:
         raise ValueError(f"{path} should have {begin} and then {end}, each once")
     path.write_text(f"{head}{begin}\n{content.strip()}\n{end}{tail}", encoding="utf-8")
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") -> str:
+    """`align`: ``l`` or ``r`` for each column; by default the first is text and the others are numbers."""
+    sides = align or "l" + "r" * (len(headings) - 1)
+    under = "|".join(UNDER[side] for side in sides)
+    return "\n".join((_row(headings), f"|{under}|", *map(_row, rows)))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from turnout.lab.ab.sequential import reach
 from turnout.lab.compare.student import t_quantile
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 
 Values = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Values]
@@ -31,8 +31,8 @@ NORMAL = NormalDist()
 
 
 def student(values: Values, rng: np.random.Generator) -> tuple[float, float]:
-    reach = t_quantile(0.05, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-    return values.mean() - reach, values.mean() + reach
+    wide = t_quantile(0.05, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    return values.mean() - wide, values.mean() + wide
 
 
 def percentile(values: Values, rng: np.random.Generator) -> tuple[float, float]:
@@ -99,13 +99,12 @@ def held(interval: Interval, draw: Draw, repeats: int) -> float:
 
 
 def table() -> str:
-    head = ["the logarithm of the ratio is", "repeats", *INTERVALS]
-    lines = [f"| {' | '.join(head)} |", "|---|" + "--:|" * (len(head) - 1)]
+    rows = []
     for name, draw in DRAWS.items():
         for repeats in REPEATS:
             shares = [f"{100 * held(interval, draw, repeats):.0f}%" for interval in INTERVALS.values()]
-            lines.append(f"| {name} | {repeats} | {' | '.join(shares)} |")
-    return "\n".join(lines)
+            rows.append((name, str(repeats), *shares))
+    return markdown_table(("the logarithm of the ratio is", "repeats", *INTERVALS), rows)
 
 
 def ever_wrong(reaches: Values, draw: Draw) -> float:
@@ -126,11 +125,11 @@ def _distance(values: Values) -> Values:
 def looks_table() -> str:
     student = np.array([t_quantile(0.05, n - 1) for n in range(2, LOOKS + 1)])
     live = np.array([reach(0.05, n) for n in range(2, LOOKS + 1)])
-    lines = ["| the logarithm of the ratio is | live test | Student's t |", "|---|--:|--:|"]
+    rows = []
     for name, draw in DRAWS.items():
         shares = [f"{100 * ever_wrong(reaches, draw):.0f}%" for reaches in (live, student)]
-        lines.append(f"| {name} | {' | '.join(shares)} |")
-    return "\n".join(lines)
+        rows.append((name, *shares))
+    return markdown_table(("the logarithm of the ratio is", "live test", "Student's t"), rows)
 
 
 @click.command()

@@ -20,7 +20,7 @@ from turnout.lab.compare.live import Live
 from turnout.lab.compare.question import Question
 from turnout.lab.compare.simulated import Simulated
 from turnout.lab.compare.verdicts import amount, percent, within
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.simulation import preset
 from turnout.scripts import check_intervals, measure_paging
 
@@ -100,15 +100,14 @@ def write(doc: Path, example: Example, experiment: Experiment) -> None:
 def table(comparison: Comparison, arm: str) -> str:
     base = comparison.question.arms[0].name
     notes = [f"> {finding.text}." for finding in comparison.findings if finding.serious]
-    rows = [f"| metric | {base} | {arm} | change | verdict |", "|---|--:|--:|--:|---|"]
-    return "\n".join(notes + rows + [_line(row) for row in comparison.rows[arm]])
+    rows = map(_cells, comparison.rows[arm])
+    return "\n".join([*notes, markdown_table(("metric", base, arm, "change", "verdict"), rows, "lrrrl")])
 
 
-def _line(row: Row) -> str:
+def _cells(row: Row) -> tuple[str, ...]:
     change = f"{percent(row.difference.change)} {within(row.difference)}" if row.difference else ""
     told = f"**{row.judged}**" if row.judged else row.verdict
-    figures = f"{amount(row.base)} | {amount(row.other)} {row.metric.unit}"
-    return f"| {row.metric.title} | {figures} | {change} | {told} |"
+    return row.metric.title, amount(row.base), f"{amount(row.other)} {row.metric.unit}", change, told
 
 
 def _on_white(svg: str) -> str:

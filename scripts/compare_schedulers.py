@@ -9,46 +9,54 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import click
+import msgspec
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
-from turnout.core.messages import Delta
 from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec, Timing
+from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
-from turnout.lab.marked import write_marked
+from turnout.lab.compare.feed import Feed
+from turnout.lab.compare.metrics import Figures, measure
+from turnout.lab.job import Job, Workload
+from turnout.lab.marked import markdown_table, write_marked
 from turnout.runner.assembly import build_engine
+from turnout.runner.checkpoint import open_checkpoint
+
+COLUMNS = {
+    "mean_ttft": "mean TTFT ms",
+    "p99_ttft": "p99 TTFT ms",
+    "mean_tpot": "mean TPOT ms",
+    "p99_tpot": "p99 TPOT ms",
+    "output_throughput": "tokens/s",
+    "preemptions": "preemptions",
+}
 
 
-class Arrival(NamedTuple):
-    at: float
-    """Seconds after the start."""
-    spec: RequestSpec
+@dataclass(frozen=True)
+class Traffic:
+    """Implements `Requests`."""
+
+    specs: list[RequestSpec]
+    workload: Workload
+
+    def spec(self, index: int, arrival: float) -> RequestSpec:
+        return msgspec.structs.replace(self.specs[index], arrival=arrival)
+
+    def answered(self, index: int, tokens: list[int]) -> None:
+        """Nobody goes on with an answer."""
 
 
-class Figures(NamedTuple):
-    """Of one round; times in milliseconds."""
-
-    mean_ttft: float
-    p99_ttft: float
-    mean_tpot: float
-    p99_tpot: float
-    tokens_per_second: float
-    preemptions: float
-
-
-def workload(requests: int, rate: float, seed: int) -> list[Arrival]:
+def traffic(requests: int, rate: float, seed: int) -> Traffic:
     """Gamma arrivals (coefficient of variation 3), lognormal prompts, one answer in four long.
 
     Four clients, the first sends more than half; some requests are urgent, and all have a deadline.
     """
-    rng, at, arrivals = random.Random(seed), 0.0, []
+    rng, at, specs, jobs = random.Random(seed), 0.0, list[RequestSpec](), list[Job]()
     for number in range(requests):
         at += rng.gammavariate(1 / 9, 9 / rate)
         length = min(600, max(8, round(rng.lognormvariate(4.5, 0.9))))
@@ -63,10 +71,10 @@ def workload(requests: int, rate: float, seed: int) -> list[Arrival]:
             client=f"client {rng.choice((0, 0, 0, 0, 1, 2, 3))}",
             ttft_deadline=30.0,
             deadline=60.0,
-            timing=True,
         )
-        arrivals.append(Arrival(at, spec))
-    return arrivals
+        specs.append(spec)
+        jobs.append(Job(at, length, output))
+    return Traffic(specs, Workload("bursty", jobs))
 
 
 class Arm:
@@ -75,79 +83,36 @@ class Arm:
     def __init__(self, name: str, kv_tokens: int, slots: int) -> None:
         self.name = name
         self._registry = Registry.load()
-        config = EngineConfig(
-            max_num_seqs=slots, kv="paged:prefix_caching=false", kv_memory=kv_tokens * _BYTES_PER_TOKEN
-        )
-        self._engine: Engine = build_engine(config).engine
+        kv = "paged:prefix_caching=false"
+        spec = open_checkpoint(self._registry, "turnout-tiny").spec
+        position = self._registry.create("kv", kv).bytes_per_token(spec, itemsize=4)
+        config = EngineConfig(max_num_seqs=slots, kv=kv, kv_memory=kv_tokens * position)
+        self._engine = build_engine(config).engine
 
-    def run(self, arrivals: list[Arrival]) -> Figures:
+    def run(self, requests: Traffic) -> Figures:
         engine = self._engine
         engine.scheduler.policy = self._registry.create("scheduler", self.name)
-        before, started = engine.stats(), time.monotonic()
-        finished: list[tuple[RequestSpec, Timing]] = []
-        todo = list(reversed(arrivals))
-        specs = {arrival.spec.id: arrival.spec for arrival in arrivals}
-        while todo or engine.busy:
-            while todo and started + todo[-1].at <= time.monotonic():
-                due = todo.pop()
-                engine.add(_at(due.spec, started + due.at))
-            if not engine.busy:
-                time.sleep(max(0.0, started + todo[-1].at - time.monotonic()))
-                continue
-            for delta in engine.step():
-                _collect(delta, specs, finished)
-        elapsed = time.monotonic() - started
-        after = engine.stats()
-        tokens = after.output_tokens - before.output_tokens
-        return _figures(finished, tokens / elapsed, after.preemptions - before.preemptions)
-
-
-_BYTES_PER_TOKEN = 2 * 8 * 2 * 64 * 4
-"""Of the embedded model: K and V, layers, KV heads, head dim, fp32."""
-
-
-def _at(spec: RequestSpec, arrival: float) -> RequestSpec:
-    import msgspec
-
-    return msgspec.structs.replace(spec, arrival=arrival)
-
-
-def _collect(delta: Delta, specs: dict[str, RequestSpec], finished: list[tuple[RequestSpec, Timing]]) -> None:
-    if delta.error and delta.error_kind != "timeout":
-        raise RuntimeError(delta.error)
-    if delta.timing is not None:
-        finished.append((specs[delta.request_id], delta.timing))
-
-
-def _figures(finished: list[tuple[RequestSpec, Timing]], rate: float, preemptions: int) -> Figures:
-    ttfts, tpots = [], []
-    for spec, timing in finished:
-        assert timing.first_token is not None and timing.finished is not None
-        ttfts.append(1e3 * (timing.first_token - timing.arrival))
-        output = spec.params.max_tokens or 1
-        tpots.append(1e3 * (timing.finished - timing.first_token) / max(1, output - 1))
-    return Figures(
-        statistics.mean(ttfts), _p99(ttfts), statistics.mean(tpots), _p99(tpots), rate, float(preemptions)
-    )
-
-
-def _p99(values: list[float]) -> float:
-    return sorted(values)[min(len(values) - 1, int(0.99 * len(values)))]
+        before = engine.stats().preemptions
+        records = list(Feed(engine, requests.workload, requests).records())
+        for record in records:
+            if record.error:
+                raise RuntimeError(f"{self.name}: request {record.index} failed: {record.error}")
+        preemptions = engine.stats().preemptions - before
+        figures = {**measure(records, None), "preemptions": float(preemptions)}
+        return {name: figures[name] for name in COLUMNS}
 
 
 def table(results: dict[str, list[Figures]]) -> str:
-    lines = [
-        "| policy | mean TTFT ms | p99 TTFT ms | mean TPOT ms | p99 TPOT ms | tokens/s | preemptions |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-    ]
+    rows = []
     for name, rounds in results.items():
-        medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
-        cells = [f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in medians[:-1]]
-        lines.append(f"| `{name}` | {' | '.join(cells)} | {medians[-1]:.0f} |")
-    return "\n".join(lines)
+        medians = {column: statistics.median(figures[column] for figures in rounds) for column in COLUMNS}
+        preemptions = medians.pop("preemptions")
+        cells = [f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in medians.values()]
+        rows.append((f"`{name}`", *cells, f"{preemptions:.0f}"))
+    return markdown_table(("policy", *COLUMNS.values()), rows)
 
 
-def compare(arms: list[Arm], make: Callable[[int], list[Arrival]], rounds: int) -> dict[str, list[Figures]]:
+def compare(arms: list[Arm], make: Callable[[int], Traffic], rounds: int) -> dict[str, list[Figures]]:
     results: dict[str, list[Figures]] = {arm.name: [] for arm in arms}
     for number in range(rounds):
         # Each round another order: none always runs on a machine that the same one has warmed.
@@ -176,8 +141,8 @@ def main(
 ) -> None:
     """Compare all scheduling policies, or those NAMED (with options, as for --scheduler)."""
     arms = [Arm(name, kv_tokens, slots) for name in names or Registry.load().names("scheduler")]
-    arms[0].run(workload(4, 100.0, seed=99))  # warm-up
-    results = compare(arms, lambda number: workload(requests, rate, seed=number), rounds)
+    arms[0].run(traffic(4, 100.0, seed=99))  # warm-up
+    results = compare(arms, lambda number: traffic(requests, rate, seed=number), rounds)
     text = table(results)
     click.echo(text)
     if write is not None:

@@ -325,11 +325,14 @@ def main(
 
 
 def _tabulate(report: dict[str, Any], docs: bool) -> None:
-    from gpu_table import fill, table
+    from gpu_table import table
 
-    click.echo("\n" + table(report))
+    from turnout.lab.marked import write_marked
+
+    text = table(report)
+    click.echo("\n" + text)
     if docs:
-        fill(ROOT / "docs" / "gpu.md", report)
+        write_marked(ROOT / "docs" / "gpu.md", "measured", text)
 
 
 if __name__ == "__main__":

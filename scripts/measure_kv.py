@@ -7,7 +7,7 @@ The real scheduler and the real KV bookkeeping serve seeded workloads; only the 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.core.scheduler import Capacity
 from turnout.lab.lengths import Lognormal
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.scripted import Arrival, Play, scripted_request
 from turnout.lab.workloads import Scans, Sessions, Templates, random_tokens, sharegpt
 
@@ -44,16 +44,6 @@ def play(kv: KVCache, *, step: int = STEP, longest: int = CONTEXT) -> Play:
     policy = REGISTRY.create("scheduler", "fcfs")
     predictor = REGISTRY.create("length_predictor", "max_tokens")
     return Play(kv, policy, predictor, Capacity(step, SLOTS), max_model_len=longest)
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The first column is text, the others are numbers."""
-    under = "---" + "|--:" * (len(headings) - 1)
-    return "\n".join((_row(headings), f"|{under}|", *(_row(cells) for cells in rows)))
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 # ------------------------------------------------------------------ waste
@@ -140,7 +130,7 @@ def waste() -> str:
             )
         )
     headings = ("", "reserved in vain", "pool in use", "running", "preemptions", "computed again")
-    return table(headings, rows)
+    return markdown_table(headings, rows)
 
 
 # ------------------------------------------------------------------ sharing
@@ -157,7 +147,7 @@ def prefix() -> str:
         ("*each token once*", *[f"{least:,}"] * 3),
         ("*without prefix caching*", *[f"{alone:,}"] * 3),
     ]
-    return table(("arrival", "512 tokens a step", "2,048", "8,192"), rows)
+    return markdown_table(("arrival", "512 tokens a step", "2,048", "8,192"), rows)
 
 
 def _computed(backend: str, gap: float, step: int) -> int:
@@ -176,7 +166,7 @@ def siblings() -> str:
         sampled, beams = held_share(prompt, output, n=8), held_share(prompt, output, n=4, beam=True)
         cells = (*(f"{share:.0%}" for share in sampled), *(f"{share:.0%}" for share in beams))
         rows.append((f"{prompt:,} + {output}", *cells))
-    return table(
+    return markdown_table(
         ("prompt + output", "n = 8, mean", "n = 8, at the end", "beam 4, mean", "beam 4, at the end"), rows
     )
 
@@ -262,7 +252,7 @@ def eviction() -> str:
             rows.append((f"{what}, {tokens:,}", *(_saved(each, nothing) for each in found)))
         all_kept = _saved(served(workload, UNLIMITED), nothing)
         rows.append((f"{what}, *all kept*", *[all_kept] * len(names)))
-    return table(("workload, positions", *(f"`{name}`" for name in names)), rows)
+    return markdown_table(("workload, positions", *(f"`{name}`" for name in names)), rows)
 
 
 def _saved(found: Served, nothing: float) -> str:
@@ -280,7 +270,9 @@ def grain() -> str:
     for what, workload, tokens in arms:
         rates = [served(workload, tokens, f"paged:block_size={size}").hit_rate for size in sizes]
         rows.append((what, *(f"{rate:.1%}" for rate in rates)))
-    return table(("workload, positions", "to the token", *(f"blocks of {size}" for size in sizes[1:])), rows)
+    return markdown_table(
+        ("workload, positions", "to the token", *(f"blocks of {size}" for size in sizes[1:])), rows
+    )
 
 
 PARTS: Mapping[str, Callable[[], str]] = {

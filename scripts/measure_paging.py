@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -23,25 +23,20 @@ from turnout.core.plan import Plan
 from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.core.scheduler import Capacity
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.scripted import Arrival, Pace, Play, scripted_request
 from turnout.lab.simulation import preset
 from turnout.lab.simulation.cost import Seconds, work_of
 from turnout.lab.workloads import random_tokens, sharegpt
+from turnout.scripts.measure_kv import CONTEXT, POOL, Bound, exact, power_of_two, whole_context
 
 REGISTRY = Registry.load()
-CONTEXT = 2048
 REQUESTS = 400
 SLOTS = 256
 STEP = 8192
 """Tokens computed at most."""
 LIMIT = 0.05
 """Seconds of latency for each output token: the line at which arms are compared."""
-POOL = 15_696
-"""Positions: those of a 13B model on a 40 GB A100 in the paper's Table 1, in whole blocks."""
-
-Bound = Callable[[int, int], int]
-"""How long an answer may get, from the prompt's length and the true one."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +57,11 @@ class Arm:
     bound: Bound
 
 
-def whole(prompt: int, output: int) -> int:
-    return CONTEXT - prompt
-
-
 ARMS = (
-    Arm("`contiguous`, as long as the context", "contiguous", whole),
-    Arm(
-        "`contiguous`, rounded up to a power of two",
-        "contiguous",
-        lambda p, o: min(1 << (o - 1).bit_length(), CONTEXT - p),
-    ),
-    Arm("`contiguous`, length known exactly", "contiguous", lambda p, o: o),
-    Arm("`paged`", "paged", whole),
+    Arm("`contiguous`, as long as the context", "contiguous", whole_context),
+    Arm("`contiguous`, rounded up to a power of two", "contiguous", power_of_two),
+    Arm("`contiguous`, length known exactly", "contiguous", exact),
+    Arm("`paged`", "paged", whole_context),
 )
 
 
@@ -124,12 +111,11 @@ def sustained(arm: Arm) -> float:
 
 def table() -> str:
     rates = [sustained(arm) for arm in ARMS]
-    lines = ["| KV memory | sustained | beside the first |", "|---|--:|--:|"]
-    lines += [
-        f"| {arm.name} | {rate:.1f} req/s | {rate / rates[0]:.1f} × |"
+    rows = [
+        (arm.name, f"{rate:.1f} req/s", f"{rate / rates[0]:.1f} ×")
         for arm, rate in zip(ARMS, rates, strict=True)
     ]
-    return "\n".join(lines)
+    return markdown_table(("KV memory", "sustained", "beside the first"), rows)
 
 
 @click.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, write_marked
 
 TEXT = "before\n<!-- a: begin -->\nold\n<!-- a: end -->\nbetween\n<!-- b: begin -->\n<!-- b: end -->\nafter\n"
 
@@ -29,3 +29,8 @@ def test_marks_that_are_not_there_are_an_error(tmp_path: Path, text: str) -> Non
     with pytest.raises(ValueError, match="each once"):
         write_marked(file, "a", "new")
     assert file.read_text() == text
+
+
+def test_a_tables_first_column_is_text_and_the_others_are_numbers() -> None:
+    assert markdown_table(("a", "b", "c"), [("x", "1", "2")]) == "| a | b | c |\n|---|--:|--:|\n| x | 1 | 2 |"
+    assert markdown_table(("a", "b"), [], "ll") == "| a | b |\n|---|---|"
