@@ -33,6 +33,11 @@ class Record:
     """Why it failed; "" where it did not."""
 
     @property
+    def served(self) -> bool:
+        """It got an answer, and did not fail: then it has latencies."""
+        return bool(self.token_times) and not self.error
+
+    @property
     def ttft(self) -> float:
         """Time to first token, from sending; only of a request that got one."""
         return self.token_times[0] - self.sent

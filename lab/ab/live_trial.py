@@ -18,6 +18,7 @@ from turnout.lab.ab.verdicts import live_verdict
 from turnout.lab.compare.as_json import row_as_json
 from turnout.lab.compare.comparison import Row
 from turnout.lab.compare.metrics import Figures, Metric, measure, metrics
+from turnout.lab.compare.statistics import Logs, log_ratios
 
 __all__ = ["LiveTrial"]
 
@@ -124,7 +125,7 @@ class LiveTrial:
             for arm, tally in self._tallies.items()
             if tally.failed
         ]
-        logs = np.array([math.log(b / a) for a, b in self._pairs(_watched()) if a > 0 and b > 0])
+        logs = log_ratios(self._pairs(_watched()))
         alike = _autocorrelation(logs) if len(logs) >= ENOUGH else 0.0
         if alike > 2 / math.sqrt(max(1, len(logs))):
             found.append(
@@ -138,7 +139,7 @@ def _watched() -> Metric:
     return next(metric for metric in METRICS if metric.name == WATCHED)
 
 
-def _autocorrelation(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+def _autocorrelation(values: Logs) -> float:
     """Of each with the next."""
     rest = values - values.mean()
     total = float(rest @ rest)

@@ -27,9 +27,7 @@ from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
-
-from turnout.lab.compare.statistics import ALPHA, POWER, Difference
+from turnout.lab.compare.statistics import ALPHA, POWER, Difference, Logs, log_ratios
 from turnout.lab.compare.student import t_quantile
 
 __all__ = ["MOST_BLOCKS", "blocks_to_see", "differences", "log_evidence", "reach"]
@@ -66,7 +64,7 @@ def differences(pairs: Mapping[Key, Sequence[tuple[float, float]]]) -> dict[Key,
 
     As `turnout.lab.compare.statistics.differences`, and p is what E says: 1/E, at most 1.
     """
-    measured = {key: _Measured.of(values) for key, values in pairs.items()}
+    measured = {key: _Measured(log_ratios(values)) for key, values in pairs.items()}
     measured = {key: each for key, each in measured.items() if each.n}
     declared = _declared({key: each.log_evidence for key, each in measured.items()})
     alpha = ALPHA * max(1, len(declared)) / max(1, len(measured))
@@ -88,14 +86,10 @@ def blocks_to_see(change: float, difference: Difference) -> int | None:
 class _Measured:
     """The logarithms of one metric's ratios."""
 
-    def __init__(self, logs: list[float]) -> None:
+    def __init__(self, logs: Logs) -> None:
         self.n = len(logs)
-        self.mean = float(np.mean(logs)) if logs else 0.0
-        self.spread = float(np.std(logs, ddof=1)) if self.n > 1 else math.nan
-
-    @classmethod
-    def of(cls, pairs: Sequence[tuple[float, float]]) -> _Measured:
-        return cls([math.log(b / a) for a, b in pairs if a > 0 and b > 0])
+        self.mean = float(logs.mean()) if self.n else 0.0
+        self.spread = float(logs.std(ddof=1)) if self.n > 1 else math.nan
 
     @property
     def log_evidence(self) -> float:

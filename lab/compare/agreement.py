@@ -19,7 +19,7 @@ from turnout.lab.record import Record
 __all__ = ["Finding", "check"]
 
 SPECULATING = ("spec_draft", "spec_ngram", "spec_tokens")
-"""Those of which sampling, but not greedy decoding, depends: drafts use up random numbers."""
+"""What sampled tokens depend on and greedy ones do not: guesses may be accepted by rejection sampling."""
 
 Repeat = Mapping[str, Run]
 """By arm."""

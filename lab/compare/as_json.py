@@ -96,7 +96,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _request(record: Record) -> dict[str, Any]:
-    served = bool(record.token_times) and not record.error
+    served = record.served
     return {
         "job": record.index,
         "client": record.job.client,

@@ -133,9 +133,7 @@ class Feed:
         return record
 
     def _ended(self, record: Record) -> Record:
-        record.finished = self._now()
-        if record.token_times and not record.error:
-            record.finished = record.token_times[-1]
+        record.finished = record.token_times[-1] if record.served else self._now()
         for entry in self._traffic.after(record.index, record.finished):
             heappush(self._due, entry)
         return record

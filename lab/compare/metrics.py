@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -10,7 +10,7 @@ from turnout.lab.goodput import Goodput
 from turnout.lab.record import Record
 from turnout.lab.summary import summarize
 
-__all__ = ["Figures", "Metric", "duration", "measure", "metrics"]
+__all__ = ["Figures", "Metric", "client_waits", "duration", "measure", "metrics"]
 
 Figures = Mapping[str, float]
 """By a metric's name; 0 where a run has nothing to measure, such as the TPOT of answers of one token."""
@@ -49,7 +49,7 @@ def measure(records: Sequence[Record], goodput: Goodput | None) -> dict[str, flo
     """Milliseconds, and requests and tokens a second."""
     figures = summarize(records, duration(records), goodput).as_json()
     named = {name.removesuffix("_ms"): float(value) for name, value in figures.items() if value is not None}
-    return {**named, WORST_CLIENT: _worst_client(records)}
+    return {**named, WORST_CLIENT: max(client_waits(records).values(), default=0.0)}
 
 
 def duration(records: Sequence[Record]) -> float:
@@ -57,9 +57,10 @@ def duration(records: Sequence[Record]) -> float:
     return max((record.finished for record in records), default=0.0)
 
 
-def _worst_client(records: Sequence[Record]) -> float:
+def client_waits(records: Iterable[Record]) -> dict[str, float]:
+    """The mean TTFT of each client, in milliseconds."""
     waits: dict[str, list[float]] = {}
     for record in records:
-        if record.token_times and not record.error:
+        if record.served:
             waits.setdefault(record.job.client, []).append(1000 * record.ttft)
-    return max(map(fmean, waits.values()), default=0.0)
+    return {client: fmean(values) for client, values in waits.items()}

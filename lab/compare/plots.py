@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy.typing as npt
 
 from turnout.lab.compare.canvas import COLOURS, drawn
 from turnout.lab.compare.comparison import Comparison, Row
-from turnout.lab.compare.metrics import duration
+from turnout.lab.compare.metrics import client_waits, duration
 from turnout.lab.compare.run import Run
+from turnout.lab.compare.statistics import log_ratios
 from turnout.lab.record import Record
 
 if TYPE_CHECKING:
@@ -77,8 +77,9 @@ def _reach(comparison: Comparison, base: str, arm: str, rows: Sequence[Row]) -> 
 
 
 def _repeats(comparison: Comparison, base: str, arm: str, metric: str) -> list[float]:
-    pairs = [(of[base][metric], of[arm][metric]) for of in comparison.figures]
-    return [100 * (b / a - 1) for a, b in pairs if a > 0 and b > 0]
+    """Each repeat's change, in percent."""
+    ratios = log_ratios([(of[base][metric], of[arm][metric]) for of in comparison.figures])
+    return [float(change) for change in 100 * np.expm1(ratios)]
 
 
 # ------------------------------------------------------------------ distributions
@@ -178,7 +179,7 @@ def clients(comparison: Comparison) -> str | None:
         (ax,) = axes
         width = 0.8 / len(comparison.question.arms)
         for number, (arm, colour) in enumerate(_arms(comparison)):
-            waits = _waits(comparison, arm)
+            waits = client_waits(_served(comparison, arm))
             means = [waits.get(name, 0.0) for name in shown]
             fairness = _jain(list(waits.values()))
             places = [place + number * width for place in range(len(shown))]
@@ -190,13 +191,6 @@ def clients(comparison: Comparison) -> str | None:
         _legend_above(ax)
 
     return drawn("clients", (WIDTH, 3.2), 1, 1, draw)
-
-
-def _waits(comparison: Comparison, arm: str) -> dict[str, float]:
-    waits: dict[str, list[float]] = {}
-    for record in _served(comparison, arm):
-        waits.setdefault(record.job.client, []).append(1000 * record.ttft)
-    return {client: fmean(values) for client, values in waits.items()}
 
 
 def _jain(values: Sequence[float]) -> float:
@@ -233,4 +227,4 @@ def _readable_scale(ax: Axes) -> None:
 
 def _served(comparison: Comparison, arm: str) -> list[Record]:
     runs = (repeat[arm] for repeat in comparison.repeats)
-    return [record for run in runs for record in run.records if record.token_times and not record.error]
+    return [record for run in runs for record in run.records if record.served]

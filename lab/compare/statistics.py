@@ -25,7 +25,16 @@ import numpy.typing as npt
 
 from turnout.lab.compare.student import t_quantile, two_sided_p
 
-__all__ = ["ALPHA", "MOST_REPEATS", "Difference", "differences", "repeats_to_see"]
+__all__ = [
+    "ALPHA",
+    "MOST_REPEATS",
+    "POWER",
+    "Difference",
+    "Logs",
+    "differences",
+    "log_ratios",
+    "repeats_to_see",
+]
 
 ALPHA = 0.05
 POWER = 0.8
@@ -61,7 +70,7 @@ def differences(pairs: Mapping[Key, Sequence[tuple[float, float]]]) -> dict[Key,
 
     They are judged together. Pairs that have no ratio are left out, and keys without any.
     """
-    logs = {key: _log_ratios(values) for key, values in pairs.items()}
+    logs = {key: log_ratios(values) for key, values in pairs.items()}
     logs = {key: values for key, values in logs.items() if len(values)}
     declared = _benjamini_hochberg({key: _p(values) for key, values in logs.items()})
     alpha = ALPHA * max(1, len(declared)) / max(1, len(logs))
@@ -80,7 +89,8 @@ def repeats_to_see(change: float, difference: Difference) -> int | None:
     return repeats if repeats <= MOST_REPEATS else None
 
 
-def _log_ratios(pairs: Sequence[tuple[float, float]]) -> Logs:
+def log_ratios(pairs: Sequence[tuple[float, float]]) -> Logs:
+    """Of the second to the first, of those pairs that have a ratio."""
     return np.array([math.log(b / a) for a, b in pairs if a > 0 and b > 0])  # nan is not above 0
 
 
