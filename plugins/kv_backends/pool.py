@@ -19,6 +19,7 @@ from torch import Tensor
 
 from turnout.core.plan import Chunk, Move, Plan
 from turnout.kernels import Kernels
+from turnout.kernels.gpu.staging import carry
 from turnout.kernels.layers import InPlace, ReadInPlace
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.movers import mover_for
@@ -164,8 +165,7 @@ class PooledAttention(ReadInPlace):
         return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
 
     def _on_device(self, array: npt.NDArray[np.int64]) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
-        return tensor.to(self._device, non_blocking=True)
+        return carry(array, self._device)
 
 
 def _attend(group: Group, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
@@ -34,14 +34,12 @@ class Penalties(LogitsProcessor):
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
         import torch
 
-        def column(of: Callable[[SamplingParams], float]) -> Tensor:
-            values = [[of(row.params)] for row in rows]
-            return torch.tensor(values, dtype=logits.dtype).to(logits.device, non_blocking=True)
+        from turnout.plugins.decoding.distribution import column
 
         tokens, counts = self._counts.table(rows, logits.device)
         values = logits.gather(1, tokens)
-        factor = column(lambda params: params.repetition_penalty)
+        factor = column((row.params.repetition_penalty for row in rows), logits)
         values = torch.where(values > 0, values / factor, values * factor)
-        frequency = column(lambda params: params.frequency_penalty)
-        presence = column(lambda params: params.presence_penalty)
+        frequency = column((row.params.frequency_penalty for row in rows), logits)
+        presence = column((row.params.presence_penalty for row in rows), logits)
         logits.scatter_(1, tokens, values - (frequency * counts + presence * (counts > 0)))

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from turnout.kernels.gpu.staging import carry
+
 __all__ = ["hold_back", "places"]
 
 
@@ -18,10 +20,7 @@ def places(columns: Iterable[tuple[int, Collection[int]]], device: torch.device)
     lengths = [len(ids) for _, ids in listed]
     rows = np.repeat(np.array([row for row, _ in listed], dtype=np.int64), lengths)
     ids = np.fromiter(chain.from_iterable(ids for _, ids in listed), dtype=np.int64, count=sum(lengths))
-    return (
-        torch.from_numpy(rows).to(device, non_blocking=True),
-        torch.from_numpy(ids).to(device, non_blocking=True),
-    )
+    return carry(rows, device), carry(ids, device)
 
 
 def hold_back(logits: Tensor, columns: Iterable[tuple[int, Collection[int]]]) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from turnout.core.logits_processor import Row
 from turnout.core.request import Sequence as TokenSequence
+from turnout.kernels.gpu.staging import carry
 
 __all__ = ["CountTable", "TokenCounts"]
 
@@ -42,10 +43,7 @@ class TokenCounts:
         times = np.empty((len(rows), most), dtype=np.float32)
         for number, (row, counts) in enumerate(zip(rows, found, strict=True)):
             counts.write(row.guesses, tokens[number], times[number])
-        return CountTable(
-            torch.from_numpy(tokens).to(device, non_blocking=True),
-            torch.from_numpy(times).to(device, non_blocking=True),
-        )
+        return CountTable(carry(tokens, device), carry(times, device))
 
     def _up_to_date(self, sequence: TokenSequence) -> _Counts:
         counts = self._known.get(sequence)
