@@ -20,7 +20,7 @@ from turnout.core.request import Request
 from turnout.core.request import Sequence as TokenSequence
 from turnout.plugins.decoding.beam_finished import Finished, finished_of
 from turnout.plugins.decoding.distribution import column
-from turnout.plugins.decoding.logprobs import Likeliest, likeliest
+from turnout.plugins.decoding.logprobs import TopLogprobs, top_logprobs
 
 __all__ = ["search"]
 
@@ -66,7 +66,7 @@ def _ranked(requests: Sequence[Request], logits: Logits) -> Iterator[tuple[Reque
     rows = [Row(s, s.index) for group in shapes.values() for request in group for s in request.live]
     logprobs = torch.log_softmax(logits.of(row.sequence for row in rows).float(), dim=-1)
     totals = adjust(logprobs, rows) + column((row.sequence.score for row in rows), logprobs)
-    tops = likeliest(logprobs, [row.params.logprobs for row in rows])
+    tops = top_logprobs(logprobs, [row.params.logprobs for row in rows])
     first = 0
     for shape, group in shapes.items():
         end = first + shape.live * len(group)
@@ -100,7 +100,7 @@ def _best(shape: _Shape, totals: Tensor, logprobs: Tensor) -> list[_Found]:
     return [_Found(vocabulary, *lists) for lists in columns]
 
 
-def _candidates(request: Request, found: _Found, tops: Sequence[Likeliest]) -> list[Candidate]:
+def _candidates(request: Request, found: _Found, tops: Sequence[TopLogprobs]) -> list[Candidate]:
     candidates, detailed = [], request.params.logprobs is not None
     for total, place, logprob in zip(found.totals, found.places, found.logprobs, strict=True):
         beam, token = divmod(place, found.vocabulary)

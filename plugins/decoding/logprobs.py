@@ -7,9 +7,9 @@ from torch import Tensor
 
 from turnout.core.decision import TokenLogprobs
 
-__all__ = ["Likeliest", "likeliest", "token_logprobs"]
+__all__ = ["TopLogprobs", "token_logprobs", "top_logprobs"]
 
-Likeliest = list[tuple[int, float]]
+TopLogprobs = list[tuple[int, float]]
 """Tokens and their log-probabilities, best first."""
 
 
@@ -25,13 +25,13 @@ def token_logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> 
         return result
     logprobs = torch.log_softmax(logits[rows], dim=-1)
     chosen = logprobs.gather(1, tokens[rows, None]).squeeze(1).tolist()
-    tops = likeliest(logprobs, [wanted[row] for row in rows])
+    tops = top_logprobs(logprobs, [wanted[row] for row in rows])
     for row, token, logprob, top in zip(rows, tokens[rows].tolist(), chosen, tops, strict=True):
         result[row] = TokenLogprobs(token, logprob, top)
     return result
 
 
-def likeliest(logprobs: Tensor, wanted: list[int | None]) -> list[Likeliest]:
+def top_logprobs(logprobs: Tensor, wanted: list[int | None]) -> list[TopLogprobs]:
     """For each row of logprobs [rows, vocab_size] its `wanted` likeliest tokens; None wants none."""
     most = max((count or 0 for count in wanted), default=0)
     if not most:
