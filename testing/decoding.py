@@ -18,7 +18,7 @@ from turnout.core.request import RequestSpec
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.sampling_params import SamplingParams
 from turnout.testing.distributions import assert_follows, probabilities
-from turnout.testing.strategy_runs import PROMPT, Answers, request, run, strategy_engine
+from turnout.testing.strategy_runs import PROMPT, request, run, strategy_engine, tokens_of
 from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_model import EOS, VOCABULARY, log_softmax, toy_logits
 
@@ -72,18 +72,18 @@ class DecodingSuite(Suite[Decoding]):
         """Alone, together, in small chunks, and where memory is so short that requests are preempted."""
         for params in self._accepted():
             specs = self._requests(params)
-            together = _tokens(run(self._engine(), specs))
-            alone = {k: v for spec in specs[:4] for k, v in _tokens(run(self._engine(), [spec])).items()}
+            together = tokens_of(run(self._engine(), specs))
+            alone = {k: v for spec in specs[:4] for k, v in tokens_of(run(self._engine(), [spec])).items()}
             assert alone.items() <= together.items(), f"{shown(params)}: other tokens alone than together"
             short = self._engine(blocks=6 * _width(self.make(), params) + 8, budget=24, slots=12)
-            assert _tokens(run(short, specs)) == together, (
+            assert tokens_of(run(short, specs)) == together, (
                 f"{shown(params)}: other tokens where memory is short"
             )
 
     def test_a_seed_says_it_all(self) -> None:
         for params in self._accepted():
             specs = self._requests(params)
-            first, again = (_tokens(run(self._engine(), specs)) for _ in range(2))
+            first, again = (tokens_of(run(self._engine(), specs)) for _ in range(2))
             assert first == again, f"{shown(params)}: two runs of the same seeds differ"
 
     # -------------------------------------------------------------- right answers
@@ -93,9 +93,9 @@ class DecodingSuite(Suite[Decoding]):
             skip("it is not said to give the tokens of other strategies (`same_as`)")
         for params in self._accepted():
             specs = self._requests(params)
-            found = _tokens(run(self._engine(), specs))
+            found = tokens_of(run(self._engine(), specs))
             others = [self.registry().create("decoding", name) for name in self.same_as]
-            wanted = _tokens(run(strategy_engine(others), specs))
+            wanted = tokens_of(run(strategy_engine(others), specs))
             assert found == wanted, (
                 f"{shown(params)}: other tokens than those of {' and '.join(self.same_as)}"
             )
@@ -119,7 +119,7 @@ class DecodingSuite(Suite[Decoding]):
         """A request that allows three tokens gets no other, in drafts and forks too."""
         for params in self._accepted():
             wishes = msgspec.structs.replace(params, allowed_token_ids=(1, 2, 3, 4))
-            for choices in _tokens(run(self._engine(), self._requests(wishes))).values():
+            for choices in tokens_of(run(self._engine(), self._requests(wishes))).values():
                 assert set(choices) <= {1, 2, 3, 4}, f"{shown(wishes)}: got {choices}; choose by `adjust`"
 
     def test_log_probabilities_are_the_models(self) -> None:
@@ -211,14 +211,6 @@ class _Keeping:
 
 def _width(strategy: Decoding, params: SamplingParams) -> int:
     return strategy.width(params) * strategy.rows
-
-
-def _tokens(answers: Answers) -> dict[tuple[str, int], tuple[int, ...]]:
-    return {
-        (name, index): tuple(answer.tokens)
-        for name, choices in answers.items()
-        for index, answer in choices.items()
-    }
 
 
 def _pairs(params: SamplingParams) -> list[dict[tuple[int, ...], float]]:

@@ -104,11 +104,10 @@ class EvictionPolicySuite(Suite[EvictionPolicy]):
         else:
             self._pop(policy, present)
 
-    def _pop(self, policy: EvictionPolicy, present: set[int]) -> int:
+    def _pop(self, policy: EvictionPolicy, present: set[int]) -> None:
         block = policy.pop()
         assert block in present, f"gave up block {block}, which is not there to be given up"
         present.discard(block)
-        return block
 
     def _victims(self, seed: int) -> list[int]:
         rng, policy = random.Random(seed), self.make()

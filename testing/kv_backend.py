@@ -25,7 +25,7 @@ from turnout.testing.brute_force import expected
 from turnout.testing.embedded import GREEDY, LENGTH
 from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_decodings import Parallel
-from turnout.testing.toy_engine import drive, toy_engine
+from turnout.testing.toy_engine import drive, toy_engine, toy_request
 from turnout.testing.toy_runner import Model
 from turnout.testing.toy_workloads import Arrivals, needs, random_preemption, random_workload
 
@@ -86,7 +86,7 @@ class KVBackendSuite(Suite[KVBackend]):
 
     def test_a_long_prompt_in_chunks_is_the_prompt(self) -> None:
         for budget in (1, 3, 7, 64):
-            spec = _job("long", [1 + i * i % 6 for i in range(50)], 6)
+            spec = toy_request("long", [1 + i * i % 6 for i in range(50)], "greedy", 6)
             engine = self._engine(self._roomy(128), budget=budget)
             found = drive(engine, [(0, spec)]).outputs("long")
             assert found == expected(spec, self._logits), f"in chunks of {budget}: {found}"
@@ -94,7 +94,7 @@ class KVBackendSuite(Suite[KVBackend]):
     def test_a_common_start_is_computed_once_or_again_but_right(self) -> None:
         """One after the other, so that whatever is kept of the first may be found by the next."""
         start = [1 + i * i % 6 for i in range(33)]
-        specs = [_job(f"r{i}", [*start[: 33 - i], 1 + i], 5) for i in range(6)]
+        specs = [toy_request(f"r{i}", [*start[: 33 - i], 1 + i], "greedy", 5) for i in range(6)]
         engine = self._engine(self._roomy(256))
         outcome = drive(engine, [(9 * i, spec) for i, spec in enumerate(specs)])
         for spec in specs:
@@ -103,7 +103,7 @@ class KVBackendSuite(Suite[KVBackend]):
     def test_forked_siblings_write_apart(self) -> None:
         """Copy on write: choices that part in what they share do not see each other's tokens."""
         for length in range(1, 20):
-            spec = _job("r", [1 + i % 6 for i in range(length)], 8, n=4, strategy="parallel")
+            spec = toy_request("r", [1 + i % 6 for i in range(length)], "parallel", 8, n=4)
             found = drive(self._engine(self._roomy(256)), [(0, spec)]).outputs("r")
             assert found == expected(spec, self._logits), f"after a prompt of {length} tokens: {found}"
 
@@ -138,7 +138,7 @@ class KVBackendSuite(Suite[KVBackend]):
             length = self._longest(self._roomy(64, n), n)
             if length < 6:
                 skip(f"a pool of 64 positions holds {n} sequences of {length} tokens at most")
-            spec = _job("alone", [1, 2, 3], length - 3, n=n, strategy="parallel" if n > 1 else "greedy")
+            spec = toy_request("alone", [1, 2, 3], "parallel" if n > 1 else "greedy", length - 3, n)
             outcome = drive(self._engine(self._roomy(64, n), preemption=Recompute()), [(0, spec)])
             assert outcome.outputs("alone") == expected(spec, self._logits)
 
@@ -179,7 +179,7 @@ class KVBackendSuite(Suite[KVBackend]):
         """Guesses that were wrong were written above what is computed, and are overwritten."""
         rng = random.Random(11)
         prompt = [rng.randrange(1, 4) for _ in range(24)]
-        spec = _job("guessed", prompt, 24, strategy="lookup")
+        spec = toy_request("guessed", prompt, "lookup", 24)
         found = drive(self._engine(self._roomy(256)), [(0, spec)]).outputs("guessed")
         assert found == expected(spec, self._logits)
 
@@ -288,11 +288,6 @@ class _Case:
     arrivals: list[tuple[int, RequestSpec]]
     kv: KVCache
     engine: Engine
-
-
-def _job(name: str, prompt: list[int], tokens: int, *, n: int = 1, strategy: str = "greedy") -> RequestSpec:
-    params = SamplingParams(n=n, max_tokens=tokens, stop=(strategy,))
-    return RequestSpec(id=name, prompt=prompt, params=params, seed=0)
 
 
 def _sequence(tokens: list[int], *, salt: str = "") -> TokenSequence:

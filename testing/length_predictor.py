@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from turnout.core.policy import LengthPredictor
 from turnout.core.request import Request, RequestSpec
 from turnout.core.sampling_params import SamplingParams
@@ -76,8 +74,8 @@ class LengthPredictorSuite(Suite[LengthPredictor]):
 
 def _request(number: int, *, ended: bool = False) -> Request:
     params = SamplingParams(n=1 + number % 3, max_tokens=5 + number % 60, stop=("parallel",))
-    spec = RequestSpec(id=f"r{number}", prompt=[1] * (1 + number * 7 % 90), params=params, seed=number)
-    spec = msgspec.structs.replace(spec, client=f"client{number % 4}")
+    prompt, client = [1] * (1 + number * 7 % 90), f"client{number % 4}"
+    spec = RequestSpec(id=f"r{number}", prompt=prompt, params=params, seed=number, client=client)
     request = Request(spec, Parallel(), float(number), len(spec.prompt) + 5 + number % 60, frozenset())
     request.output_tokens = (1 + number * 13 % 40) if ended else 0
     return request

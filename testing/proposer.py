@@ -19,7 +19,7 @@ from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.plugins.decoding.speculative import Speculative
-from turnout.testing.strategy_runs import Answers, request, run, strategy_engine
+from turnout.testing.strategy_runs import request, run, strategy_engine, tokens_of
 from turnout.testing.suite import Suite, shown, slow
 from turnout.testing.toy_model import VOCABULARY
 from turnout.testing.toy_resources import ToyResources
@@ -48,7 +48,7 @@ class ProposerSuite(Suite[Proposer]):
             plain = run(strategy_engine([Greedy(), Sampling()]), specs)
             for machine in ({}, {"blocks": 24, "budget": 24, "slots": 12}):
                 found = run(strategy_engine([self._speculative()], **machine), specs)
-                assert _tokens(found) == _tokens(plain), (
+                assert tokens_of(found) == tokens_of(plain), (
                     f"{shown(params)}: other answers than without guesses"
                 )
 
@@ -149,7 +149,3 @@ class _Checked(Proposer):
 def _sequence(seed: int) -> TokenSequence:
     spec = request(f"s{seed}", SamplingParams(temperature=0), seed)
     return Request(spec, Greedy(), 0.0, 100, frozenset()).live[0]
-
-
-def _tokens(answers: Answers) -> dict[tuple[str, int], list[int]]:
-    return {(name, index): a.tokens for name, choices in answers.items() for index, a in choices.items()}

@@ -21,7 +21,7 @@ class RouterSuite(Suite[Router]):
     light = True
 
     spreads: ClassVar[bool] = True
-    """Of many equal replicas with nothing to do, none is left without requests from different sessions."""
+    """Of a few equal replicas, none is left without requests, which come from many sessions."""
 
     def test_it_names_a_replica_that_is_there(self) -> None:
         for seed in range(self.trials):

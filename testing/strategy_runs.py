@@ -23,7 +23,7 @@ from turnout.testing.toy_engine import toy_engine
 from turnout.testing.toy_resources import ToyResources
 from turnout.testing.toy_runner import ToyRunner, as_tensor, toy_kv
 
-__all__ = ["Answer", "Answers", "request", "run", "strategy_engine"]
+__all__ = ["Answer", "Answers", "request", "run", "strategy_engine", "tokens_of"]
 
 PROMPT = [3, 1, 2, 3, 1, 2, 3, 1]
 """Repeats itself, as text does, so that there is something to guess."""
@@ -79,6 +79,15 @@ def run(engine: Engine, specs: Iterable[RequestSpec]) -> Answers:
     """Serve them together. A strategy's fault is an error here, also one that the engine would survive."""
     with no_errors("turnout.core.strategies"):
         return _run(engine, specs)
+
+
+def tokens_of(answers: Answers) -> dict[tuple[str, int], tuple[int, ...]]:
+    """By request and choice."""
+    return {
+        (name, index): tuple(answer.tokens)
+        for name, choices in answers.items()
+        for index, answer in choices.items()
+    }
 
 
 def _run(engine: Engine, specs: Iterable[RequestSpec]) -> Answers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
@@ -31,8 +32,9 @@ class ToyDecoding(Decoding):
         for request in requests:
             yield from self.choose(request, {s: _rows(logits, s) for s in request.live})
 
+    @abstractmethod
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
-        raise NotImplementedError
+        """Continue the request's live sequences."""
 
 
 def _rows(logits: Logits, sequence: TokenSequence) -> list[list[float]]:

@@ -165,7 +165,6 @@ class Pace:
         self._others.append(step.tokens - self._mine)
         if self._guesses:
             self._reach = max(self.most, 2 * self._guesses)
-        if self._guesses:
             self._surprise.saw(step.ended - step.started)
         self._surprise.withdraw()
         self._mine = self._guesses = 0

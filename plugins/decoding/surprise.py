@@ -13,6 +13,8 @@ LEAST, MOST = 0.25, 4.0
 
 
 class Surprise:
+    """Learnt from the steps that were done as was best: for each, what was worked out and what it took."""
+
     def __init__(self) -> None:
         self.factor = 1.0
         """Times as long as was worked out."""
@@ -39,5 +41,5 @@ class Surprise:
             self.factor += LEARNS * (min(MOST, max(LEAST, ratio)) - self.factor)
 
     def fade(self) -> None:
-        """Guessing did not pay: in the end it is tried again."""
+        """Guessing did not pay."""
         self.factor = 1 + FORGETS * (self.factor - 1)

@@ -35,8 +35,10 @@ class NativeAttention:
     def bind(
         self, chunks: Sequence[Chunk], written: Tensor, blocks: npt.NDArray[np.int64], size: int
     ) -> None:
-        """written: where the step's keys and values go, [tokens]; blocks: the slots where the blocks of each
-        chunk's context begin, [chunks, most]; size: of a block."""
+        """written: where the step's keys and values go, [tokens].
+
+        blocks: the slots where the blocks of each chunk's context begin, [chunks, most]; size: of a block.
+        """
         lengths = np.array([len(chunk.tokens) for chunk in chunks])
         starts = np.array([chunk.start for chunk in chunks])
         rows = lengths.cumsum() - lengths

@@ -33,8 +33,7 @@ class Tables:
         return True
 
     def lengthen(self, spans: Sequence[Span]) -> bool:
-        """One more token behind full blocks, with a block to spare: what comes next most often; else
-        False."""
+        """One more token behind full blocks, with a block to spare: what comes next most often."""
         if len(spans) != 1 or not self._blocks.idle:
             return False
         ((sequence, start, upto),) = spans

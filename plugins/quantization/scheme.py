@@ -45,8 +45,7 @@ def check_device(name: str, device: torch.device) -> None:
 
 
 class LinearScheme(Quantizer):
-    """Converts every linear layer whose shape it can take, but head and embedding only where that is asked
-    for."""
+    """Converts all linear layers whose shape it can take; head and embedding only where that is asked for."""
 
     name: ClassVar[str]
 

@@ -17,7 +17,8 @@ class PrefixAffinity(Router):
 
     `tokens`: how many are looked at; prompts that differ in them may go to different places. `slack`: a
     replica with that many times the mean load gets no more, and the next by hash does; 0: however loaded it
-    is."""
+    is.
+    """
 
     def __init__(self, tokens: int = 256, slack: float = 1.5) -> None:
         if tokens < 1:

@@ -129,8 +129,10 @@ def multiply(x: Tensor, weights: Weights, bias: Tensor | None) -> Tensor:
 def multiply_codes(
     x: Tensor, x_scale: Tensor, weights: Weights, bias: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """x · x_scale · weightsᵀ + bias, in `dtype`. x: codes of the weights' kind, int8 or fp8, [rows, inputs];
-    x_scale: float32 [rows]; `weights` in one group."""
+    """x · x_scale · weightsᵀ + bias, in `dtype`.
+
+    x: codes of the weights' kind, int8 or fp8, [rows, inputs]; x_scale: float32 [rows]; `weights`: one group.
+    """
     rows, outputs = len(x), weights.outputs
     tiling = _tiling(rows, weights, both=True)
     floats = weights.kind == "fp8"
