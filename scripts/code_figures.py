@@ -1,6 +1,7 @@
 """The code in figures: how long functions and files are, how much is typed, how much tests it.
 
-A line of code holds code: no docstring, no blank line, no comment."""
+A line of code holds code: no docstring, no blank line, no comment.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The real engine on a virtual clock: what a policy does to a workload, without the machine that serves
-it."""
+"""The real engine on a virtual clock: what a policy does to a workload, without the machine."""
 
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import preset

@@ -62,8 +62,10 @@ class Work:
 
 
 def work_of(plan: Plan, beside: Collection[Kind] = ()) -> Work:
-    """`running` and `waiting` are left at 0: a plan does not say. `beside`: kinds of chunks not in the
-    plan."""
+    """`running` and `waiting` are left at 0: a plan does not say.
+
+    `beside`: kinds of chunks that are computed and not in the plan.
+    """
     work, kinds = Work(), set(beside)
     for chunk in plan.chunks:
         start, length = chunk.start, len(chunk.tokens)

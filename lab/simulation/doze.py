@@ -7,11 +7,9 @@ as if every step had been taken in full:
 
 - the policy says that such requests come first, whoever else there is (`SchedulingPolicy.runners_first`);
 - the KV backend says where they ask for something (`KVBackend.grows_at`), and is asked for the same, at the
-  same
-  time: after the policy was asked for its order, before anybody else gets memory;
+  same time: after the policy was asked for its order, before anybody else gets memory;
 - where that might not be the whole story (memory short, more who run than a step has tokens, a prompt that
-  was
-  begun before others who run), everybody is called back and the step is taken in full.
+  was begun before others who run), everybody is called back and the step is taken in full.
 """
 
 from __future__ import annotations
@@ -192,8 +190,7 @@ def _quiet(request: Request) -> bool:
 
 
 def _longer(start: int) -> int:
-    """The first position after `start` whose chunk is of another kind
-    (`turnout.lab.simulation.cost.kind`)."""
+    """The first position after `start` whose chunk is of another `kind`."""
     return GRAIN * ((1 << kind(1, start + 1)[1]) - 1)
 
 

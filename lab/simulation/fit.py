@@ -41,8 +41,10 @@ class Sample:
 
 
 def fit(samples: Sequence[Sample], move: float = 0.0) -> tuple[Seconds, Fit]:
-    """Coefficients that are not negative, by least squares of relative errors. `move`: seconds, of a
-    position."""
+    """Coefficients that are not negative, by least squares of relative errors.
+
+    `move`: seconds, of a position.
+    """
     if len(samples) < LEAST:
         raise TurnoutError(
             f"{len(samples)} different steps are too few to fit a cost model, {LEAST} are needed; "

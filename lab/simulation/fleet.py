@@ -2,12 +2,13 @@
 
 ::
 
-    heap   (time, what, …)   what: a request ended · one is sent · a replica takes a step, in this order at
-    one time
+    heap   (time, what, …)   what: a request ended · one is sent · a replica takes a step,
+                             in this order at one time
 
 A replica takes a step when it begins, so its clock is ahead until the end; what ended with the step is told
 when the clock of the world comes there. What is sent meanwhile is planned in its next step, as it is in a
-server."""
+server.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Least squares with coefficients that are not negative (Lawson and Hanson, "Solving Least Squares Problems",
-1974)."""
+"""Least squares with coefficients that are not negative.
+
+Lawson and Hanson, "Solving Least Squares Problems", 1974.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,10 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
 
 
 def _towards(matrix: Floats, target: Floats, x: Floats, free: NDArray[np.bool_]) -> Floats:
-    """The best of the free columns alone, or as far as none turns negative; those that would are free no
-    more."""
+    """The best of the free columns alone, or as far as none turns negative.
+
+    Those that would are free no more.
+    """
     while True:
         best = np.zeros_like(x)
         best[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]

@@ -6,7 +6,8 @@ assumed, of FLOP/s 50%. On several GPUs (tensor parallelism) all of that is divi
 all-reduces.
 
 Sources: NVIDIA H100 (SXM5) and A100 (SXM4, 80 GB) data sheets, dense bf16 without sparsity; the shapes of
-Llama 2 7B and 70B (Touvron et al., 2023), bf16."""
+Llama 2 7B and 70B (Touvron et al., 2023), bf16.
+"""
 
 from __future__ import annotations
 

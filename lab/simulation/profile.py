@@ -2,7 +2,8 @@
 
 A real engine serves made-up requests in steps over a grid: so many sequences, each with so much context; then
 a prompt among them; then others that wait. Every step is a sample: what was in it, and how long it took, in
-the runner and around it. Each round goes over the grid again, and of equal steps the median counts."""
+the runner and around it. Each round goes over the grid again, and of equal steps the median counts.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,6 @@ class Scene:
     """Tokens of the one that comes while they decode."""
     output: int
     """Tokens that each may produce: more than there are steps."""
-
     spread: bool = False
     """Their contexts are from this long down to an eighth of it, not all alike."""
 
@@ -108,7 +108,8 @@ def profile(
     """Measure for about so many `seconds`. Raises TurnoutError where too little can be measured.
 
     `clock` times the steps; `time.thread_time`, where everything is computed in one thread, does not count
-    what else the machine does."""
+    what else the machine does.
+    """
     # Steps of known contents: nobody guesses ahead.
     config = config.model_copy(update={"spec_draft": None, "spec_ngram": False, "spec_tokens": None})
     assembled = build_engine(config)

@@ -48,8 +48,10 @@ class Simulation:
         return [f"replica-{number}" for number in range(self.replicas)]
 
     def records(self) -> Iterator[Record]:
-        """In the order in which requests end. What is done with one is forgotten, so that a million take no
-        more memory than those that are served at once."""
+        """In the order in which requests end.
+
+        What is done with one is forgotten: a million take no more memory than those that are served at once.
+        """
         registry = Registry.of(self.config)
         router = registry.create("router", self.router)
         fleet = Fleet(self.config, self.cost, registry, router, self.names, doze=self.doze, watch=self.watch)

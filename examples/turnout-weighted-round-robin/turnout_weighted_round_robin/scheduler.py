@@ -10,6 +10,8 @@ from pydantic import Field
 from turnout import RequestView, SchedulingPolicy, View
 from turnout_weighted_round_robin.weights import checked
 
+__all__ = ["WeightedRoundRobin"]
+
 
 class WeightedRoundRobin(SchedulingPolicy):
     """Admits clients in turn, by weight; a client's own requests in order of arrival.
