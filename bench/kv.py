@@ -24,7 +24,7 @@ from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity
 from turnout.lab.marked import markdown_table, write_marked
-from turnout.lab.scripted import Arrival, Play, scripted_request
+from turnout.lab.scripted.play import Arrival, Play, scripted_request
 from turnout.runner.assembly import build_engine
 from turnout.runner.checkpoint import open_checkpoint
 

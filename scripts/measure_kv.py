@@ -20,8 +20,8 @@ from turnout.core.request import RequestSpec
 from turnout.core.scheduler import Capacity
 from turnout.lab.lengths import Lognormal
 from turnout.lab.marked import markdown_table, write_marked
-from turnout.lab.scripted import Arrival, Play, scripted_request
-from turnout.lab.workloads import Scans, Sessions, Templates, random_tokens, sharegpt
+from turnout.lab.scripted.play import Arrival, Play, scripted_request
+from turnout.lab.scripted.workloads import Scans, Sessions, Templates, random_tokens, sharegpt
 
 REGISTRY = Registry.load()
 

@@ -24,10 +24,10 @@ from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.core.scheduler import Capacity
 from turnout.lab.marked import markdown_table, write_marked
-from turnout.lab.scripted import Arrival, Pace, Play, scripted_request
+from turnout.lab.scripted.play import Arrival, Pace, Play, scripted_request
+from turnout.lab.scripted.workloads import random_tokens, sharegpt
 from turnout.lab.simulation import preset
 from turnout.lab.simulation.cost import Seconds, work_of
-from turnout.lab.workloads import random_tokens, sharegpt
 from turnout.scripts.measure_kv import CONTEXT, POOL, Bound, exact, power_of_two, whole_context
 
 REGISTRY = Registry.load()

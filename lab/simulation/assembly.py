@@ -11,10 +11,10 @@ from turnout.core.errors import ConfigError, blaming
 from turnout.core.interfaces import KVBackend, KVCache, PoolSize
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
-from turnout.lab.scripted import VirtualClock
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.script import Script
+from turnout.lab.virtual_clock import VirtualClock
 from turnout.runner.mechanism import batched_tokens, build_scheduler, choose_preemption, context_length
 from turnout.runner.policies import SPECULATIVE, build_host_policies
 

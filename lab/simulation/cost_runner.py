@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from turnout.core.plan import Logits, Plan
 from turnout.core.queues import Queues
-from turnout.lab.scripted import VirtualClock
 from turnout.lab.simulation.cost import Kind, Seconds, Work, kind, work_of
+from turnout.lab.virtual_clock import VirtualClock
 
 __all__ = ["Aside", "CostRunner"]
 

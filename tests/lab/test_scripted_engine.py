@@ -11,8 +11,8 @@ from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.core.scheduler import Capacity
 from turnout.lab.lengths import Lognormal
-from turnout.lab.scripted import Arrival, Pace, Play, scripted_output, scripted_request
-from turnout.lab.workloads import Scans, Sessions, Templates, sharegpt
+from turnout.lab.scripted.play import Arrival, Pace, Play, scripted_output, scripted_request
+from turnout.lab.scripted.workloads import Scans, Sessions, Templates, sharegpt
 
 REGISTRY = Registry.load()
 

@@ -14,11 +14,11 @@ from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.lab.job import Job, Workload
 from turnout.lab.record import Record
-from turnout.lab.scripted import VirtualClock
 from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.simulation.cost import CostModel, work_of
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.replica import SimulatedReplica
+from turnout.lab.virtual_clock import VirtualClock
 from turnout.runner.assembly import build_engine
 
 Planned = list[tuple[list[tuple[str, int, int, int]], list[object]]]

@@ -1,4 +1,4 @@
-"""The real engine without a model: outputs follow a script, and time is virtual.
+"""Outputs follow a script, and time is virtual.
 
 Scheduler, KV bookkeeping, policies and the step loop are those that serve. What is left out is the
 arithmetic: the runner computes nothing and says how long it would have taken, and tokens are a function of
@@ -24,8 +24,9 @@ from turnout.core.request import Request, RequestSpec
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity, Scheduler
+from turnout.lab.virtual_clock import VirtualClock
 
-__all__ = ["Arrival", "Pace", "Play", "VirtualClock", "scripted_output", "scripted_request"]
+__all__ = ["Arrival", "Pace", "Play", "scripted_output", "scripted_request"]
 
 VOCABULARY = 50_000
 EOS = 0
@@ -57,16 +58,6 @@ def scripted_request(
     """
     params = SamplingParams(n=n, min_tokens=tokens, max_tokens=bound or tokens, temperature=1.0)
     return RequestSpec(id=id, prompt=prompt, params=params, seed=seed, cache_salt=salt)
-
-
-class VirtualClock:
-    """Time that passes only when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass(frozen=True)

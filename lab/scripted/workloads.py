@@ -1,4 +1,4 @@
-"""Workloads for measuring: how long requests are, when they arrive, and what they share. All are seeded."""
+"""Workloads: how long requests are, when they arrive, and what they share. All are seeded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from turnout.core.request import RequestSpec
 from turnout.lab.lengths import Lognormal
-from turnout.lab.scripted import VOCABULARY, Arrival, scripted_output, scripted_request
+from turnout.lab.scripted.play import VOCABULARY, Arrival, scripted_output, scripted_request
 
 __all__ = ["Scans", "Sessions", "Templates", "random_tokens", "sharegpt"]
 
