@@ -13,6 +13,7 @@ from turnout.core.plan import Chunk
 from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged_slots import slots_of
 from turnout.plugins.kv_backends.pool import Pool, PooledAttention, Slots
 from turnout.plugins.kv_backends.storage import PoolShape
 
@@ -37,10 +38,7 @@ class PagedAttention(PooledAttention):
         self._size = cache.block_size
 
     def slots(self, chunk: Chunk) -> Slots:
-        first = chunk.start // self._size
-        table = np.array(self._cache.tables[chunk.sequence.id][first:])
-        positions = np.arange(chunk.start, chunk.end)
-        return np.asarray(table[positions // self._size - first] * self._size + positions % self._size)
+        return slots_of(chunk, self._cache.tables[chunk.sequence.id], self._size)
 
     def size_class(self, chunk: Chunk) -> Hashable:
         """Contexts up to twice as long are padded to one another, no more."""

@@ -20,6 +20,7 @@ from turnout.plugins.kv_backends.kernels.ragged_attention import WIDE
 from turnout.plugins.kv_backends.movers import mover_for
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.kv_backends.paged_shapes import ShapedStep, shape_of
+from turnout.plugins.kv_backends.paged_slots import slots_of
 from turnout.plugins.kv_backends.paged_tiles import LONG, SHORT, tiles_of
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix, shared_prefixes
 from turnout.plugins.kv_backends.storage import PoolShape
@@ -61,7 +62,7 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         size, tables = self._cache.block_size, self._tables(plan)
         prefixes = self._prefixes(plan.chunks, tables)
         launches = tiles_of(plan.chunks, tables, size, self._share, self._device, prefixes, self._long)
-        written = carry(slots_of(plan.chunks, tables, size), self._device)
+        written = carry(written_slots(plan.chunks, tables, size), self._device)
         self._bound = BoundAttention(self._lanes, size, launches, written)
 
     def shape(self, plan: Plan) -> StepShape | None:
@@ -76,7 +77,7 @@ class PagedKernels(RotatingAttend, CapturableAttention):
             blocks = -(-min(self._cache.capacity, self._positions) // size)
             self._shaped[shape] = ShapedStep(shape, self._share, blocks, self._device)
         step = self._shaped[shape]
-        step.fill(plan.chunks, tables, slots_of(plan.chunks, tables, size), size, self._device)
+        step.fill(plan.chunks, tables, written_slots(plan.chunks, tables, size), size, self._device)
         if step.attention is None:
             step.attention = BoundAttention(self._lanes, size, [step.tiles], step.written)
         return step.attention
@@ -97,17 +98,12 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         return [self._cache.tables[chunk.sequence.id] for chunk in plan.chunks]
 
 
-def slots_of(
+def written_slots(
     chunks: Sequence[Chunk], tables: Sequence[Sequence[int]], block_size: int
 ) -> npt.NDArray[np.int32]:
-    """Where tokens are written: [tokens]. tables: of each chunk's sequence, blocks of the pool."""
-    written = []
-    for chunk, table in zip(chunks, tables, strict=True):
-        positions = np.arange(chunk.start, chunk.end)
-        first = chunk.start // block_size
-        blocks = np.array(table[first : -(-chunk.end // block_size)])
-        written.append(blocks[positions // block_size - first] * block_size + positions % block_size)
-    return np.concatenate(written).astype(np.int32)
+    """Of all the step's tokens: [tokens]. tables: of each chunk's sequence, blocks of the pool."""
+    slots = [slots_of(chunk, table, block_size) for chunk, table in zip(chunks, tables, strict=True)]
+    return np.concatenate(slots).astype(np.int32)
 
 
 def lanes_of(tensors: Sequence[Tensor], layer: int, stored: KVDtype) -> Lanes:
