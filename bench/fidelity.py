@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -23,6 +22,7 @@ import torch
 
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
+from turnout.core.engine import Engine
 from turnout.core.garbage import steady
 from turnout.core.plan import Move, Plan
 from turnout.lab.job import Job, Workload
@@ -62,7 +62,7 @@ def run_real(
     skipping = Skipping(clock)
     assembled = build_engine(config, clock=skipping)
     engine = assembled.engine
-    warm_up(engine, engine.limits.vocab_size)
+    warm_up(engine)
     engine.runner = timed = TimedRunner(engine.runner, engine, assembled.device, skipping)
     mix = Mix(workload, seed, engine.limits.vocab_size)
     specs = [mix.spec(index) for index in range(len(workload.jobs))]
@@ -89,12 +89,12 @@ def run_real(
     return records, samples
 
 
-def warm_up(engine: Any, vocabulary: int) -> None:
+def warm_up(engine: Engine) -> None:
     """The first steps are slow for reasons of their own, and so is memory that is touched first."""
     size, piece = engine.scheduler.kv.capacity, 4096
     for start in range(piece, size, piece):
         engine.runner.run(Plan([], [Move(0, start, min(piece, size - start), "copy")]))
-    mix = Mix(Workload("warm-up", [Job(0.0, 30, 8)] * 4), -1, vocabulary)
+    mix = Mix(Workload("warm-up", [Job(0.0, 30, 8)] * 4), -1, engine.limits.vocab_size)
     for index in range(4):
         engine.add(mix.spec(index))
     while engine.busy:

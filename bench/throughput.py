@@ -41,7 +41,6 @@ class Turnout:
 
     def __init__(self, model: str, kv: str, dtype: str, device: str = "auto", **options: Any) -> None:
         self.name = f"turnout {kv}"
-        self.options = options
         config = EngineConfig(model=model, kv=kv, dtype=dtype, device=device, **options)
         self.assembled = build_engine(config)
         self.count = 0

@@ -85,7 +85,8 @@ def main() -> None:
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    rope = config.get("rope_parameters") or config  # transformers 5, and 4
+    writer.add_rope_freq_base(rope.get("rope_theta", 10000.0))
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("none")
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{weights.upper()}"])
