@@ -8,7 +8,7 @@
     value   anything without a comma, or anything between two ' or two " signs; nothing: the default
 
 Only the first ``:`` and each field's first ``=`` separate, so ``long:scheduler=ljf:aging=2`` means what it
-looks like. A policy with several options is quoted: ``long:scheduler="srpt:aging=2,horizon=8",kv=paged``.
+looks like. A policy with several options is quoted: ``long:scheduler="ljf:aging=2,by=prompt",kv=paged``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _check_fields(changes: Mapping[str, str]) -> None:
 
 
 def _quotes_missing(field: str, changes: Mapping[str, str]) -> str:
-    """For ``scheduler=srpt:aging=2,horizon=8``, where `horizon` was meant for the policy."""
+    """For ``scheduler=ljf:aging=2,by=prompt``, where `by` was meant for the policy."""
     for axis, spec in changes.items():
         if axis == field:
             break

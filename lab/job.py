@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Job", "Workload"]
+__all__ = ["Job", "Workload", "seed_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +44,8 @@ class Workload:
     jobs: Sequence[Job]
     concurrency: int | None = None
     """Closed loop: so many at a time, each sent as soon as one ends, whenever due; None: open loop."""
+
+
+def seed_of(run: int, index: int) -> int:
+    """What a job's request samples by in a run of that seed: the same whoever serves it."""
+    return run * 1_000_003 + index

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from itertools import count
 
 from turnout.core.engine import Engine
@@ -64,7 +63,6 @@ def _take(record: Record, delta: Delta, now: float) -> bool:
     if delta.error:
         raise EngineError(f"request {record.index} failed: {delta.error}")
     record.token_times += [now] * len(delta.tokens)
-    record.digest = blake2b(f"{record.digest} {delta.tokens}".encode(), digest_size=8).hexdigest()
     if delta.finish_reason is None:
         return False
     record.finished = now

@@ -9,7 +9,7 @@ from typing import Any
 from turnout.core.param_groups import over_defaults
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
-from turnout.lab.job import Job, Workload
+from turnout.lab.job import Job, Workload, seed_of
 from turnout.lab.prompts import Prompts
 
 __all__ = ["Asked", "warm_up"]
@@ -42,7 +42,7 @@ class Asked:
             id=f"{self._seed}-{index}",
             prompt=self._prompts.of(index),
             params=self._params(job.output),
-            seed=self._seed * 1_000_003 + index,
+            seed=seed_of(self._seed, index),
             arrival=arrival,
             priority=job.priority,
             client=job.client,

@@ -22,7 +22,7 @@ from turnout.core.plugins import Registry
 from turnout.core.request import RequestSpec
 from turnout.core.router import Replica, Routable, Router
 from turnout.core.sampling_params import SamplingParams
-from turnout.lab.job import Workload
+from turnout.lab.job import Workload, seed_of
 from turnout.lab.prompts import Prompts
 from turnout.lab.record import Record
 from turnout.lab.simulation.assembly import build_simulated
@@ -53,21 +53,25 @@ class Mix:
             self._params[job.output] = params
         return RequestSpec(
             id=str(index),
-            prompt=self._prompts.of(index),
+            prompt=self.prompt(index),
             params=params,
             seed=self.seed_of(index),
             priority=job.priority,
             client=job.client,
         )
 
-    def routable(self, index: int) -> Routable:
-        """A request as routers see it, where no turn of a session is among the jobs."""
+    def prompt(self, index: int) -> list[int]:
+        """Turns of a session are asked for in order, and once."""
+        return self._prompts.of(index)
+
+    def routable(self, index: int, prompt: list[int]) -> Routable:
+        """A request as routers see it."""
         job = self.jobs[index]
-        return Routable(str(index), self._prompts.of(index), job.output, job.session, job.client)
+        return Routable(str(index), prompt, job.output, job.session, job.client)
 
     def seed_of(self, index: int) -> int:
         """Of a request's output."""
-        return self._seed * 1_000_003 + index
+        return seed_of(self._seed, index)
 
     def answered(self, index: int, tokens: Sequence[int]) -> None:
         self._prompts.answered(index, tokens)
@@ -130,7 +134,7 @@ class Fleet:
     def _send(self, now: float, index: int, mix: Mix) -> None:
         spec, job = mix.spec(index), mix.jobs[index]
         record = Record(job, index, due=now, sent=now, prompt_tokens=len(spec.prompt))
-        number = self._choose(Routable(spec.id, spec.prompt, job.output, job.session, job.client))
+        number = self._choose(mix.routable(index, spec.prompt))
         replica, tokens = self._replicas[number], len(spec.prompt) + job.output
         idle = not replica.busy
         try:

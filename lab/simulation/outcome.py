@@ -114,7 +114,7 @@ def _shares(simulation: Simulation, router: Router) -> list[list[int]]:
     views = [Replica(name, 0, 0) for name in names]
     shares: list[list[int]] = [[] for _ in names]
     for index in sorted(range(len(jobs)), key=lambda index: jobs[index].at):
-        shares[router.route(mix.routable(index), views)].append(index)
+        shares[router.route(mix.routable(index, mix.prompt(index)), views)].append(index)
     return shares
 
 
