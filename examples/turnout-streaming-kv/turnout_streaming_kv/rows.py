@@ -20,7 +20,8 @@ from turnout.core.request import Sequence as TokenSequence
 __all__ = ["GUESSES", "Layout", "Rows"]
 
 GUESSES = 32
-"""Positions ahead that may be written and then rejected, without harm to what the window still needs."""
+"""Positions ahead that may be written and then rejected, without harm to what the window still needs;
+speculation guesses no more."""
 
 
 @dataclass(frozen=True)
