@@ -215,6 +215,33 @@ def test_groups_that_no_kernel_knows_are_refused(linear) -> None:
         adopter({**GPTQ, "group_size": 16}).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False))
 
 
+UNEVEN = {
+    "gptq 4 bits": ({**GPTQ, "group_size": 128}, {"qweight": (24, 96), "qzeros": (2, 12), "scales": (2, 96)}),
+    "gptq 8 bits": (
+        {**GPTQ, "bits": 8, "group_size": 128},
+        {"qweight": (48, 96), "qzeros": (2, 24), "scales": (2, 96)},
+    ),
+    "awq": ({**AWQ, "group_size": 128}, {"qweight": (192, 12), "qzeros": (2, 12), "scales": (2, 96)}),
+    "W4A16": (
+        compressed(num_bits=4, strategy="group", group_size=128),
+        {"weight_packed": (96, 24), "weight_scale": (96, 2)},
+    ),
+}
+"""Settings, and the shapes of tensors for 192 inputs and 96 outputs."""
+
+
+@pytest.mark.parametrize("case", UNEVEN)
+def test_groups_that_are_not_all_as_large_are_refused(case: str) -> None:
+    """Of 192 inputs in groups of 128, the second had 96 inputs, as the first: other weights, silently."""
+    config, shapes = UNEVEN[case]
+    tensors = {
+        name: torch.ones(shape) if "scale" in name else torch.zeros(shape, dtype=torch.int32)
+        for name, shape in shapes.items()
+    }
+    with pytest.raises(ModelError, match=r"up_proj has 192 inputs in groups of 128"):
+        adopter(config).adopt("up_proj", tensors, nn.Linear(192, 96, bias=False, device="meta"))
+
+
 def test_a_layer_that_no_group_names_is_refused(linear) -> None:
     config = compressed()
     config["config_groups"]["group_0"]["targets"] = ["re:.*self_attn.*"]

@@ -38,8 +38,7 @@ class AwqAdopter(Adopter):
 
     def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
         parts = Parts(name, tensors, like)
-        group = self.group_size if self.group_size > 0 else parts.inputs
-        groups = -(-parts.inputs // group)
+        groups = parts.groups(self.group_size)
         codes = _unpack(parts.take("qweight", [torch.int32], [parts.inputs, parts.outputs // 8]))
         zero = _unpack(parts.take("qzeros", [torch.int32], [groups, parts.outputs // 8])).float()
         scale = parts.scale("scales", [groups, parts.outputs]).t().contiguous()

@@ -153,7 +153,7 @@ class _Group:
         """float32 [out, groups]."""
         if self.strategy == "group":
             assert self.group_size is not None
-            return parts.scale("weight_scale", [parts.outputs, -(-parts.inputs // self.group_size)])
+            return parts.scale("weight_scale", [parts.outputs, parts.groups(self.group_size)])
         scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
         return scale.view(-1, 1).expand(parts.outputs, 1).contiguous()
 

@@ -44,15 +44,14 @@ class GptqAdopter(Adopter):
 
     def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
         parts = Parts(name, tensors, like)
-        group = self.group_size if self.group_size > 0 else parts.inputs
-        groups, words = -(-parts.inputs // group), 32 // self.bits
+        groups, words = parts.groups(self.group_size), 32 // self.bits
         codes = unpack(
             parts.take("qweight", [torch.int32], [parts.inputs // words, parts.outputs]).t(), self.bits
         )
         zeros = parts.take("qzeros", [torch.int32], [groups, parts.outputs // words]) + self._stored_less
         zero = unpack(zeros, self.bits).t().float()
         scale = parts.scale("scales", [groups, parts.outputs]).t().contiguous()
-        order = _order(parts, group) if parts.has("g_idx") else None
+        order = _order(parts, parts.inputs // groups) if parts.has("g_idx") else None
         bias = parts.bias()
         parts.finish()
         if order is not None:

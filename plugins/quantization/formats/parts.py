@@ -26,6 +26,17 @@ class Parts:
     def has(self, name: str) -> bool:
         return name in self._tensors
 
+    def groups(self, size: int) -> int:
+        """Of so many inputs; 0 or less: all are one. Raises ModelError where the last would be smaller."""
+        if size <= 0 or size >= self.inputs:
+            return 1
+        if self.inputs % size:
+            raise ModelError(
+                f"{self.layer} has {self.inputs} inputs in groups of {size}, of which the last is smaller; "
+                "only groups that are all as large are supported"
+            )
+        return self.inputs // size
+
     def take(self, name: str, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> Tensor:
         """Raises ModelError unless it is there, of one of these types and of this shape."""
         tensor = self._tensors.pop(name, None)
