@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -25,8 +25,9 @@ def carry_out(order: Order, arm: str, what: str, watch: Watch) -> Done | Judged 
     """
     with _worker() as process:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(msgspec.json.encode(order) + b"\n")
-        process.stdin.flush()
+        with suppress(BrokenPipeError):  # of one that is gone: its exit code says more
+            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            process.stdin.flush()
         for line in process.stdout:
             message: Message = msgspec.json.decode(line, type=Message)
             if isinstance(message, Progress):
