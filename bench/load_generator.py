@@ -133,7 +133,7 @@ def main(streams: int, pace: float, seconds: float, rounds: int, as_server: bool
             target = Target.at(f"127.0.0.1:{int(server.stdout.readline())}", model="pace")
             begun, before = time.perf_counter(), stolen()
             found = [measure(target, streams, pace, seconds, seed) for seed in range(rounds)]
-            share = (stolen() - before) / (time.perf_counter() - begun) / psutil.cpu_count()
+            share = (stolen() - before) / (time.perf_counter() - begun) / (os.cpu_count() or 1)
             click.echo(
                 f"arrivals late, p99, median of {rounds} runs: {1000 * np.median(found):.2f} ms, "
                 f"with {100 * share:.1f}% of the cores taken by the hypervisor"
