@@ -187,3 +187,33 @@ def test_int4_never_loses_to_the_whole_range(linear) -> None:
     low = grouped.amin(-1, keepdim=True)
     plain = ((grouped - low) / step).round() * step + low
     assert (found - weight).square().sum() <= 1.01 * (plain.view(96, 256) - weight).square().sum()
+
+
+def part(layer: nn.Linear, outputs: slice, inputs: slice) -> nn.Linear:
+    """A device's share of a layer, as tensor parallelism cuts it."""
+    weight = layer.weight[outputs, inputs]
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    made.weight = nn.Parameter(weight.clone(), requires_grad=False)
+    return made
+
+
+EVERYTHING = slice(None)
+
+
+@pytest.mark.parametrize("spec", BOUNDS)
+def test_shares_of_the_outputs_side_by_side_are_the_layer(scheme: Schemes, spec: str, linear) -> None:
+    """Cut first, then converted: scales belong to outputs, or to less, so that nothing is lost by cutting."""
+    layer, x = linear(bias=False), inputs(5)
+    shares = [scheme(spec).convert(part(layer, cut, EVERYTHING)) for cut in (slice(0, 32), slice(32, 96))]
+    whole = scheme(spec).convert(layer)(x)
+    torch.testing.assert_close(torch.cat([share(x) for share in shares], dim=1), whole, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", BOUNDS)
+def test_shares_of_the_inputs_add_up_to_the_layer(scheme: Schemes, spec: str, linear) -> None:
+    """Each share has scales of its own, of fewer weights: the sum is within the bound of the whole."""
+    layer, x = linear(bias=False), inputs(5)
+    cuts = (slice(0, 128), slice(128, 256))
+    added = sum(scheme(spec).convert(part(layer, EVERYTHING, cut))(x[:, cut]) for cut in cuts)
+    for row, wanted in zip(added, exact(layer, x), strict=True):
+        assert relative_error(row, wanted) < BOUNDS[spec]
