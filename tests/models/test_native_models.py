@@ -140,17 +140,17 @@ def test_layers_in_one_call_compute_the_same(kernels, tiny_config, checkpoint, l
     torch.testing.assert_close(*hidden, rtol=1e-4, atol=1e-4)
 
 
-FEW_BITS = [Int8(), Int8(lm_head=True), Int8WeightOnly(), Int4WeightOnly()]
+FEW_BITS = {"int8": Int8(), "int8wo": Int8WeightOnly(), "int4wo": Int4WeightOnly()}
 
 
-@pytest.mark.parametrize("quantizer", FEW_BITS, ids=repr)
+@pytest.mark.parametrize("scheme", FEW_BITS)
 @pytest.mark.parametrize("bias", [True, False], ids=["biases", "no biases"])
 def test_layers_of_few_bits_are_in_that_call_too(
-    quantizer, bias, kernels, tiny_config, checkpoint, load
+    scheme, bias, kernels, tiny_config, checkpoint, load
 ) -> None:
     """As for the others, what comes out are the bits that they give one by one."""
     config = tiny_config("llama", attention_bias=bias, mlp_bias=bias)
-    module = load(checkpoint(config, dtype="bfloat16"), quantizer=quantizer, kernels=kernels)
+    module = load(checkpoint(config, dtype="bfloat16"), quantizer=FEW_BITS[scheme], kernels=kernels)
     assert isinstance(module.model.layers[0].mlp.down_proj, NativeLinear)
     together = over_a_pool(module, kernels)
     assert module.model._joined is not None
