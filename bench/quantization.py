@@ -13,7 +13,7 @@ turns, so that other work on the machine slows all of them alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,9 +25,9 @@ from torch import nn
 
 from turnout.core.plugins import Registry
 from turnout.kernels import choose_kernels
-from turnout.lab.marked import write_marked
+from turnout.lab.marked import markdown_table, read_marked, write_marked
 from turnout.lab.perplexity import one_window
-from turnout.lab.quality import Comparison
+from turnout.lab.quality import Evaluation
 from turnout.models.tiny.corpus import load_corpus
 from turnout.models.tiny.tokenizer import encode_documents
 from turnout.models.tiny.tokenizer import load_tokenizer as load_tiny_tokenizer
@@ -44,33 +44,23 @@ KINDS = ("quality", "speed", "serving")
 MIB = 2**20
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The first column is text, the others are numbers."""
-    under = "---" + "|--:" * (len(headings) - 1)
-    return "\n".join((_row(headings), f"|{under}|", *(_row(cells) for cells in rows)))
-
-
 def named(scheme: str) -> str:
     name, _, options = scheme.partition(":")
     return f"`{name}`, head too" if options == TABLE else f"`{scheme}`"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 # ------------------------------------------------------------------ answers
 
 
 def quality(tokens: int, schemes: Sequence[str]) -> str:
-    comparison = Comparison.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
-    tokenizer = load_tiny_tokenizer(comparison.checkpoint.folder)
+    evaluation = Evaluation.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
+    tokenizer = load_tiny_tokenizer(evaluation.checkpoint.folder)
     texts = [document.text for document in load_corpus().held_out]
     text = encode_documents(tokenizer, texts)[:tokens]
-    base = comparison.base(text, 1024)
+    base = evaluation.base(text, 1024)
     rows = [("`none`", f"{base.perplexity:.2f}", "", "", "")]
     for scheme in schemes:
-        found = comparison.deviation(scheme, text, 1024)
+        found = evaluation.deviation(scheme, text, 1024)
         rows.append(
             (
                 named(scheme),
@@ -80,7 +70,7 @@ def quality(tokens: int, schemes: Sequence[str]) -> str:
                 f"{found.divergence:.5f}",
             )
         )
-    return table(("scheme", "perplexity", "change", "agreement", "KL (nats)"), rows)
+    return markdown_table(("scheme", "perplexity", "change", "agreement", "KL (nats)"), rows)
 
 
 # ------------------------------------------------------------------ memory and speed
@@ -111,7 +101,7 @@ def speeds(model: str, schemes: Sequence[str]) -> str:
                 found = forward(loaded.module, count)
                 loaded.times[count] = min(found, loaded.times.get(count, found))
     headings = ("scheme", "weights", "peak", "load", *COUNTS.values())
-    return table(headings, (_speed_row(name, models[name], models["none"]) for name in models))
+    return markdown_table(headings, (_speed_row(name, models[name], models["none"]) for name in models))
 
 
 def load(model: str, quantization: str) -> Loaded:
@@ -165,7 +155,7 @@ def _speed_row(name: str, found: Loaded, plain: Loaded) -> tuple[str, ...]:
 def serving(model: str, schemes: Sequence[str], rounds: int) -> str:
     found = serve(model, ("none", *schemes), rounds)
     rows = ((named(scheme), *cells) for scheme, cells in found.items())
-    return f"{conditions(rounds)}\n\n{table(('scheme', *HEADINGS), rows)}"
+    return f"{conditions(rounds)}\n\n{markdown_table(('scheme', *HEADINGS), rows)}"
 
 
 # ------------------------------------------------------------------ documents
@@ -202,11 +192,6 @@ def _first(row: str) -> str:
     return row.split("|")[1].strip()
 
 
-def _written(document: Path, name: str) -> str:
-    text = document.read_text(encoding="utf-8")
-    return text.partition(f"<!-- {name}: begin -->")[2].partition("<!--")[0]
-
-
 @click.command(help=__doc__)
 @click.option("--model", help="For memory, speed and serving; without it only answers are judged.")
 @click.option(
@@ -235,7 +220,7 @@ def main(
         content = _measured(kind, model, schemes, tokens, rounds)
         click.echo(f"{content}\n")
         if write is not None:
-            write_marked(write, kind, with_others(_written(write, kind), content))
+            write_marked(write, kind, with_others(read_marked(write, kind), content))
 
 
 def _measured(kind: str, model: str | None, schemes: Sequence[str], tokens: int, rounds: int) -> str:

@@ -14,7 +14,7 @@ from turnout.core.config import UNQUANTIZED
 from turnout.core.plugins import Registry
 
 if TYPE_CHECKING:
-    from turnout.lab.quality import Comparison
+    from turnout.lab.quality import Evaluation
 
 __all__ = ["command"]
 
@@ -62,19 +62,19 @@ def perplexity(
     registry = Registry.load()
     for spec in quantization:
         registry.check("quantization", spec)
-    from turnout.lab.quality import Comparison  # only now: a mistake above should not wait for it
+    from turnout.lab.quality import Evaluation  # only now: a mistake above should not wait for it
 
-    comparison = Comparison.of(registry, model, reference, dtype, device)
-    tokens = comparison.read(utf8(text), max_tokens)
-    rows = list(_rows(comparison, tokens, window, quantization))
+    evaluation = Evaluation.of(registry, model, reference, dtype, device)
+    tokens = evaluation.read(utf8(text), max_tokens)
+    rows = list(_rows(evaluation, tokens, window, quantization))
     click.echo("\n".join(aligned([("QUANTIZATION", "PERPLEXITY", "CHANGE", "AGREEMENT", "KL"), *rows])))
 
 
 def _rows(
-    comparison: Comparison, tokens: list[int], window: int, quantization: tuple[str, ...]
+    evaluation: Evaluation, tokens: list[int], window: int, quantization: tuple[str, ...]
 ) -> Iterator[tuple[str, ...]]:
-    base = comparison.base(tokens, window)
-    yield comparison.reference_name, f"{base.perplexity:.3f}", "", "", ""
-    others = quantization or ((UNQUANTIZED,) if comparison.differs else ())
+    base = evaluation.base(tokens, window)
+    yield evaluation.reference_name, f"{base.perplexity:.3f}", "", "", ""
+    others = quantization or ((UNQUANTIZED,) if evaluation.differs else ())
     for spec in others:
-        yield comparison.name(spec), *comparison.deviation(spec, tokens, window).cells
+        yield evaluation.name(spec), *evaluation.deviation(spec, tokens, window).cells

@@ -20,11 +20,11 @@ from turnout.runner.weights import load_weights, quantization_of
 from turnout.text.tokenizer import load_tokenizer
 from turnout.text.vocabulary import vocabulary_difference
 
-__all__ = ["Comparison"]
+__all__ = ["Evaluation"]
 
 
 @dataclass
-class Comparison:
+class Evaluation:
     """A checkpoint, quantized in one way or another, beside a reference as it is."""
 
     registry: Registry
@@ -34,7 +34,7 @@ class Comparison:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, registry: Registry, model: str, reference: str | None, dtype: str, device: str) -> Comparison:
+    def of(cls, registry: Registry, model: str, reference: str | None, dtype: str, device: str) -> Evaluation:
         """Raises ModelError or ConfigError, as `turnout serve` would."""
         checkpoint = open_checkpoint(registry, model)
         other = open_checkpoint(registry, reference) if reference is not None else checkpoint

@@ -11,7 +11,7 @@ import pytest
 from turnout.core.config import EngineConfig
 from turnout.core.plugins import Registry
 from turnout.lab.perplexity import Predict, measure_deviation, measure_quality
-from turnout.lab.quality import Comparison
+from turnout.lab.quality import Evaluation
 from turnout.lab.served import of_engine
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.text.tokenizer import load_tokenizer
@@ -36,7 +36,7 @@ def reference() -> tuple[Predict, tuple[int, ...]]:
 
 def test_an_engine_predicts_what_eval_says() -> None:
     predict, tokens = reference()
-    eval_ = Comparison.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
+    eval_ = Evaluation.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
     assert measure_quality(predict, tokens, window=WINDOW).nats == pytest.approx(
         eval_.base(list(tokens), WINDOW).nats, rel=1e-5
     )

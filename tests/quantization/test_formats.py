@@ -168,6 +168,7 @@ def test_a_format_does_not_quantize(random_model: Path) -> None:
         (compressed(strategy="tensor_group"), "strategy = 'tensor_group'; supported: tensor, channel, group"),
         (compressed(DYNAMIC, num_bits=4), "input_activations = .*only with weights of 8 bits"),
         ({"quant_method": "compressed-tensors"}, "config_groups = None"),
+        ({**compressed(), "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config = .*sparse"),
     ],
 )
 def test_settings_that_are_not_supported_are_named(config: dict[str, Any], message: str) -> None:
@@ -240,6 +241,14 @@ def test_groups_that_are_not_all_as_large_are_refused(case: str) -> None:
     }
     with pytest.raises(ModelError, match=r"up_proj has 192 inputs in groups of 128"):
         adopter(config).adopt("up_proj", tensors, nn.Linear(192, 96, bias=False, device="meta"))
+
+
+def test_weights_that_are_said_to_be_dense_are_read(linear) -> None:
+    layer, written = linear(), int8_channels(linear().weight)
+    dense = adopter({**compressed(), "sparsity_config": {"format": "dense", "targets": []}})
+    x = torch.ones(1, 256)
+    plain = adopter(compressed()).adopt("up_proj", written.tensors, layer)(x)
+    assert torch.equal(dense.adopt("up_proj", written.tensors, layer)(x), plain)
 
 
 def test_a_layer_that_no_group_names_is_refused(linear) -> None:

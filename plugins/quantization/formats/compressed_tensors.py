@@ -43,7 +43,9 @@ class CompressedTensorsAdopter(Adopter):
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         settings = Settings(config)
-        settings.refuse("sparsity_config", "sparse weights")
+        sparsity = config.get("sparsity_config")
+        if sparsity and not (isinstance(sparsity, Mapping) and sparsity.get("format") == "dense"):
+            raise settings.wrong("sparsity_config", "sparse weights are not supported")
         groups = config.get("config_groups")
         if not isinstance(groups, Mapping) or not groups:
             raise settings.wrong("config_groups", "an object with a group or more is expected")
