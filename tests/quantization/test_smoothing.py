@@ -115,19 +115,19 @@ def test_what_was_not_smoothed_is_as_it_was() -> None:
 def test_other_text_starts_afresh(
     planted: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from turnout.runner import quantize
+    from turnout.runner import quantized_pieces
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(quantize, "save_tensors", interrupted)
+        patch.setattr(quantized_pieces, "save_tensors", interrupted)
         run(planted, "--quantization", "int8", "--out", out, "--smooth", text)
     before = json.loads((tmp_path / "out.partial" / "source.json").read_text())["smooth"]
     text.write_text(TEXT + "\n# and more\n")
     with monkeypatch.context() as patch:
-        patch.setattr(quantize, "save_tensors", interrupted)
+        patch.setattr(quantized_pieces, "save_tensors", interrupted)
         run(planted, "--quantization", "int8", "--out", out, "--smooth", text)
     assert json.loads((tmp_path / "out.partial" / "source.json").read_text())["smooth"] != before
 
