@@ -50,9 +50,9 @@ class IntegerWeights:
     numbers: Tensor
     """Codes: [panels, words, panel]."""
     shift: Tensor | None
-    """int32 [pieces, panels · panel]: what the zero of W8A8's activations adds to a sum, negated."""
+    """int32 [panels, pieces, panel]: what the zero of W8A8's activations adds to a sum, negated."""
     scale: Tensor
-    """[groups, panels · panel]; float32, or bfloat16 for 4 bits."""
+    """[panels, groups, panel]; float32, or bfloat16 for 4 bits."""
     offset: Tensor | None
     """As `scale`; None: zeros."""
     bias: Tensor | None
@@ -100,8 +100,8 @@ class IntegerKernels:
         return IntegerWeights(
             self._in_panels(words),
             self._shift(codes) if kind is Kind.W8A8 else None,
-            pad(scale, (0, 0, 0, more)).t().contiguous().to(SCALES[kind]),
-            None if offset is None else pad(offset, (0, 0, 0, more)).t().contiguous().to(SCALES[kind]),
+            self._by_panel(scale, more).to(SCALES[kind]),
+            None if offset is None else self._by_panel(offset, more).to(SCALES[kind]),
             None if bias is None else pad(bias.float(), (0, more)),
             inputs,
             outputs,
@@ -121,10 +121,10 @@ class IntegerKernels:
         panels = sum(len(each) for each in numbers)
         return IntegerWeights(
             torch.cat(numbers, out=self._room(panels, *numbers[0].shape[1:], dtype=numbers[0].dtype)),
-            _joined([part.shift for part in parts], parts, dim=1),
-            torch.cat([part.scale for part in parts], dim=1),
-            _joined([part.offset for part in parts], parts, dim=1),
-            _joined([part.bias for part in parts], parts, dim=0),
+            _together([part.shift for part in parts]),
+            torch.cat([part.scale for part in parts]),
+            _together([part.offset for part in parts]),
+            _joint_bias(parts),
             first.inputs,
             sum(part.outputs for part in parts),
             first.kind,
@@ -170,13 +170,18 @@ class IntegerKernels:
         """
         words = weights.numbers[tokens // self.panel, :, tokens % self.panel]
         codes = words.view(torch.int8)[:, : weights.inputs]
-        return codes.float().mul_(weights.scale[0, tokens, None])
+        return codes.float().mul_(weights.scale.flatten()[tokens, None])
 
     def _in_panels(self, words: Tensor) -> Tensor:
         """[outputs, words] to [panels, words, panel]: those that are read together, side by side."""
         outputs, depth = words.shape
         room = self._room(outputs // self.panel, depth, self.panel, dtype=words.dtype)
         return room.copy_(words.view(-1, self.panel, depth).transpose(1, 2))
+
+    def _by_panel(self, numbers: Tensor, more: int) -> Tensor:
+        """[outputs, groups] to [panels, groups, panel], with zeros for `more` outputs."""
+        padded = pad(numbers, (0, 0, 0, more))
+        return padded.reshape(-1, self.panel, numbers.shape[1]).transpose(1, 2).contiguous()
 
     def _room(self, *shape: int, dtype: torch.dtype) -> Tensor:
         room = torch.empty(shape, dtype=dtype)
@@ -191,7 +196,7 @@ class IntegerKernels:
         ):
             for piece, sums in zip(torch.split(columns, PIECE, dim=1), found, strict=True):
                 torch.sum(piece, dim=1, dtype=torch.int32, out=sums)
-        return shift.mul_(-self._zero)
+        return shift.mul_(-self._zero).view(len(shift), -1, self.panel).transpose(0, 1).contiguous()
 
 
 def _address(tensor: Tensor | None) -> int | None:
@@ -206,14 +211,14 @@ def _nibbles(codes: Tensor) -> Tensor:
     return torch.stack([low, high], dim=-1).flatten(1).view(torch.int32)
 
 
-def _joined(tensors: Sequence[Tensor | None], parts: Sequence[IntegerWeights], dim: int) -> Tensor | None:
+def _together(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    """Of parts of one kind: all have one, or none."""
+    there = [tensor for tensor in tensors if tensor is not None]
+    return torch.cat(there) if there else None
+
+
+def _joint_bias(parts: Sequence[IntegerWeights]) -> Tensor | None:
     """Zeros where only some have one."""
-    if all(tensor is None for tensor in tensors):
+    if all(part.bias is None for part in parts):
         return None
-    return torch.cat(
-        [
-            torch.zeros(part.scale.shape[1]) if tensor is None else tensor
-            for tensor, part in zip(tensors, parts, strict=True)
-        ],
-        dim=dim,
-    )
+    return torch.cat([torch.zeros(part.outputs) if part.bias is None else part.bias for part in parts])

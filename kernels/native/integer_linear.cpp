@@ -98,9 +98,10 @@ struct Target {
     float* data;  // [rows][columns]
     int64_t stride;
     int64_t columns;       // that there are, from the panel's first on
-    const int32_t* shift;  // of columns: what is to be added to sums, or null
-    const S* scale;        // of columns
-    const S* offset;       // of columns, or null
+    const int32_t* shift;  // of a panel's columns: what is to be added to sums, or null
+    const S* scale;        // of a panel's columns
+    const S* offset;       // of a panel's columns, or null
+    int64_t shift_apart, scale_apart;  // from one panel to the next
     const float* bias;     // of columns, or null
     const float* unit;     // of rows: what 1 stands for
     const float* totals;   // of rows, `apart` from one another: the sum of the piece's x
@@ -110,9 +111,10 @@ struct Target {
 
     Target column(int64_t count) const {
         Target next = *this;
-        next.data += count, next.columns -= count, next.scale += count;
-        if (shift) next.shift += count;
-        if (offset) next.offset += count;
+        const int64_t panels = count / PANEL;
+        next.data += count, next.columns -= count, next.scale += panels * scale_apart;
+        if (shift) next.shift += panels * shift_apart;
+        if (offset) next.offset += panels * scale_apart;
         if (bias) next.bias += count;
         return next;
     }
@@ -236,8 +238,9 @@ void pass(Tiles tiles, int64_t count, int64_t k, const Block<W>& block, const Ta
 
 struct Layer {
     const void* packed;
-    const int32_t* shift;        // [pieces][panels * PANEL]
-    const void *scale, *offset;  // [groups][panels * PANEL]
+    // A panel's lie together, as its codes do: what is read in order is there when it is wanted.
+    const int32_t* shift;        // [panels][pieces][PANEL]
+    const void *scale, *offset;  // [panels][groups][PANEL]
     const float* bias;           // [panels * PANEL]
     int64_t depth, outputs, group;
     int in_word;
@@ -245,6 +248,7 @@ struct Layer {
     int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
     int64_t piece() const { return std::min(PIECE, group); }
     int64_t pieces() const { return (depth + piece() - 1) / piece(); }
+    int64_t groups() const { return (depth + group - 1) / group; }
 };
 
 // x as integers.
@@ -260,14 +264,16 @@ void multiply_piece(const Layer& layer, const Input& x, float* out, int64_t piec
                     int64_t panel, int64_t panels) {
     using S = typename W::Scale;
     const int64_t k = piece * layer.piece(), pieces = layer.pieces();
-    const int64_t columns = layer.panels() * PANEL, line = k / layer.group * columns + panel * PANEL;
+    const int64_t groups = layer.groups(), line = (panel * groups + k / layer.group) * PANEL;
     const Target<S> target = {
         out + panel * PANEL,
         layer.outputs,
         layer.outputs - panel * PANEL,
-        layer.shift ? layer.shift + piece * columns + panel * PANEL : nullptr,
+        layer.shift ? layer.shift + (panel * pieces + piece) * PANEL : nullptr,
         (const S*)layer.scale + line,
         layer.offset ? (const S*)layer.offset + line : nullptr,
+        pieces * PANEL,
+        groups * PANEL,
         layer.bias ? layer.bias + panel * PANEL : nullptr,
         x.unit.get(),
         x.totals.get() + piece,
@@ -393,7 +399,7 @@ int turnout_integer_zero() { return ZERO; }
 
 // out: float32 [rows][outputs]; x: float32 [rows][inputs], rows `stride` apart, of which each is rounded to whole
 // numbers of at most `levels`; depth: `inputs` and the zeros behind them; group: inputs that share a scale;
-// kind: 0 Fours, 1 Pairs, 2 Nibbles, whose scale and offset are bfloat16; shift: [pieces][columns] for Fours,
+// kind: 0 Fours, 1 Pairs, 2 Nibbles, whose scale and offset are bfloat16; shift: for Fours,
 // -ZERO times the sum of a column's codes.
 void turnout_integer_linear(const void* packed, const int32_t* shift, const void* scale, const void* offset,
                             const float* bias, const float* x, float* out, int64_t rows, int64_t inputs,
