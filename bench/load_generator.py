@@ -72,27 +72,20 @@ async def bare_timer(rate: float, count: int) -> list[float]:
     return late
 
 
-def p99(seconds: list[float]) -> float:
-    return float(np.percentile(seconds, 99))
-
-
 def milliseconds(seconds: list[float]) -> str:
-    return f"p50 {1000 * np.median(seconds):.2f}, p99 {1000 * p99(seconds):.2f}"
+    return f"p50 {1000 * np.median(seconds):.2f}, p99 {1000 * np.percentile(seconds, 99):.2f}"
 
 
 def report(load: LoadRun, late: list[float], cpu: float) -> None:
     summary = summarize(load.records, load.duration)
+    lags = [record.sent - record.due for record in load.records]
     running = sum(record.e2el for record in load.records) / load.duration
     click.echo(
         f"{summary.output_throughput:,.0f} tokens/s from {running:.0f} streams, {summary.failed} failed; "
         f"{100 * cpu / load.duration:.0f}% of a core, "
         f"{1e6 * cpu / summary.total_output_tokens:.0f} µs a token; "
-        f"late, ms: arrivals {milliseconds(lags(load))}, a bare timer {milliseconds(late)}"
+        f"late, ms: arrivals {milliseconds(lags)}, a bare timer {milliseconds(late)}"
     )
-
-
-def lags(load: LoadRun) -> list[float]:
-    return [record.sent - record.due for record in load.records]
 
 
 def measure(target: Target, streams: int, pace: float, seconds: float, seed: int) -> float:
@@ -105,7 +98,7 @@ def measure(target: Target, streams: int, pace: float, seconds: float, seed: int
     cpu = time.process_time()
     load = run_load(workload, target, Prompts(workload.jobs, seed=seed))
     report(load, late, time.process_time() - cpu)
-    return p99(lags(load))
+    return load.lag
 
 
 def stolen() -> float:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from turnout.kernels import integers
-from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels
+from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
 
 __all__ = ["BlockTables", "Kernels", "Packed"]
 
@@ -88,9 +88,7 @@ class Kernels:
         inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
         panels = -(-outputs // self._panel)
         dtype = torch.bfloat16 if lossless else torch.float32
-        numbers = torch.empty(panels * self._panel * inputs, dtype=dtype)
-        self._library.turnout_large_pages(numbers.data_ptr(), numbers.nbytes)
-        numbers.zero_()
+        numbers = self.integers.room(panels * self._panel * inputs, dtype=dtype).zero_()
         first = 0
         for weight in weights:
             self._library.turnout_pack(
@@ -111,7 +109,7 @@ class Kernels:
         self._library.turnout_linear(
             packed.numbers.data_ptr(),
             x.data_ptr(),
-            None if bias is None else bias.data_ptr(),
+            address(bias),
             out.data_ptr(),
             x.shape[0],
             packed.inputs,
@@ -148,7 +146,7 @@ class Kernels:
             raise ValueError(f"{list(delta.shape)} cannot be added to {list(x.shape)}")
         self._library.turnout_norm(
             x.data_ptr(),
-            None if delta is None else delta.data_ptr(),
+            address(delta),
             weight.data_ptr(),
             out.data_ptr(),
             *x.shape,

@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-__all__ = ["FLOAT", "INT", "LONG", "POINTER", "SIGNATURES", "IntegerKernels", "IntegerWeights", "Kind"]
+__all__ = [
+    "FLOAT",
+    "INT",
+    "LONG",
+    "POINTER",
+    "SIGNATURES",
+    "IntegerKernels",
+    "IntegerWeights",
+    "Kind",
+    "address",
+]
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 SIGNATURES = {
@@ -120,7 +130,7 @@ class IntegerKernels:
         numbers = [part.numbers for part in parts]
         panels = sum(len(each) for each in numbers)
         return IntegerWeights(
-            torch.cat(numbers, out=self._room(panels, *numbers[0].shape[1:], dtype=numbers[0].dtype)),
+            torch.cat(numbers, out=self.room(panels, *numbers[0].shape[1:], dtype=numbers[0].dtype)),
             _together([part.shift for part in parts]),
             torch.cat([part.scale for part in parts]),
             _together([part.offset for part in parts]),
@@ -145,10 +155,10 @@ class IntegerKernels:
         out = x.new_empty(rows, weights.outputs)
         self._library.turnout_integer_linear(
             weights.numbers.data_ptr(),
-            _address(weights.shift),
+            address(weights.shift),
             weights.scale.data_ptr(),
-            _address(weights.offset),
-            _address(weights.bias),
+            address(weights.offset),
+            address(weights.bias),
             x.data_ptr(),
             out.data_ptr(),
             rows,
@@ -175,7 +185,7 @@ class IntegerKernels:
     def _in_panels(self, words: Tensor) -> Tensor:
         """[outputs, words] to [panels, words, panel]: those that are read together, side by side."""
         outputs, depth = words.shape
-        room = self._room(outputs // self.panel, depth, self.panel, dtype=words.dtype)
+        room = self.room(outputs // self.panel, depth, self.panel, dtype=words.dtype)
         return room.copy_(words.view(-1, self.panel, depth).transpose(1, 2))
 
     def _by_panel(self, numbers: Tensor, more: int) -> Tensor:
@@ -183,7 +193,8 @@ class IntegerKernels:
         padded = pad(numbers, (0, 0, 0, more))
         return padded.reshape(-1, self.panel, numbers.shape[1]).transpose(1, 2).contiguous()
 
-    def _room(self, *shape: int, dtype: torch.dtype) -> Tensor:
+    def room(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """Not filled yet, with large pages behind it."""
         room = torch.empty(shape, dtype=dtype)
         self._library.turnout_large_pages(room.data_ptr(), room.nbytes)
         return room
@@ -199,7 +210,7 @@ class IntegerKernels:
         return shift.mul_(-self._zero).view(len(shift), -1, self.panel).transpose(0, 1).contiguous()
 
 
-def _address(tensor: Tensor | None) -> int | None:
+def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from turnout.kernels.compiled import BlockTables, Kernels, Packed
-from turnout.kernels.integers import IntegerKernels, IntegerWeights
+from turnout.kernels.integers import IntegerKernels, IntegerWeights, address
 
 __all__ = ["FloatWeights", "Heads", "InPlace", "LayerWeights", "Layers", "LinearWeights", "ReadInPlace"]
 
@@ -163,18 +163,14 @@ def _floats(weights: FloatWeights) -> _Linear:
     packed = weights.packed
     kind = _BFLOAT16 if packed.numbers.dtype == torch.bfloat16 else _FLOAT32
     return _Linear(
-        packed.numbers.data_ptr(), _address(weights.bias), packed.inputs, packed.outputs, kind
+        packed.numbers.data_ptr(), address(weights.bias), packed.inputs, packed.outputs, kind
     )  # what is of integers alone stays 0
 
 
 def _integers(weights: IntegerWeights, kernels: IntegerKernels) -> _Linear:
     return _Linear(
-        *(_address(each) for each in (weights.numbers, weights.bias)),
+        *(address(each) for each in (weights.numbers, weights.bias)),
         *(weights.inputs, weights.outputs, _INTEGERS + weights.kind.value),
-        *(_address(each) for each in (weights.shift, weights.scale, weights.offset)),
+        *(address(each) for each in (weights.shift, weights.scale, weights.offset)),
         *(weights.depth, weights.group, kernels.levels(weights.kind)),
     )
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()

@@ -99,7 +99,7 @@ def build_engine(
     )
     return AssembledEngine(
         engine=engine,
-        ready=_Parts(registry, config, checkpoint, computing, policies, budget, model, resources, kv).ready(),
+        ready=_Parts(config, checkpoint, computing, policies, budget, model, resources, kv).ready(),
         folder=checkpoint.folder,
         registry=registry,
         spec=checkpoint.spec,
@@ -149,7 +149,6 @@ def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, computing
 class _Parts:
     """What an engine was made of."""
 
-    registry: Registry
     config: EngineConfig
     checkpoint: Checkpoint
     computing: Computing
@@ -193,7 +192,7 @@ class _Parts:
             dtype=computing.dtype,
             device=computing.device,
             kernels=computing.kernels,
-            options=_quantizer_options(self.registry, self.config),
+            options=_quantizer_options(self.resources.registry, self.config),
         )
         yield self.budget.describe(self.kv.cache, weight_bytes(self.model))
         yield from self.kv.sums
