@@ -82,7 +82,6 @@ class Layers:
         weights: Sequence[LayerWeights],
         pools: Sequence[tuple[Tensor, Tensor]],
     ) -> None:
-        self.pools = pools
         self._kernels, self._weights = kernels, weights
         layers = zip(weights, pools, strict=True)
         self._table = (_Layer * len(weights))(*(_layer(*layer, kernels.integers) for layer in layers))

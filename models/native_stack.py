@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -34,7 +36,9 @@ class NativeStack(DecoderStack):
         for name, child in like.named_children():
             self.add_module(name, child)
         self._kernels = kernels
+        self._pools: Sequence[tuple[Tensor, Tensor]] | None = None
         self._joined: Layers | None = None
+        """Over `_pools`; None: not all of them are native."""
 
     def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         place = attend.in_place if isinstance(attend, ReadInPlace) else None
@@ -49,12 +53,12 @@ class NativeStack(DecoderStack):
 
     def _layers(self, place: InPlace) -> Layers | None:
         """Made by the first step: by then weights are where they stay."""
-        if self._joined is None or self._joined.pools is not place.pools:
+        if self._pools is not place.pools:
+            self._pools = place.pools
             weights = [_weights(layer) for layer in self.layers]
             complete = [each for each in weights if each is not None]
-            if len(complete) < len(weights):
-                return None
-            self._joined = Layers(self._kernels, complete, place.pools)
+            all_native = len(complete) == len(weights)
+            self._joined = Layers(self._kernels, complete, place.pools) if all_native else None
         return self._joined
 
 
