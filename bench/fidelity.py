@@ -1,10 +1,11 @@
 """How true the simulator is: the engine with its model, and the same engine simulated, on the same requests.
 
-The cost model is fitted anew, then both serve the same workload at loads below and above what the machine can
-do. The real engine runs in this process, without a server, so that what is compared is the simulator alone:
-requests are sent when they are due, and time in which there is nothing to do is skipped. With ``--clock
-thread`` time is the CPU time of the engine's thread, so that what else the machine does counts less; set
-OMP_NUM_THREADS=1 for that.
+Both serve the same workload at loads below and above what the machine can do. The real engine runs in this
+process, without a server, so that what is compared is the simulator alone: requests are sent when they are
+due, and time in which there is nothing to do is skipped. The cost model is measured in turns with the real
+run, a second each, on a second engine: machines that others use too are a third faster in one minute than in
+the next, and a cost model is of the minutes that it was measured in. With ``--clock thread`` time is the CPU
+time of the engine's thread, so that what else the machine does counts less; set OMP_NUM_THREADS=1 for that.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,7 +33,7 @@ from turnout.lab.record import Record
 from turnout.lab.simulation import CostModel, run_simulated
 from turnout.lab.simulation.fit import Sample, fit
 from turnout.lab.simulation.fleet import Mix
-from turnout.lab.simulation.profile import TimedRunner, profile
+from turnout.lab.simulation.profile import Profiler, TimedRunner, profile
 from turnout.lab.summary import Summary, summarize
 from turnout.lab.workload_source import load_workload
 from turnout.runner.assembly import build_engine
@@ -41,8 +43,12 @@ COMPARED = ("output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", 
 DOC = Path(__file__).parent.parent / "docs" / "simulation.md"
 
 
+TURN = 1.0
+"""Seconds that the real run goes on before others have their turn."""
+
+
 class Skipping:
-    """A clock that jumps over the time in which there is nothing to do."""
+    """A clock that jumps over the time in which there is nothing to do, and can be stopped."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -54,11 +60,43 @@ class Skipping:
     def skip_to(self, time: float) -> None:
         self._skipped += max(0.0, time - self())
 
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        since = self()
+        yield
+        self._skipped += since - self()
+
+
+class Turns:
+    """Takes a profile in turns with something else: about as many seconds of each."""
+
+    def __init__(self, shares: Iterator[float], clock: Skipping) -> None:
+        self._shares, self._clock = shares, clock
+        self._due = clock() + TURN
+        self._ahead = 0.0
+        """Seconds that the profile had more than its turns."""
+
+    def maybe(self) -> None:
+        """To be called often."""
+        if self._clock() < self._due:
+            return
+        began = time.perf_counter()
+        allowed = TURN - self._ahead
+        with self._clock.stopped():
+            while time.perf_counter() - began < allowed and next(self._shares, None) is not None:
+                pass
+        self._ahead = max(0.0, time.perf_counter() - began - allowed)
+        self._due = self._clock() + TURN
+
+    def rest(self) -> None:
+        for _ in self._shares:
+            pass
+
 
 def run_real(
-    config: EngineConfig, workload: Workload, clock: Clock, seed: int
+    config: EngineConfig, workload: Workload, clock: Clock, seed: int, profiling: Iterator[float]
 ) -> tuple[list[Record], list[Sample]]:
-    """An open loop of requests on their own; also what each step took."""
+    """An open loop of requests on their own, in turns with `profiling`; also what each step took."""
     skipping = Skipping(clock)
     assembled = build_engine(config, clock=skipping)
     engine = assembled.engine
@@ -68,9 +106,11 @@ def run_real(
     specs = [mix.spec(index) for index in range(len(workload.jobs))]
     records: list[Record] = []
     samples: list[Sample] = []
+    turns = Turns(profiling, skipping)
     with steady():
         began = skipping()
         while len(records) < len(specs) or engine.busy:
+            turns.maybe()
             if not engine.busy:
                 skipping.skip_to(began + workload.jobs[len(records)].at)
             while len(records) < len(specs) and began + workload.jobs[len(records)].at <= skipping():
@@ -86,6 +126,7 @@ def run_real(
                 if delta.finish_reason:
                     record.finished, record.output_tokens = now - began, len(record.token_times)
                     record.error = delta.error
+        turns.rest()
     return records, samples
 
 
@@ -122,7 +163,7 @@ class Row:
     figure: str
     real: float
     simulated: float
-    """By the profile that was taken just before."""
+    """By the profile that was taken in turns with the run."""
     own: float
     """By coefficients fitted to the real run's own steps: what is off then is not the machine's drift."""
 
@@ -138,14 +179,17 @@ class Row:
 def compare(
     config: EngineConfig, jobs: list[Job], loads: tuple[float, ...], clock: Clock, seconds: float, rounds: int
 ) -> Iterator[list[Row]]:
-    """For each round, rows of each load. The model is fitted before each real run, since machines drift."""
+    """For each round, rows of each load. `seconds`: of the profile that says what rate a load is."""
     for seed in range(rounds):
         for load in loads:
-            cost = profile(config, seconds=seconds, clock=clock)
-            rate = load * capacity(config, cost, jobs)
+            rough = profile(config, seconds=seconds, clock=clock)
+            rate = load * capacity(config, rough, jobs)
             first = jobs[0].at
             workload = Workload("paced", [replace(job, at=(job.at - first) / rate) for job in jobs])
-            records, samples = run_real(config, workload, clock, seed)
+            expected = max(record.finished for record in run_simulated(config, workload, rough, seed=seed))
+            profiler = Profiler(config, clock)
+            records, samples = run_real(config, workload, clock, seed, profiler.measure(expected))
+            cost = profiler.cost()
             own = msgspec.structs.replace(cost, seconds=fit(samples)[0])
             real = figures(records)
             simulated, owned = (
@@ -178,7 +222,7 @@ def table(rows: list[Row]) -> str:
 @click.option("--prompt", default="lognormal:100", show_default=True, help="Tokens.")
 @click.option("--output", default="lognormal:60", show_default=True, help="Tokens.")
 @click.option("--rounds", default=3, show_default=True, help="Each with a fit and a run of its own.")
-@click.option("--seconds", default=45.0, show_default=True, help="To profile for, each time.")
+@click.option("--seconds", default=25.0, show_default=True, help="To find the rate by, each time.")
 @click.option("--clock", type=click.Choice(tuple(CLOCKS)), default="wall", show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
 @click.option("--write", "mark", metavar="MARK", help="Write the table there in docs/simulation.md.")

@@ -102,7 +102,7 @@ class Guard:
             victim = self.policy.victim(request.view, running)
             return None if victim is None else self._checked_victim(victim)
         except Exception as error:
-            self.fault(error)
+            self.fault(error, "the newest admission gives way instead")
             return self._queues.newest if request.place == "running" else None
 
     def _checked_victim(self, victim: RequestView) -> Request:
@@ -115,16 +115,16 @@ class Guard:
         try:
             self.policy.observe(request.view, tokens, now)
         except Exception as error:
-            self.fault(error)
+            self.fault(error, "requests go on all the same")
 
-    def fault(self, error: Exception) -> None:
-        """Count it, say it once, or make it fatal."""
+    def fault(self, error: Exception, instead: str = "served in arrival order instead") -> None:
+        """Count it, say it and what happens `instead` once, or make it fatal."""
         self.faults += 1
         message = f"scheduling policy {type(self.policy).__name__} failed: {described(error)}"
         if self._strict:
             raise PolicyError(message) from error
         if self.faults == 1:
-            logger.error("%s; served in arrival order instead (said once)", message, exc_info=error)
+            logger.error("%s; %s (said once)", message, instead, exc_info=error)
 
 
 def _turn(entry: Entry) -> tuple[Request, Turn | Drop]:

@@ -29,7 +29,7 @@ from turnout.lab.simulation.cost import CostModel, Work, work_of
 from turnout.lab.simulation.fit import Sample, fit
 from turnout.runner.assembly import AssembledEngine, build_engine
 
-__all__ = ["Scene", "TimedRunner", "measure_steps", "profile", "scenes"]
+__all__ = ["Profiler", "Scene", "TimedRunner", "profile", "scenes"]
 
 DECODES = 6
 """Steps in which all of a scene's sequences decode, and as many with a prompt among them, and with others
@@ -110,55 +110,74 @@ def profile(
     `clock` times the steps; `time.thread_time`, where everything is computed in one thread, does not count
     what else the machine does.
     """
-    # Steps of known contents: nobody guesses ahead.
-    config = config.model_copy(update={"spec_draft": None, "spec_ngram": False, "spec_tokens": None})
-    assembled = build_engine(config)
+    profiler = Profiler(config, clock)
     with steady():
-        samples = measure_steps(assembled, seconds, clock, progress)
-    coefficients, quality = fit(samples, _move_seconds(assembled, clock))
-    engine, ready = assembled.engine, assembled.ready
-    device = assembled.device
-    return CostModel(
-        name=name or f"{config.model} on {device}",
-        note="; ".join(ready.summary[:2]),
-        device="cuda" if device.type == "cuda" else "cpu",
-        kv_memory=engine.scheduler.kv.capacity * ready.kv_bytes_per_token,
-        itemsize=assembled.dtype.itemsize,
-        model=assembled.spec,
-        seconds=coefficients,
-        fit=quality,
-    )
+        for share in profiler.measure(seconds):
+            progress(share)
+        return profiler.cost(name)
 
 
-def measure_steps(
-    assembled: AssembledEngine, seconds: float, clock: Clock, progress: Progress = lambda share: None
-) -> list[Sample]:
-    """Go over the grid until the time is up; over a part of it where once takes longer than that."""
-    engine = assembled.engine
-    capacity = engine.scheduler.capacity
-    grid = scenes(
-        capacity.sequences, capacity.tokens, engine.limits.max_model_len, engine.scheduler.kv.capacity
-    )
-    stage = _Stage(engine, assembled.device, clock)
-    stage.play(grid[0])  # the first steps are slow for reasons of their own
-    taken: dict[tuple[Scene, int], list[Sample]] = {}
-    began, rounds = time.perf_counter(), 0
-    while not rounds or time.perf_counter() - began < seconds:
-        per_token = 0.0
-        for number, scene in enumerate(grid, 1):
-            since = time.perf_counter()
-            if rounds and since - began > seconds:
-                break
-            if not rounds and len(taken) > ENOUGH and since - began > seconds * number / len(grid):
-                continue  # a slow model: some of each size, not all of the small ones
-            if scene.tokens > FEW and scene.tokens * per_token > SLICE * seconds:
-                break  # those that follow are no smaller
-            for place, sample in enumerate(stage.play(scene)):
-                taken.setdefault((scene, place), []).append(sample)
-            per_token = (time.perf_counter() - since) / scene.tokens
-            progress(min(1.0, (time.perf_counter() - began) / seconds))
-        rounds += 1
-    return [_middle(samples) for samples in taken.values()]
+class Profiler:
+    """Measures the steps of an engine of its own, scene by scene."""
+
+    def __init__(self, config: EngineConfig, clock: Clock) -> None:
+        # Steps of known contents: nobody guesses ahead.
+        config = config.model_copy(update={"spec_draft": None, "spec_ngram": False, "spec_tokens": None})
+        self._model, self._clock = config.model, clock
+        self._assembled = assembled = build_engine(config)
+        engine = assembled.engine
+        capacity = engine.scheduler.capacity
+        self._grid = scenes(
+            capacity.sequences, capacity.tokens, engine.limits.max_model_len, engine.scheduler.kv.capacity
+        )
+        self._stage = _Stage(engine, assembled.device, clock)
+        self._taken: dict[tuple[Scene, int], list[Sample]] = {}
+
+    def measure(self, seconds: float) -> Iterator[float]:
+        """Go over the grid until the time is up; over a part of it where once takes longer than that.
+
+        Yields how much is done, from 0 to 1, after each scene. Time that passes outside does not count.
+        """
+        self._stage.play(self._grid[0])  # the first steps are slow for reasons of their own
+        spent, rounds = 0.0, 0
+        while not rounds or spent < seconds:
+            per_token = 0.0
+            for number, scene in enumerate(self._grid, 1):
+                if rounds and spent > seconds:
+                    break
+                if not rounds and len(self._taken) > ENOUGH and spent > seconds * number / len(self._grid):
+                    continue  # a slow model: some of each size, not all of the small ones
+                if scene.tokens > FEW and scene.tokens * per_token > SLICE * seconds:
+                    break  # those that follow are no smaller
+                took = self._play(scene)
+                per_token = took / scene.tokens
+                spent += took
+                yield min(1.0, spent / seconds)
+            rounds += 1
+
+    def _play(self, scene: Scene) -> float:
+        """Seconds that it took, between its steps as well."""
+        since = time.perf_counter()
+        for place, sample in enumerate(self._stage.play(scene)):
+            self._taken.setdefault((scene, place), []).append(sample)
+        return time.perf_counter() - since
+
+    def cost(self, name: str = "") -> CostModel:
+        """Fitted to what was measured so far. Raises TurnoutError where that is too little."""
+        assembled = self._assembled
+        samples = [_middle(samples) for samples in self._taken.values()]
+        coefficients, quality = fit(samples, _move_seconds(assembled, self._clock))
+        ready, device = assembled.ready, assembled.device
+        return CostModel(
+            name=name or f"{self._model} on {device}",
+            note="; ".join(ready.summary[:2]),
+            device="cuda" if device.type == "cuda" else "cpu",
+            kv_memory=assembled.engine.scheduler.kv.capacity * ready.kv_bytes_per_token,
+            itemsize=assembled.dtype.itemsize,
+            model=assembled.spec,
+            seconds=coefficients,
+            fit=quality,
+        )
 
 
 def _middle(samples: list[Sample]) -> Sample:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 
 from turnout.lab.job import Workload
-from turnout.lab.load.schedule import Schedule
+from turnout.lab.schedule import Schedule
 
 __all__ = ["Traffic"]
 

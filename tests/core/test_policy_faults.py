@@ -62,6 +62,8 @@ def test_a_faulty_policy_is_named_once_and_loses_nothing(policy, caplog):
     assert engine.stats().policy_faults >= 1
     assert [record.message for record in caplog.records] == [caplog.records[0].message]
     assert policy.__name__ in caplog.records[0].message
+    instead = "newest admission gives way" if policy is WrongVictim else "served in arrival order"
+    assert caplog.records[0].message.endswith(f"{instead} instead (said once)")
 
 
 @pytest.mark.parametrize("policy", FAULTY)
@@ -123,6 +125,7 @@ def test_a_policy_that_fails_to_observe_is_named_and_harms_nobody(caplog):
     assert engine.stats().policy_faults == 3
     (record,) = caplog.records
     assert record.message.startswith("scheduling policy Deaf failed: ZeroDivisionError")
+    assert "arrival order" not in record.message
 
 
 class Clairvoyant(LengthPredictor):

@@ -7,6 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from turnout.core.errors import ConfigError
 from turnout.plugins.quantization.layers.base import DecodedLinear, QuantizedLinear
 
 __all__ = ["Int8GroupLinear", "Int8Linear", "Int8WeightLinear", "activation_bits"]
@@ -57,7 +58,7 @@ def activation_bits() -> int:
     """8 where the kernel is exact with as many, else 7.
 
     Without VNNI instructions, sums of two products are kept in 16 bits and cut off there: 2 · 255 · 127 does
-    not fit, 2 · 127 · 127 does.
+    not fit, 2 · 127 · 127 does. Raises ConfigError where neither is exact.
     """
     codes = torch.full((32, 64), 127, dtype=torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(codes, None)
@@ -66,7 +67,7 @@ def activation_bits() -> int:
         product = _product(q, packed, torch.ones(32), torch.zeros(32))
         if bool((product == (2**bits - 1) * 127 * 64).all()):
             return bits
-    raise RuntimeError("this CPU's kernel for 8-bit products is not exact; use int8wo")
+    raise ConfigError("this CPU's kernel for 8-bit products is not exact; use --quantization int8wo")
 
 
 class Int8WeightLinear(DecodedLinear):
