@@ -3,9 +3,10 @@
 Both serve the same workload at loads below and above what the machine can do. The real engine runs in this
 process, without a server, so that what is compared is the simulator alone: requests are sent when they are
 due, and time in which there is nothing to do is skipped. The cost model is measured in turns with the real
-run, a second each, on a second engine: machines that others use too are a third faster in one minute than in
-the next, and a cost model is of the minutes that it was measured in. With ``--clock thread`` time is the CPU
-time of the engine's thread, so that what else the machine does counts less; set OMP_NUM_THREADS=1 for that.
+run, half a second each, on a second engine: machines that others use too are a third faster in one minute
+than in the next, and a cost model is of the minutes that it was measured in. With ``--clock thread`` time is
+the CPU time of the engine's thread, so that what else the machine does counts less; set OMP_NUM_THREADS=1
+for that.
 """
 
 from __future__ import annotations
@@ -24,27 +25,25 @@ import torch
 
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
 from turnout.core.garbage import steady
-from turnout.core.plan import Move, Plan
 from turnout.lab.job import Job, Workload
 from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.record import Record
 from turnout.lab.simulation import CostModel, run_simulated
 from turnout.lab.simulation.fit import Sample, fit
 from turnout.lab.simulation.fleet import Mix
-from turnout.lab.simulation.profile import Profiler, TimedRunner, profile
+from turnout.lab.simulation.profile import Profiler, TimedRunner, profile, touch
 from turnout.lab.summary import Summary, summarize
 from turnout.lab.workload_source import load_workload
 from turnout.runner.assembly import build_engine
 
-CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "thread": time.thread_time}
 COMPARED = ("output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms")
 DOC = Path(__file__).parent.parent / "docs" / "simulation.md"
-
-
-TURN = 1.0
-"""Seconds that the real run goes on before others have their turn."""
+TURN = 0.5
+"""Seconds that the real run goes on before the profile has its turn."""
+LONGEST = 1024
+"""Tokens of a request."""
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "thread": time.thread_time}
 
 
 class Skipping:
@@ -80,17 +79,21 @@ class Turns:
         """To be called often."""
         if self._clock() < self._due:
             return
-        began = time.perf_counter()
-        allowed = TURN - self._ahead
         with self._clock.stopped():
-            while time.perf_counter() - began < allowed and next(self._shares, None) is not None:
-                pass
-        self._ahead = max(0.0, time.perf_counter() - began - allowed)
+            self._turn(TURN - self._ahead)
         self._due = self._clock() + TURN
 
     def rest(self) -> None:
-        for _ in self._shares:
+        while self._turn(TURN):
             pass
+
+    def _turn(self, seconds: float) -> bool:
+        """Whether there is more to do."""
+        more, began = True, time.perf_counter()
+        while more and time.perf_counter() - began < seconds:
+            more = next(self._shares, None) is not None
+        self._ahead = max(0.0, time.perf_counter() - began - seconds)
+        return more
 
 
 def run_real(
@@ -100,7 +103,7 @@ def run_real(
     skipping = Skipping(clock)
     assembled = build_engine(config, clock=skipping)
     engine = assembled.engine
-    warm_up(engine)
+    touch(engine)
     engine.runner = timed = TimedRunner(engine.runner, engine, assembled.device, skipping)
     mix = Mix(workload, seed, engine.limits.vocab_size)
     specs = [mix.spec(index) for index in range(len(workload.jobs))]
@@ -128,18 +131,6 @@ def run_real(
                     record.error = delta.error
         turns.rest()
     return records, samples
-
-
-def warm_up(engine: Engine) -> None:
-    """The first steps are slow for reasons of their own, and so is memory that is touched first."""
-    size, piece = engine.scheduler.kv.capacity, 4096
-    for start in range(piece, size, piece):
-        engine.runner.run(Plan([], [Move(0, start, min(piece, size - start), "copy")]))
-    mix = Mix(Workload("warm-up", [Job(0.0, 30, 8)] * 4), -1, engine.limits.vocab_size)
-    for index in range(4):
-        engine.add(mix.spec(index))
-    while engine.busy:
-        engine.step()
 
 
 def capacity(config: EngineConfig, cost: CostModel, jobs: list[Job]) -> float:
@@ -243,8 +234,9 @@ def main(
     """Compare what is measured with what is simulated."""
     if clock == "thread":
         torch.set_num_threads(1)
-    config = EngineConfig(model=model, dtype=dtype, scheduler=scheduler)
-    spec = f"poisson:rate=1,requests={requests},prompt={prompt},output={output},longest=1024"
+    # The profile is to go over lengths that come up, and no others.
+    config = EngineConfig(model=model, dtype=dtype, scheduler=scheduler, max_model_len=LONGEST)
+    spec = f"poisson:rate=1,requests={requests},prompt={prompt},output={output},longest={LONGEST}"
     workload = load_workload(spec, seed=0)
     rows: list[Row] = []
     for found in compare(config, list(workload.jobs), loads, CLOCKS[clock], seconds, rounds):

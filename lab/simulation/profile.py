@@ -2,7 +2,8 @@
 
 A real engine serves made-up requests in steps over a grid: so many sequences, each with so much context; then
 a prompt among them; then others that wait. Every step is a sample: what was in it, and how long it took, in
-the runner and around it. Each round goes over the grid again, and of equal steps the median counts.
+the runner and around it. Each round goes over the grid again, and of equal steps the mean counts: their sum
+is what a run takes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import count
-from statistics import median
+from statistics import mean, median
 
 import torch
 
@@ -29,7 +30,7 @@ from turnout.lab.simulation.cost import CostModel, Work, work_of
 from turnout.lab.simulation.fit import Sample, fit
 from turnout.runner.assembly import AssembledEngine, build_engine
 
-__all__ = ["Profiler", "Scene", "TimedRunner", "profile", "scenes"]
+__all__ = ["Profiler", "Scene", "TimedRunner", "profile", "scenes", "touch"]
 
 DECODES = 6
 """Steps in which all of a scene's sequences decode, and as many with a prompt among them, and with others
@@ -75,9 +76,10 @@ class Scene:
 
 def scenes(most_sequences: int, most_tokens: int, longest: int, pool: int) -> list[Scene]:
     """The grid, small ones first. `most_tokens`: of a step; `longest`: a request; `pool`: KV positions."""
-    batches = [size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256) if size < most_sequences]
+    # Not powers of two: kernels are at their best with those, and batches that come up are others.
+    batches = [size for size in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233) if size < most_sequences]
     contexts = (4, 16, 64, 192, 448, 960, 1984, 4032)
-    prompts = (8, 48, 192, 512, 2048)
+    prompts = (7, 45, 190, 500, 2040)
     grid = [
         Scene(batch, context, prompts[(i + j) % len(prompts)], _output(batch, context, most_tokens), spread)
         for i, batch in enumerate(batches)
@@ -130,6 +132,7 @@ class Profiler:
         self._grid = scenes(
             capacity.sequences, capacity.tokens, engine.limits.max_model_len, engine.scheduler.kv.capacity
         )
+        touch(engine)
         self._stage = _Stage(engine, assembled.device, clock)
         self._taken: dict[tuple[Scene, int], list[Sample]] = {}
 
@@ -139,24 +142,27 @@ class Profiler:
         Yields how much is done, from 0 to 1, after each scene. Time that passes outside does not count.
         """
         self._stage.play(self._grid[0])  # the first steps are slow for reasons of their own
-        spent, rounds = 0.0, 0
-        while not rounds or spent < seconds:
-            per_token = 0.0
-            for number, scene in enumerate(self._grid, 1):
-                if rounds and spent > seconds:
-                    break
-                if not rounds and len(self._taken) > ENOUGH and spent > seconds * number / len(self._grid):
-                    continue  # a slow model: some of each size, not all of the small ones
-                if scene.tokens > FEW and scene.tokens * per_token > SLICE * seconds:
-                    break  # those that follow are no smaller
-                took = self._play(scene)
-                per_token = took / scene.tokens
-                spent += took
-                yield min(1.0, spent / seconds)
-            rounds += 1
+        spent, per_token, played = 0.0, 0.0, []
+        for number, scene in enumerate(self._grid, 1):
+            if len(self._taken) > ENOUGH and spent > seconds * number / len(self._grid):
+                continue  # a slow model: some of each size, not all of the small ones
+            if scene.tokens > FEW and scene.tokens * per_token > SLICE * seconds:
+                break  # those that follow are no smaller
+            took = self.play(scene)
+            per_token = took / scene.tokens
+            spent += took
+            played.append(scene)
+            yield min(1.0, spent / seconds)
+        rng = random.Random("order")
+        while spent < seconds:
+            # In another order each time: what slows a machine lasts for seconds, and is to befall all sizes.
+            for scene in rng.sample(played, len(played)):
+                if spent < seconds:
+                    spent += self.play(scene)
+                    yield min(1.0, spent / seconds)
 
-    def _play(self, scene: Scene) -> float:
-        """Seconds that it took, between its steps as well."""
+    def play(self, scene: Scene) -> float:
+        """Measure one scene. Seconds that it took, between its steps as well."""
         since = time.perf_counter()
         for place, sample in enumerate(self._stage.play(scene)):
             self._taken.setdefault((scene, place), []).append(sample)
@@ -165,7 +171,7 @@ class Profiler:
     def cost(self, name: str = "") -> CostModel:
         """Fitted to what was measured so far. Raises TurnoutError where that is too little."""
         assembled = self._assembled
-        samples = [_middle(samples) for samples in self._taken.values()]
+        samples = [_mean(samples) for samples in self._taken.values()]
         coefficients, quality = fit(samples, _move_seconds(assembled, self._clock))
         ready, device = assembled.ready, assembled.device
         return CostModel(
@@ -180,9 +186,19 @@ class Profiler:
         )
 
 
-def _middle(samples: list[Sample]) -> Sample:
+def touch(engine: Engine) -> None:
+    """Have the system hand out the KV pool's memory, as it has to a server that has run for a while.
+
+    It does so when memory is first touched, and on a virtual machine that takes longer than computing it.
+    """
+    size, piece = engine.scheduler.kv.capacity, 4096
+    for start in range(piece, size, piece):
+        engine.runner.run(Plan([], [Move(0, start, min(piece, size - start), "copy")]))
+
+
+def _mean(samples: list[Sample]) -> Sample:
     """Of equal steps."""
-    device, host = (median(getattr(s, part) for s in samples) for part in ("device", "host"))
+    device, host = (mean(getattr(s, part) for s in samples) for part in ("device", "host"))
     return replace(samples[0], device=device, host=host)
 
 
