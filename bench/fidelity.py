@@ -23,6 +23,7 @@ import click
 import msgspec
 import torch
 
+from turnout.cli.profile import CLOCKS
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
 from turnout.core.garbage import steady
@@ -43,7 +44,6 @@ TURN = 0.5
 """Seconds that the real run goes on before the profile has its turn."""
 LONGEST = 1024
 """Tokens of a request."""
-CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "thread": time.thread_time}
 
 
 class Skipping:
@@ -79,21 +79,16 @@ class Turns:
         """To be called often."""
         if self._clock() < self._due:
             return
+        began, allowed = time.perf_counter(), TURN - self._ahead
         with self._clock.stopped():
-            self._turn(TURN - self._ahead)
+            while time.perf_counter() - began < allowed and next(self._shares, None) is not None:
+                pass
+        self._ahead = max(0.0, time.perf_counter() - began - allowed)
         self._due = self._clock() + TURN
 
     def rest(self) -> None:
-        while self._turn(TURN):
+        for _ in self._shares:
             pass
-
-    def _turn(self, seconds: float) -> bool:
-        """Whether there is more to do."""
-        more, began = True, time.perf_counter()
-        while more and time.perf_counter() - began < seconds:
-            more = next(self._shares, None) is not None
-        self._ahead = max(0.0, time.perf_counter() - began - seconds)
-        return more
 
 
 def run_real(

@@ -148,7 +148,7 @@ class Profiler:
                 continue  # a slow model: some of each size, not all of the small ones
             if scene.tokens > FEW and scene.tokens * per_token > SLICE * seconds:
                 break  # those that follow are no smaller
-            took = self.play(scene)
+            took = self._play(scene)
             per_token = took / scene.tokens
             spent += took
             played.append(scene)
@@ -158,10 +158,10 @@ class Profiler:
             # In another order each time: what slows a machine lasts for seconds, and is to befall all sizes.
             for scene in rng.sample(played, len(played)):
                 if spent < seconds:
-                    spent += self.play(scene)
+                    spent += self._play(scene)
                     yield min(1.0, spent / seconds)
 
-    def play(self, scene: Scene) -> float:
+    def _play(self, scene: Scene) -> float:
         """Measure one scene. Seconds that it took, between its steps as well."""
         since = time.perf_counter()
         for place, sample in enumerate(self._stage.play(scene)):

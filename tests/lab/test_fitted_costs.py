@@ -133,21 +133,19 @@ def test_scenes_fit_the_engine() -> None:
         assert all(scene.tokens <= pool for scene in found)
 
 
-def test_what_happens_between_scenes_is_not_measured() -> None:
+def test_what_happens_between_scenes_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EngineConfig(dtype="float32", max_model_len=64, max_num_seqs=4, max_num_batched_tokens=32)
     profiler = Profiler(config, time.perf_counter)
-    shares = profiler.measure(1.0)
-    first = next(shares)
-    time.sleep(1.0)
-    second = next(shares)
-    assert 0 < first < second < 1
-    assert list(shares)[-1] == 1
+    monkeypatch.setattr(profiler, "_play", lambda scene: 8.0)
+    shares = list(profiler.measure(100.0))
+    assert shares[:3] == [0.08, 0.16, 0.24]
+    assert shares[-2:] == [0.96, 1.0]
 
 
 def test_a_machine_is_profiled() -> None:
     config = EngineConfig(dtype="float32", max_model_len=256, max_num_seqs=8, max_num_batched_tokens=128)
     cost = profile(config, seconds=3.0, clock=time.thread_time)
-    assert cost.fit is not None and cost.fit.steps > 40
+    assert cost.fit is not None and cost.fit.mean < 1
     assert cost.device == "cpu" and cost.model.layers == 8 and not cost.estimate
     one = Work(tokens=1, sequences=1, rows=1, context=100, pairs=100, running=1)
     prompt = Work(tokens=128, sequences=1, rows=1, context=128, pairs=128 * 64, running=1)
