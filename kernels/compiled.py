@@ -28,7 +28,7 @@ SIGNATURES = {
     "turnout_norm": [POINTER] * 4 + [LONG] * 2 + [FLOAT] + [INT] * 2,
     "turnout_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
     "turnout_rotate": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
-    "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 2,
+    "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 3,
     "turnout_attend": [POINTER] * 8 + [LONG] * 7 + [FLOAT] + [INT] * 3,
     **integers.SIGNATURES,
     "turnout_layers": [POINTER, LONG, POINTER],
@@ -181,6 +181,10 @@ class Kernels:
 
     # -------------------------------------------------------------- attention
 
+    def enlarge_pages(self, memory: Tensor) -> None:
+        """Ask for large pages behind `memory`, of which nothing has been touched yet."""
+        self.integers.enlarge_pages(memory)
+
     def write(self, rows: Tensor, pool: Tensor, slots: Tensor) -> None:
         """Rows into their slots. rows: [tokens, heads, head_dim], of any stride between tokens; pool: a
         layer's [slots, heads, head_dim], float32 or bfloat16; slots: int64 [tokens]."""
@@ -194,6 +198,7 @@ class Kernels:
             rows.stride(0),
             _half(rows),
             _half(pool),
+            torch.get_num_threads(),
         )
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, tables: BlockTables) -> Tensor:

@@ -196,8 +196,11 @@ class IntegerKernels:
     def room(self, *shape: int, dtype: torch.dtype) -> Tensor:
         """Not filled yet, with large pages behind it."""
         room = torch.empty(shape, dtype=dtype)
-        self._library.turnout_large_pages(room.data_ptr(), room.nbytes)
+        self.enlarge_pages(room)
         return room
+
+    def enlarge_pages(self, memory: Tensor) -> None:
+        self._library.turnout_large_pages(memory.data_ptr(), memory.nbytes)
 
     def _shift(self, codes: Tensor) -> Tensor:
         """codes: int8 [columns, depth], of which few are widened at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
@@ -12,6 +13,7 @@ from turnout.core.interfaces import AttentionBackend, CapturableAttention
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.request import Sequence
 from turnout.kernels.gpu.staging import carry
+from turnout.kernels.ragged import Numbers, ranges
 from turnout.runner.graphs import Capture, StepGraphs
 from turnout.runner.prompt_scores import prompt_scores
 
@@ -52,8 +54,8 @@ class ModelRunner:
         """Hidden states of all tokens, [tokens, hidden_size]."""
         chunks, attention = plan.chunks, self.attention
         tokens = np.fromiter(chain.from_iterable(chunk.tokens for chunk in chunks), np.int64, plan.tokens)
-        positions = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in chunks])
-        inputs = np.stack([tokens, positions])
+        starts, lengths = _numbers(chunk.start for chunk in chunks), _numbers(len(c.tokens) for c in chunks)
+        inputs = np.stack([tokens, ranges(starts, lengths)])
         if self._graphs is not None and isinstance(attention, CapturableAttention):
             shape = attention.shape(plan)
             if shape is not None:
@@ -63,15 +65,16 @@ class ModelRunner:
         return hidden
 
 
-def _wanted_rows(
-    chunks: list[Chunk],
-) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], dict[Sequence, range]]:
-    """Which positions of the flat batch get logits, and whose rows of the result those are."""
-    pieces, rows, end, row = [np.empty(0, dtype=np.int64)], dict[Sequence, range](), 0, 0
+def _wanted_rows(chunks: list[Chunk]) -> tuple[Numbers, dict[Sequence, range]]:
+    """Which rows of the flat batch get logits, and whose rows of the result those are."""
+    counts, ends = _numbers(chunk.rows for chunk in chunks), _numbers(len(chunk.tokens) for chunk in chunks)
+    rows, row = dict[Sequence, range](), 0
     for chunk in chunks:
-        end += len(chunk.tokens)
         if chunk.rows:
-            pieces.append(np.arange(end - chunk.rows, end))
             rows[chunk.sequence] = range(row, row + chunk.rows)
             row += chunk.rows
-    return np.concatenate(pieces), rows
+    return ranges(ends.cumsum() - counts, counts), rows
+
+
+def _numbers(values: Iterable[int]) -> Numbers:
+    return np.fromiter(values, np.int64)

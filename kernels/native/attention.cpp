@@ -8,12 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "tile.h"
+#include "positions.h"
 
 namespace {
 
-constexpr int64_t POSITIONS = 64;  // looked at together
-constexpr int64_t QUERIES = 64;    // rows of a tile: tokens times heads of a KV head
+constexpr int64_t QUERIES = 64;          // rows of a tile: tokens times heads
+constexpr int64_t FEW = 8;               // of a KV head, up to which its values are read where they lie
+constexpr int64_t WORTHWHILE = 1 << 14;  // numbers to write, from which on a second thread is quicker
 
 struct Pool {
     int64_t block_size, kv_heads, dim;
@@ -25,32 +26,10 @@ struct Step {
     float scale;
 };
 
+// Of a chunk, some of its tokens with the heads of some KV heads.
 struct Tile {
-    int64_t chunk, kv_head, first, tokens;
+    int64_t chunk, kv_head, kv_heads, first, tokens;
 };
-
-template <int STEP, bool HIGH, int... LANES>
-inline Floats interleave(Floats a, Floats b, std::integer_sequence<int, LANES...>) {
-    if constexpr (HIGH)
-        return __builtin_shufflevector(a, b, ((LANES & STEP) ? WIDTH + LANES : LANES + STEP)...);
-    else
-        return __builtin_shufflevector(a, b, ((LANES & STEP) ? WIDTH + LANES - STEP : LANES)...);
-}
-
-template <int STEP>
-inline void transpose(Floats (&x)[WIDTH]) {
-    if constexpr (STEP < WIDTH) {
-        constexpr auto lanes = std::make_integer_sequence<int, WIDTH>{};
-#pragma GCC unroll 16
-        for (int i = 0; i < WIDTH; i++)
-            if (!(i & STEP)) {
-                const Floats low = interleave<STEP, false>(x[i], x[i + STEP], lanes);
-                x[i + STEP] = interleave<STEP, true>(x[i], x[i + STEP], lanes);
-                x[i] = low;
-            }
-        transpose<2 * STEP>(x);
-    }
-}
 
 int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
@@ -69,83 +48,6 @@ struct Desk {
           scores(QUERIES * POSITIONS),
           sums(QUERIES * wide) {}
 };
-
-template <typename T>
-inline void widen_row(const T* from, float* to, int64_t count) {
-    int64_t i = 0;
-    for (; i + WIDTH <= count; i += WIDTH) store(to + i, load(from + i));
-    for (; i < count; i++) to[i] = widen(from[i]);
-}
-
-template <typename T>
-void put_keys(const T* const* rows, int64_t count, int64_t dim, float* keys) {
-    static const T nothing[1024] = {};
-    for (int64_t first = 0; first < count; first += WIDTH) {
-        float* panel = keys + first / PANEL * dim * PANEL + first % PANEL;
-        const T* row[WIDTH];
-        for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < count ? rows[first + i] : nothing;
-        int64_t d = 0;
-        for (; d + WIDTH <= dim; d += WIDTH) {
-            Floats square[WIDTH];
-#pragma GCC unroll 16
-            for (int i = 0; i < WIDTH; i++) square[i] = load(row[i] + d);
-            transpose<1>(square);
-#pragma GCC unroll 16
-            for (int i = 0; i < WIDTH; i++) store(panel + (d + i) * PANEL, square[i]);
-        }
-        for (; d < dim; d++)
-            for (int i = 0; i < WIDTH; i++) panel[d * PANEL + i] = widen(row[i][d]);
-    }
-}
-
-template <typename T>
-void put_values(const T* const* rows, int64_t count, int64_t dim, float* values) {
-    for (int64_t position = 0; position < count; position++)
-        for (int64_t d = 0; d < dim; d += PANEL)
-            widen_row(rows[position] + d, values + d * POSITIONS + position * PANEL, std::min(PANEL, dim - d));
-}
-
-// out[rows][G * PANEL] (+)= x[rows][depth] · panels.
-template <int R, int G>
-inline void product_tile(Matrix x, const float* panels, int64_t apart, int64_t depth, float* out, int64_t stride,
-                         bool add) {
-    Floats sums[G][R][VECTORS];
-    tile<R, G>(x, panels, apart, depth, sums);
-    for (int g = 0; g < G; g++)
-        for (int r = 0; r < R; r++)
-            for (int v = 0; v < VECTORS; v++) {
-                float* to = out + r * stride + g * PANEL + v * WIDTH;
-                store(to, add ? load(to) + sums[g][r][v] : sums[g][r][v]);
-            }
-}
-
-struct Product {
-    int64_t apart, depth, columns, stride;  // from panel to panel; of x; of out, whole panels; of out's rows
-    bool add;
-};
-
-template <int R>
-void product_rows(int64_t rows, Matrix x, const float* panels, float* out, const Product& by) {
-    if constexpr (R > 0) {
-        if (rows != R) return product_rows<R - 1>(rows, x, panels, out, by);
-        constexpr int G = TOGETHER<R>;
-        int64_t c = 0;
-        for (; c + G * PANEL <= by.columns; c += G * PANEL, panels += G * by.apart)
-            product_tile<R, G>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
-        for (; c < by.columns; c += PANEL, panels += by.apart)
-            product_tile<R, 1>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
-    }
-}
-
-// out[rows][columns] (+)= x[rows][depth] · panels.
-void product(int64_t rows, Matrix x, const float* panels, float* out, const Product& by) {
-    for (int64_t now; rows > 0; rows -= now) {
-        now = next_rows(rows);
-        product_rows<ROWS>(now, x, panels, out, by);
-        x.data += now * x.stride;
-        out += now * by.stride;
-    }
-}
 
 // The softmax of a row of scores goes on: what was summed up so far is scaled to the new largest score.
 void soften(float* scores, int64_t visible, float* sums, int64_t wide, float& largest, float& total) {
@@ -167,10 +69,13 @@ void soften(float* scores, int64_t visible, float* sums, int64_t wide, float& la
     largest = most;
 }
 
-template <typename T>
-inline const T* row_of(const T* all, const Pool& pool, const int64_t* table, int64_t position, int64_t head) {
-    const int64_t slot = table[position / pool.block_size] + position % pool.block_size;
-    return all + (slot * pool.kv_heads + head) * pool.dim;
+// The slots of `count` positions from `first` on.
+void find(const int64_t* table, int64_t block_size, int64_t first, int64_t count, int64_t* slots) {
+    int64_t block = first / block_size, within = first % block_size;
+    for (int64_t i = 0; i < count; i++) {
+        slots[i] = table[block] + within;
+        if (++within == block_size) within = 0, block++;
+    }
 }
 
 template <typename T>
@@ -182,58 +87,81 @@ inline void fetch(const T* row, int64_t count) {
 template <typename Q, typename KV>
 void attend(const Q* q, const KV* keys, const KV* values, Q* out, const Step& step, const Pool& pool, Tile at,
             Desk& desk) {
-    const int64_t share = step.heads / pool.kv_heads, dim = pool.dim, rows = at.tokens * share;
+    const int64_t share = step.heads / pool.kv_heads, dim = pool.dim;
+    const int64_t rows = at.tokens * share, all = at.kv_heads * rows;  // of a KV head, of the tile
     const int64_t top = step.rows[at.chunk] + at.first, start = step.starts[at.chunk] + at.first;
-    for (int64_t r = 0; r < rows; r++) {
-        const Q* from = q + (top + r / share) * step.stride + (at.kv_head * share + r % share) * dim;
+    // Where a row stands in q, but for the stride of its token, and in out.
+    const auto token = [&](int64_t row) { return top + row % rows / share; };
+    const auto head = [&](int64_t row) { return (at.kv_head + row / rows) * share + row % share; };
+    for (int64_t r = 0; r < all; r++) {
+        const Q* from = q + token(r) * step.stride + head(r) * dim;
         for (int64_t d = 0; d < dim; d++) desk.queries[r * dim + d] = widen(from[d]) * step.scale;
     }
-    std::fill(desk.sums.begin(), desk.sums.begin() + rows * desk.wide, 0.0f);
-    std::fill(desk.largest, desk.largest + rows, -std::numeric_limits<float>::infinity());
-    std::fill(desk.total, desk.total + rows, 0.0f);
+    std::fill(desk.sums.begin(), desk.sums.begin() + all * desk.wide, 0.0f);
+    std::fill(desk.largest, desk.largest + all, -std::numeric_limits<float>::infinity());
+    std::fill(desk.total, desk.total + all, 0.0f);
+    const bool few = rows <= FEW && dim % PANEL == 0;
     const int64_t end = start + at.tokens;  // of what the last token sees
+    const int64_t* table = step.tables + at.chunk * step.most;
+    const int64_t line = pool.kv_heads * dim, from = at.kv_head * dim;
+    int64_t slots[2][POSITIONS];
+    int64_t *now = slots[0], *next = slots[1];
     const KV *k[POSITIONS], *v[POSITIONS];
-    for (int64_t first = 0; first < end; first += POSITIONS) {
+    find(table, pool.block_size, 0, std::min(POSITIONS, end), now);
+    for (int64_t first = 0; first < end; first += POSITIONS, std::swap(now, next)) {
         const int64_t count = std::min(POSITIONS, end - first);
-        const int64_t* table = step.tables + at.chunk * step.most;
-        for (int64_t i = 0; i < count; i++) {
-            k[i] = row_of(keys, pool, table, first + i, at.kv_head);
-            v[i] = row_of(values, pool, table, first + i, at.kv_head);
+        const int64_t following = std::min(POSITIONS, end - first - count);
+        find(table, pool.block_size, first + count, following, next);
+        for (int64_t i = 0; i < following; i++) {
+            fetch(keys + next[i] * line + from, at.kv_heads * dim);
+            fetch(values + next[i] * line + from, at.kv_heads * dim);
         }
-        for (int64_t i = first + POSITIONS; i < std::min(end, first + 2 * POSITIONS); i++) {
-            fetch(row_of(keys, pool, table, i, at.kv_head), dim);
-            fetch(row_of(values, pool, table, i, at.kv_head), dim);
+        for (int64_t kv_head = 0; kv_head < at.kv_heads; kv_head++) {
+            for (int64_t i = 0; i < count; i++) {
+                k[i] = keys + now[i] * line + from + kv_head * dim;
+                v[i] = values + now[i] * line + from + kv_head * dim;
+            }
+            const int64_t row = kv_head * rows;
+            float* const sums = &desk.sums[row * desk.wide];
+            put_keys(k, count, dim, desk.keys.data());
+            product(rows, {&desk.queries[row * dim], dim}, desk.keys.data(), desk.scores.data(),
+                    {dim * PANEL, dim, up(count, PANEL), POSITIONS, false});
+            for (int64_t r = 0; r < rows; r++) {
+                const int64_t visible = std::min(count, start + r / share + 1 - first);
+                if (visible > 0)
+                    soften(&desk.scores[r * POSITIONS], visible, sums + r * desk.wide, desk.wide,
+                           desk.largest[row + r], desk.total[row + r]);
+                else
+                    std::fill_n(&desk.scores[r * POSITIONS], POSITIONS, 0.0f);
+            }
+            if (few) {
+                weigh(rows, desk.scores.data(), v, count, dim, sums, desk.wide);
+                continue;
+            }
+            put_values(v, count, dim, desk.values.data());
+            product(rows, {desk.scores.data(), POSITIONS}, desk.values.data(), sums,
+                    {POSITIONS * PANEL, count, desk.wide, desk.wide, true});
         }
-        put_keys(k, count, dim, desk.keys.data());
-        put_values(v, count, dim, desk.values.data());
-        const int64_t columns = up(count, PANEL);
-        product(rows, {desk.queries.data(), dim}, desk.keys.data(), desk.scores.data(),
-                {dim * PANEL, dim, columns, POSITIONS, false});
-        for (int64_t r = 0; r < rows; r++) {
-            const int64_t visible = std::min(count, start + r / share + 1 - first);
-            if (visible > 0)
-                soften(&desk.scores[r * POSITIONS], visible, &desk.sums[r * desk.wide], desk.wide,
-                       desk.largest[r], desk.total[r]);
-            else
-                std::fill_n(&desk.scores[r * POSITIONS], POSITIONS, 0.0f);
-        }
-        product(rows, {desk.scores.data(), POSITIONS}, desk.values.data(), desk.sums.data(),
-                {POSITIONS * PANEL, count, desk.wide, desk.wide, true});
     }
-    for (int64_t r = 0; r < rows; r++) {
-        Q* to = out + ((top + r / share) * step.heads + at.kv_head * share + r % share) * dim;
+    for (int64_t r = 0; r < all; r++) {
+        Q* to = out + (token(r) * step.heads + head(r)) * dim;
         for (int64_t d = 0; d < dim; d++) narrow(desk.sums[r * desk.wide + d] / desk.total[r], to + d);
     }
 }
 
-// The longest contexts first, so that no thread is left with one at the end.
-std::vector<Tile> tiles_of(const Step& step, int64_t kv_heads) {
+// The longest contexts first, so that no thread is left with one at the end. Where there are chunks enough,
+// few tokens go with all heads: what they read of a position lies side by side.
+std::vector<Tile> tiles_of(const Step& step, int64_t kv_heads, int threads) {
     const int64_t tokens = std::max<int64_t>(1, QUERIES / (step.heads / kv_heads));
+    const bool many = step.chunks >= 2 * threads;
     std::vector<Tile> tiles;
-    for (int64_t chunk = 0; chunk < step.chunks; chunk++)
-        for (int64_t first = 0; first < step.lengths[chunk]; first += tokens)
-            for (int64_t head = 0; head < kv_heads; head++)
-                tiles.push_back({chunk, head, first, std::min(tokens, step.lengths[chunk] - first)});
+    for (int64_t chunk = 0; chunk < step.chunks; chunk++) {
+        const int64_t length = step.lengths[chunk];
+        const int64_t together = many && length * step.heads <= QUERIES ? kv_heads : 1;
+        for (int64_t first = 0; first < length; first += tokens)
+            for (int64_t head = 0; head < kv_heads; head += together)
+                tiles.push_back({chunk, head, together, first, std::min(tokens, length - first)});
+    }
     std::stable_sort(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
         return step.starts[a.chunk] + a.first > step.starts[b.chunk] + b.first;
     });
@@ -243,7 +171,7 @@ std::vector<Tile> tiles_of(const Step& step, int64_t kv_heads) {
 template <typename Q, typename KV>
 void run(const void* q, const void* keys, const void* values, void* out, const Step& step, const Pool& pool,
          int threads) {
-    const std::vector<Tile> tiles = tiles_of(step, pool.kv_heads);
+    const std::vector<Tile> tiles = tiles_of(step, pool.kv_heads, threads);
 #pragma omp parallel num_threads(threads) if (tiles.size() > 1)
     {
         Desk desk(pool.dim);
@@ -254,7 +182,9 @@ void run(const void* q, const void* keys, const void* values, void* out, const S
 }
 
 template <typename T, typename KV>
-void write(const T* rows, KV* pool, const int64_t* slots, int64_t tokens, int64_t size, int64_t stride) {
+void write(const T* rows, KV* pool, const int64_t* slots, int64_t tokens, int64_t size, int64_t stride,
+           int threads) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (tokens * size > WORTHWHILE)
     for (int64_t token = 0; token < tokens; token++) {
         const T* from = rows + token * stride;
         KV* to = pool + slots[token] * size;
@@ -268,13 +198,13 @@ extern "C" {
 
 // rows: [tokens][size], `stride` numbers apart, each into its slot of pool: [slots][size].
 void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t tokens, int64_t size,
-                   int64_t stride, int half, int pool_half) {
+                   int64_t stride, int half, int pool_half, int threads) {
     if (half)
-        pool_half ? write((const BFloat16*)rows, (BFloat16*)pool, slots, tokens, size, stride)
-                  : write((const BFloat16*)rows, (float*)pool, slots, tokens, size, stride);
+        pool_half ? write((const BFloat16*)rows, (BFloat16*)pool, slots, tokens, size, stride, threads)
+                  : write((const BFloat16*)rows, (float*)pool, slots, tokens, size, stride, threads);
     else
-        pool_half ? write((const float*)rows, (BFloat16*)pool, slots, tokens, size, stride)
-                  : write((const float*)rows, (float*)pool, slots, tokens, size, stride);
+        pool_half ? write((const float*)rows, (BFloat16*)pool, slots, tokens, size, stride, threads)
+                  : write((const float*)rows, (float*)pool, slots, tokens, size, stride, threads);
 }
 
 // One layer of a step. q: [tokens][heads][dim], tokens `stride` numbers apart; keys, values:

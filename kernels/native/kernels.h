@@ -16,7 +16,7 @@ void turnout_gate(const void* both, void* out, int64_t rows, int64_t size, int h
 void turnout_rotate(void* x, const void* cosine, const void* sine, int64_t tokens, int64_t heads, int64_t dim,
                     int64_t stride, int half, int threads);
 void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t tokens, int64_t size,
-                   int64_t stride, int half, int pool_half);
+                   int64_t stride, int half, int pool_half, int threads);
 void turnout_attend(const void* q, const void* keys, const void* values, void* out, const int64_t* rows,
                     const int64_t* lengths, const int64_t* starts, const int64_t* tables, int64_t chunks,
                     int64_t most, int64_t heads, int64_t kv_heads, int64_t dim, int64_t stride,

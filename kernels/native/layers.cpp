@@ -64,8 +64,8 @@ void attention(const Layer& layer, const Step& step) {
     linear(layer.qkv, step.normed, q, step);
     turnout_rotate(q, step.cosine, step.sine, step.tokens, step.heads + step.kv_heads, dim, stride, false,
                    threads);
-    turnout_write(k, layer.keys, step.written, step.tokens, width, stride, false, half);
-    turnout_write(k + width, layer.values, step.written, step.tokens, width, stride, false, half);
+    turnout_write(k, layer.keys, step.written, step.tokens, width, stride, false, half, threads);
+    turnout_write(k + width, layer.values, step.written, step.tokens, width, stride, false, half, threads);
     turnout_attend(q, layer.keys, layer.values, step.narrow, step.rows, step.lengths, step.starts, step.tables,
                    step.chunks, step.most, step.heads, step.kv_heads, dim, stride, step.block_size,
                    (float)step.scale, false, half, threads);

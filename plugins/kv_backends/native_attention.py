@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from turnout.core.plan import Chunk
 from turnout.kernels import Kernels
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
+from turnout.kernels.ragged import Numbers, ranges
 from turnout.plugins.kv_backends.storage import PlainStorage, Storage
 
 __all__ = ["NativeAttention"]
@@ -23,6 +23,8 @@ class NativeAttention:
 
     def __init__(self, kernels: Kernels, storage: PlainStorage) -> None:
         self._kernels = kernels
+        for tensor in storage.tensors:
+            kernels.enlarge_pages(tensor)
         self._layers = list(zip(*(tensor.unbind() for tensor in storage.tensors), strict=True))
         self.in_place: InPlace | None = None
         """Of the step that is bound."""
@@ -32,16 +34,14 @@ class NativeAttention:
         """None where it cannot be had: without kernels, or of numbers in 8 bits."""
         return cls(kernels, storage) if kernels and isinstance(storage, PlainStorage) else None
 
-    def bind(
-        self, chunks: Sequence[Chunk], written: Tensor, blocks: npt.NDArray[np.int64], size: int
-    ) -> None:
-        """written: where the step's keys and values go, [tokens].
-
-        blocks: the slots where the blocks of each chunk's context begin, [chunks, most]; size: of a block.
-        """
+    def bind(self, chunks: Sequence[Chunk], blocks: Numbers, size: int) -> None:
+        """blocks: the slots where the blocks of each chunk's context begin, [chunks, most]; size: of a
+        block."""
         lengths = np.array([len(chunk.tokens) for chunk in chunks])
         starts = np.array([chunk.start for chunk in chunks])
         rows = lengths.cumsum() - lengths
+        positions, of = ranges(starts, lengths), np.repeat(np.arange(len(chunks)), lengths)
+        written = torch.from_numpy(blocks[of, positions // size] + positions % size)
         of_chunks = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
         self.in_place = InPlace(self._layers, written, BlockTables(size, *of_chunks))
 

@@ -101,10 +101,10 @@ class PooledAttention(ReadInPlace):
         self._mover.carry_out(moves)
 
     def bind(self, plan: Plan) -> None:
-        self._written = self._on_device(np.concatenate([self.slots(chunk) for chunk in plan.chunks]))
         if self._native is not None:
-            self._native.bind(plan.chunks, self._written, *self.places(plan.chunks))
+            self._native.bind(plan.chunks, *self.places(plan.chunks))
         else:
+            self._written = self._on_device(np.concatenate([self.slots(chunk) for chunk in plan.chunks]))
             self._groups = self._grouped(plan)
 
     @property

@@ -167,3 +167,35 @@ def test_attention_over_block_tables(
         torch.testing.assert_close(
             out[row : row + length], expected.transpose(0, 1).to(dtype), **TOLERANCE[dtype]
         )
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (14, 2), (9, 1)])
+@pytest.mark.parametrize("dim", [64, 80, 24, 20])
+def test_attention_of_a_token_is_the_same_however_it_comes(
+    kernels: Kernels, heads: int, kv_heads: int, dim: int
+) -> None:
+    """To the bit: alone or among many chunks, and by itself or with its whole prompt."""
+    size, length, batch = 4, 150, 16
+    blocks = -(-length // size)
+    slots = torch.randperm(blocks, generator=torch.Generator().manual_seed(3))[None] * size
+    keys, values = (normal(blocks * size, kv_heads, dim, seed=seed) for seed in (1, 2))
+    q = normal(length, heads, dim)
+
+    def attended(starts: list[int], lengths: list[int], rows: Tensor) -> Tensor:
+        counts = torch.tensor(lengths)
+        firsts, tables = counts.cumsum(0) - counts, slots.expand(len(starts), -1).contiguous()
+        return kernels.attend(
+            rows, keys, values, BlockTables(size, firsts, counts, torch.tensor(starts), tables)
+        )
+
+    whole = attended([0], [length], q)
+    alone = torch.cat([attended([start], [1], q[start : start + 1]) for start in range(length)])
+    together = torch.cat(
+        [
+            attended(list(range(start, start + count)), [1] * count, q[start : start + count])
+            for start in range(0, length, batch)
+            for count in [min(batch, length - start)]
+        ]
+    )
+    assert torch.equal(alone, whole)
+    assert torch.equal(together, whole)

@@ -1,0 +1,160 @@
+// Some positions of a context: their keys and values, and products with them. Those that many rows share are
+// copied into panels first, as tile.h has them; few rows read values where they lie.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "tile.h"
+
+constexpr int64_t POSITIONS = 64;  // looked at together
+
+template <int STEP, bool HIGH, int... LANES>
+inline Floats interleave(Floats a, Floats b, std::integer_sequence<int, LANES...>) {
+    if constexpr (HIGH)
+        return __builtin_shufflevector(a, b, ((LANES & STEP) ? WIDTH + LANES : LANES + STEP)...);
+    else
+        return __builtin_shufflevector(a, b, ((LANES & STEP) ? WIDTH + LANES - STEP : LANES)...);
+}
+
+template <int STEP>
+inline void transpose(Floats (&x)[WIDTH]) {
+    if constexpr (STEP < WIDTH) {
+        constexpr auto lanes = std::make_integer_sequence<int, WIDTH>{};
+#pragma GCC unroll 16
+        for (int i = 0; i < WIDTH; i++)
+            if (!(i & STEP)) {
+                const Floats low = interleave<STEP, false>(x[i], x[i + STEP], lanes);
+                x[i + STEP] = interleave<STEP, true>(x[i], x[i + STEP], lanes);
+                x[i] = low;
+            }
+        transpose<2 * STEP>(x);
+    }
+}
+
+template <typename T>
+inline void widen_row(const T* from, float* to, int64_t count) {
+    int64_t i = 0;
+    for (; i + WIDTH <= count; i += WIDTH) store(to + i, load(from + i));
+    for (; i < count; i++) to[i] = widen(from[i]);
+}
+
+template <typename T>
+void put_keys(const T* const* rows, int64_t count, int64_t dim, float* keys) {
+    static const T nothing[1024] = {};
+    for (int64_t first = 0; first < count; first += WIDTH) {
+        float* panel = keys + first / PANEL * dim * PANEL + first % PANEL;
+        const T* row[WIDTH];
+        for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < count ? rows[first + i] : nothing;
+        int64_t d = 0;
+        for (; d + WIDTH <= dim; d += WIDTH) {
+            Floats square[WIDTH];
+#pragma GCC unroll 16
+            for (int i = 0; i < WIDTH; i++) square[i] = load(row[i] + d);
+            transpose<1>(square);
+#pragma GCC unroll 16
+            for (int i = 0; i < WIDTH; i++) store(panel + (d + i) * PANEL, square[i]);
+        }
+        for (; d < dim; d++)
+            for (int i = 0; i < WIDTH; i++) panel[d * PANEL + i] = widen(row[i][d]);
+    }
+}
+
+template <typename T>
+void put_values(const T* const* rows, int64_t count, int64_t dim, float* values) {
+    for (int64_t position = 0; position < count; position++)
+        for (int64_t d = 0; d < dim; d += PANEL)
+            widen_row(rows[position] + d, values + d * POSITIONS + position * PANEL, std::min(PANEL, dim - d));
+}
+
+// out[rows][G * PANEL] (+)= x[rows][depth] · panels.
+template <int R, int G>
+inline void product_tile(Matrix x, const float* panels, int64_t apart, int64_t depth, float* out, int64_t stride,
+                         bool add) {
+    Floats sums[G][R][VECTORS];
+    tile<R, G>(x, panels, apart, depth, sums);
+    for (int g = 0; g < G; g++)
+        for (int r = 0; r < R; r++)
+            for (int v = 0; v < VECTORS; v++) {
+                float* to = out + r * stride + g * PANEL + v * WIDTH;
+                store(to, add ? load(to) + sums[g][r][v] : sums[g][r][v]);
+            }
+}
+
+struct Product {
+    int64_t apart, depth, columns, stride;  // from panel to panel; of x; of out, whole panels; of out's rows
+    bool add;
+};
+
+template <int R>
+void product_rows(int64_t rows, Matrix x, const float* panels, float* out, const Product& by) {
+    if constexpr (R > 0) {
+        if (rows != R) return product_rows<R - 1>(rows, x, panels, out, by);
+        constexpr int G = TOGETHER<R>;
+        int64_t c = 0;
+        for (; c + G * PANEL <= by.columns; c += G * PANEL, panels += G * by.apart)
+            product_tile<R, G>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
+        for (; c < by.columns; c += PANEL, panels += by.apart)
+            product_tile<R, 1>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
+    }
+}
+
+// out[rows][columns] (+)= x[rows][depth] · panels.
+inline void product(int64_t rows, Matrix x, const float* panels, float* out, const Product& by) {
+    for (int64_t now; rows > 0; rows -= now) {
+        now = next_rows(rows);
+        product_rows<ROWS>(now, x, panels, out, by);
+        x.data += now * x.stride;
+        out += now * by.stride;
+    }
+}
+
+// sums[R][V * WIDTH] += scores[R][count] · values[count], from `column` on.
+template <int R, int V, typename T>
+inline void weigh_columns(const float* scores, const T* const* values, int64_t count, int64_t column, float* to,
+                          int64_t stride) {
+    Floats sums[R][V] = {};
+    for (int64_t i = 0; i < count; i++) {
+        Floats score[R];
+#pragma GCC unroll 16
+        for (int r = 0; r < R; r++) score[r] = splat(scores[r * POSITIONS + i]);
+#pragma GCC unroll 8
+        for (int v = 0; v < V; v++) {
+            const Floats value = load(values[i] + column + v * WIDTH);
+#pragma GCC unroll 16
+            for (int r = 0; r < R; r++) sums[r][v] += score[r] * value;
+        }
+    }
+    for (int r = 0; r < R; r++)
+        for (int v = 0; v < V; v++) {
+            float* at = to + r * stride + column + v * WIDTH;
+            store(at, load(at) + sums[r][v]);
+        }
+}
+
+template <int R, typename T>
+void weigh_rows(int64_t rows, const float* scores, const T* const* values, int64_t count, int64_t dim, float* sums,
+                int64_t stride) {
+    if constexpr (R > 0) {
+        if (rows != R) return weigh_rows<R - 1>(rows, scores, values, count, dim, sums, stride);
+        constexpr int V = R == 1 ? 8 : R <= 3 ? 4 : 2;  // sums enough to hide the latency of adding
+        int64_t column = 0;
+        for (; column + V * WIDTH <= dim; column += V * WIDTH)
+            weigh_columns<R, V>(scores, values, count, column, sums, stride);
+        for (; column < dim; column += PANEL)
+            weigh_columns<R, VECTORS>(scores, values, count, column, sums, stride);
+    }
+}
+
+// As `product` with values that were put side by side, to the bit; nothing is copied. `dim`: whole panels. (Of one
+// sum alone, GCC would round each product before it is added.)
+template <typename T>
+void weigh(int64_t rows, const float* scores, const T* const* values, int64_t count, int64_t dim, float* sums,
+           int64_t stride) {
+    for (int64_t now; rows > 0; rows -= now) {
+        now = next_rows(rows);
+        weigh_rows<ROWS>(now, scores, values, count, dim, sums, stride);
+        scores += now * POSITIONS;
+        sums += now * stride;
+    }
+}

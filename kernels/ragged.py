@@ -1,0 +1,16 @@
+"""Numbers of a flat batch to which each chunk of a step brings as many rows as it has tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Numbers", "ranges"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
+    """``range(start, start + length)`` of each, one after the other: int64 [sum of lengths]."""
+    firsts = lengths.cumsum() - lengths
+    return np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
