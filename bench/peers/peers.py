@@ -10,10 +10,15 @@ from pathlib import Path
 import click
 from peers.environments import OWN, Environment, environment, tail
 from peers.process import Worker
+from peers.server import Server, free_port
 
-__all__ = ["PEERS", "Setting"]
+__all__ = ["PEERS", "SERVERS", "Setting"]
 
 HERE = Path(__file__).parent
+THIS_CHECKOUT = {"PYTHONPATH": str(HERE.parent.parent.parent)}
+"""Before an installed one."""
+LONGEST = 1024
+"""Tokens of a prompt and its output, that servers are told to expect."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,20 @@ class Setting:
         self, name: str, script: str, arguments: list[str], python: Path, variables: dict[str, str]
     ) -> Worker:
         command = [str(python), str(HERE / script), *arguments]
-        common = {"OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
-        return Worker(name, command, common | variables, self.folder / f"{name.replace(' ', '-')}.log")
+        return Worker(name, command, self._common | variables, self._log(name))
+
+    def server(self, name: str, arguments: list[str], python: Path, variables: dict[str, str]) -> Server:
+        """`arguments`: of Python, which does not look for modules in this folder; the port is added."""
+        port = free_port()
+        command = [str(python), "-P", *arguments, "--port", str(port)]
+        return Server(name, command, self._common | variables, self._log(f"{name} server"), port)
+
+    @property
+    def _common(self) -> dict[str, str]:
+        return {"OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name.replace(' ', '-')}.log"
 
     def converted(self, python: Path, script: str, suffix: str, weights: str) -> Path:
         """The model in a peer's own format, converted the first time."""
@@ -58,10 +75,19 @@ def turnout_torch(setting: Setting) -> Worker:
 
 
 def _turnout(setting: Setting, kernels: str) -> Worker:
-    quantization = "int8" if setting.quantized else "none"
-    arguments = [str(setting.model), setting.dtype, kernels, quantization, str(setting.threads)]
-    root = str(HERE.parent.parent.parent)  # of this checkout, before an installed one
-    return setting.worker(f"turnout {kernels}", "turnout_worker.py", arguments, OWN, {"PYTHONPATH": root})
+    arguments = [str(setting.model), setting.dtype, kernels, _scheme(setting), str(setting.threads)]
+    return setting.worker(f"turnout {kernels}", "turnout_worker.py", arguments, OWN, THIS_CHECKOUT)
+
+
+def _scheme(setting: Setting) -> str:
+    return "int8" if setting.quantized else "none"
+
+
+def turnout_server(setting: Setting) -> Server:
+    arguments = ["-c", "from turnout.cli.main import serve; serve()", str(setting.model)]
+    arguments += ["--dtype", setting.dtype, "--quantization", _scheme(setting)]
+    arguments += ["--max-model-len", str(LONGEST), "--kv-memory", "1GiB"]
+    return setting.server("turnout", arguments, OWN, THIS_CHECKOUT)
 
 
 def transformers(setting: Setting) -> Worker:
@@ -106,19 +132,34 @@ VLLM = Environment(
 
 
 def vllm(setting: Setting) -> Worker:
+    python = _vllm_python(setting)
+    arguments = [str(setting.model), setting.dtype]
+    variables = _vllm_variables(setting, python) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    return setting.worker(f"vllm {setting.dtype}", "vllm_worker.py", arguments, python, variables)
+
+
+def vllm_server(setting: Setting) -> Server:
+    python = _vllm_python(setting)
+    arguments = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(setting.model)]
+    arguments += ["--dtype", setting.dtype, "--max-model-len", str(LONGEST), "--max-num-seqs", "32"]
+    return setting.server(f"vllm {setting.dtype}", arguments, python, _vllm_variables(setting, python))
+
+
+def _vllm_python(setting: Setting) -> Path:
     """Weights in 8 bits need a checkpoint made for it."""
     if setting.quantized:
         raise click.UsageError("vLLM serves no weights in 8 bits made from this checkpoint; leave it out")
-    python = VLLM.python(setting.folder)
-    variables = {
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    python: Path = VLLM.python(setting.folder)
+    return python
+
+
+def _vllm_variables(setting: Setting, python: Path) -> dict[str, str]:
+    return {
         "VLLM_CPU_OMP_THREADS_BIND": f"0-{setting.threads - 1}",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "LD_PRELOAD": str(python.parent.parent / "lib" / "libiomp5.so"),
     }
-    arguments = [str(setting.model), setting.dtype]
-    return setting.worker(f"vllm {setting.dtype}", "vllm_worker.py", arguments, python, variables)
 
 
 PEERS: dict[str, Callable[[Setting], Worker]] = {
@@ -128,3 +169,6 @@ PEERS: dict[str, Callable[[Setting], Worker]] = {
     "vllm": vllm,
     "llamacpp": llamacpp,
 }
+
+SERVERS: dict[str, Callable[[Setting], Server]] = {"vllm": vllm_server}
+"""Of those peers that come with a server."""

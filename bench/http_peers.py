@@ -1,0 +1,182 @@
+"""What serving over HTTP costs, and how soon a first token comes, on a CPU beside a peer's server.
+
+\b
+    W2  32 requests of 128 tokens in and 64 out at once: tokens a second over HTTP, beside the engine alone
+    W3  32 at once, 16 to 512 in, 8 to 128 out: over HTTP, this is the capacity
+    W5  Poisson arrivals of W3's requests at 70% of Turnout's capacity, the same for everybody
+
+Everybody takes a turn before anybody takes a second one; each server is a process of its own that stays, and
+has nothing to do while another has its turn. The clients have the same cores as the server.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from cpu_peers import WARMING, features, machine, rate, source_tokens
+from peers.peers import SERVERS, Setting, turnout, turnout_server
+from peers.process import Worker
+from peers.server import Server
+
+from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.summary import Summary
+from turnout.models.resolve import resolve_model
+
+W2 = "burst:requests={requests},prompt=128,output=64"
+W3 = "burst:requests={requests},prompt=uniform:16:512,output=uniform:8:128"
+W5 = "poisson:rate={rate:.4f},requests={requests},prompt=uniform:16:512,output=uniform:8:128"
+AT_ONCE = 32
+LOAD = 0.7
+"""Of Turnout's capacity."""
+
+
+@dataclass
+class Turns:
+    """What a server reached, turn by turn."""
+
+    w2: list[float] = field(default_factory=list)
+    """Tokens a second."""
+    w3: list[float] = field(default_factory=list)
+    capacity: list[float] = field(default_factory=list)
+    """Requests a second in W3."""
+    w5: list[Summary] = field(default_factory=list)
+
+
+def at_once(servers: Sequence[Server], alone: Worker, turns: int) -> tuple[list[float], list[Turns]]:
+    """W2 of the engine alone, and W2 and W3 of servers."""
+    source = source_tokens()
+    engine: list[float] = []
+    reached = [Turns() for _ in servers]
+    warming = AT_ONCE // WARMING
+    rate(alone, "W2", source, 0, WARMING)
+    for server in servers:
+        server.play(W2.format(requests=warming), 0)
+        server.play(W3.format(requests=warming), 0)
+    for turn in range(1, turns + 1):
+        engine.append(rate(alone, "W2", source, turn, 1))
+        for server, theirs in zip(servers, reached, strict=True):
+            theirs.w2.append(server.play(W2.format(requests=AT_ONCE), turn).output_throughput)
+        for server, theirs in zip(servers, reached, strict=True):
+            summary = server.play(W3.format(requests=AT_ONCE), turn)
+            theirs.w3.append(summary.output_throughput)
+            theirs.capacity.append(summary.request_throughput)
+    return engine, reached
+
+
+def arriving(servers: Sequence[Server], reached: list[Turns], turns: int, requests: int) -> float:
+    """Plays W5; the requests a second that come."""
+    pace = LOAD * statistics.median(reached[0].capacity)
+    for turn in range(1, turns + 1):
+        for server, theirs in zip(servers, reached, strict=True):
+            theirs.w5.append(server.play(W5.format(rate=pace, requests=requests), turn))
+            latency = theirs.w5[-1].latencies["ttft"]
+            click.echo(f"W5 {server.name}: p99 TTFT {latency.percentiles[99.0]:,.0f} ms", err=True)
+    return pace
+
+
+def table(servers: Sequence[Server], engine: list[float], reached: list[Turns]) -> str:
+    headings = [
+        "",
+        "W2",
+        "of the engine alone",
+        "W3",
+        "W5: mean TTFT",
+        "median",
+        "p99",
+        "mean TPOT",
+        "tokens/s",
+    ]
+    rows = [("turnout, the engine alone", per_second(engine), *[""] * (len(headings) - 2))]
+    for server, theirs in zip(servers, reached, strict=True):
+        share = spread([mine / other for mine, other in zip(theirs.w2, engine, strict=True)])
+        rows.append(
+            (
+                f"{server.name} over HTTP",
+                per_second(theirs.w2),
+                share if theirs is reached[0] else "",
+                per_second(theirs.w3),
+                milliseconds([summary.latencies["ttft"].mean for summary in theirs.w5]),
+                milliseconds([summary.latencies["ttft"].median for summary in theirs.w5]),
+                milliseconds([summary.latencies["ttft"].percentiles[99.0] for summary in theirs.w5]),
+                milliseconds([summary.latencies["tpot"].mean for summary in theirs.w5]),
+                per_second([summary.output_throughput for summary in theirs.w5]),
+            )
+        )
+    return markdown_table(headings, rows)
+
+
+def per_second(values: list[float]) -> str:
+    return f"{statistics.median(values):,.1f}"
+
+
+def milliseconds(values: list[float]) -> str:
+    middle = statistics.median(values)
+    return f"{middle:,.0f} ms ({min(values):,.0f} to {max(values):,.0f})"
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def chosen(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
+    names = [name for name in value.split(",") if name]
+    for name in names:
+        if name not in SERVERS:
+            raise click.BadParameter(f"there is no server {name!r}; there are {', '.join(SERVERS)}")
+    return names
+
+
+@click.command(help=__doc__)
+@click.option("--model", default="turnout-tiny", show_default=True)
+@click.option("--peers", default="vllm", show_default=True, callback=chosen, help=f"Of {', '.join(SERVERS)}.")
+@click.option("--dtype", default="float32", show_default=True)
+@click.option("--int8", "quantized", is_flag=True, help="Weights in 8 bits.")
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(min=1), help="Turns of each.")
+@click.option(
+    "--requests", default=100, show_default=True, type=click.IntRange(min=1), help="In W5, each turn."
+)
+@click.option("--folder", default=Path.home() / ".cache" / "turnout" / "peers", show_default=True,
+              type=click.Path(path_type=Path), help="For environments, logs.")  # fmt: skip
+@click.option("--write", type=click.Path(path_type=Path), help="Document to write the table into.")
+@click.option("--mark", default="", help="Between which marks; default: http- and the model's name.")
+def main(
+    model: str,
+    peers: list[str],
+    dtype: str,
+    quantized: bool,
+    repeats: int,
+    requests: int,
+    folder: Path,
+    write: Path | None,
+    mark: str,
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    threads = os.cpu_count() or 1
+    setting = Setting(resolve_model(model), quantized, dtype, threads, folder.absolute())
+    with ExitStack() as running:
+        alone = turnout(setting)
+        running.callback(alone.stop)
+        servers = []
+        for start in (turnout_server, *(SERVERS[peer] for peer in peers)):
+            servers.append(start(setting))
+            running.callback(servers[-1].stop)
+        engine, reached = at_once(servers, alone, repeats)
+        pace = arriving(servers, reached, repeats, requests)
+    what = (
+        f"{machine()} ({features()}), {threads} threads, clients on the same; medians of {repeats} turns, "
+        f"W5 at {pace:.2f} requests a second, {requests} in a turn."
+    )
+    text = f"{what}\n\n{table(servers, engine, reached)}"
+    click.echo(text)
+    if write:
+        write_marked(write, mark or f"http-{setting.model.name}", text)
+
+
+if __name__ == "__main__":
+    main()

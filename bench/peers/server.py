@@ -1,0 +1,78 @@
+"""A peer's server: a process that answers OpenAI's requests over HTTP, and what clients see of it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import click
+import httpx
+from peers.environments import environment, tail
+
+from turnout.lab.load.generator import run_load
+from turnout.lab.load.target import Target
+from turnout.lab.prompts import Prompts
+from turnout.lab.summary import Summary, summarize
+from turnout.lab.workload_source import load_workload
+
+__all__ = ["Server", "free_port"]
+
+POLL = 0.2
+"""Seconds between questions whether it is there."""
+
+
+class Server:
+    """Raises ClickException, with the end of what the process wrote, when it ends early."""
+
+    def __init__(
+        self, name: str, command: list[str], variables: dict[str, str], log: Path, port: int
+    ) -> None:
+        self.name = name
+        self._log = log
+        with log.open("w") as out:
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, env=environment(variables))
+        self._target = Target.at(f"127.0.0.1:{port}", model=self._model(f"http://127.0.0.1:{port}/v1/models"))
+
+    def play(self, workload: str, seed: int) -> Summary:
+        """Send `workload` at its times, and wait for the last answer."""
+        load = load_workload(workload, seed)
+        run = run_load(load, self._target, Prompts(load.jobs, seed))
+        summary = summarize(run.records, run.duration)
+        if summary.failed or run.interrupted:
+            errors = {record.error for record in run.records if record.error}
+            raise click.ClickException(f"{self.name} failed {summary.failed} requests: {errors}")
+        for warning in run.warnings:
+            click.echo(f"{self.name}: {warning}", err=True)
+        return summary
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _model(self, url: str) -> str:
+        """What it serves, as soon as it does."""
+        while self._process.poll() is None:
+            try:
+                answer = httpx.get(url, trust_env=False)
+                if answer.is_success:
+                    return str(answer.json()["data"][0]["id"])
+            except httpx.HTTPError:
+                pass
+            time.sleep(POLL)
+        code = self._process.returncode
+        raise click.ClickException(
+            f"{self.name} ended with exit code {code}; {self._log} ends with:\n{tail(self._log)}"
+        )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
