@@ -3,10 +3,10 @@
 Both serve the same workload at loads below and above what the machine can do. The real engine runs in this
 process, without a server, so that what is compared is the simulator alone: requests are sent when they are
 due, and time in which there is nothing to do is skipped. The cost model is measured in turns with the real
-run, half a second each, on a second engine: machines that others use too are a third faster in one minute
-than in the next, and a cost model is of the minutes that it was measured in. With ``--clock thread`` time is
-the CPU time of the engine's thread, so that what else the machine does counts less; set OMP_NUM_THREADS=1
-for that.
+run, half a second each, on a second engine with the same weights in memory: machines that others use too are
+a third faster in one minute than in the next, and a cost model is of the minutes that it was measured in.
+With ``--clock thread`` time is the CPU time of the engine's thread, so that what else the machine does counts
+less; set OMP_NUM_THREADS=1 for that.
 """
 
 from __future__ import annotations
@@ -92,19 +92,20 @@ class Turns:
 
 
 def run_real(
-    config: EngineConfig, workload: Workload, clock: Clock, seed: int, profiling: Iterator[float]
+    config: EngineConfig, workload: Workload, clock: Clock, seed: int, profiler: Profiler, seconds: float
 ) -> tuple[list[Record], list[Sample]]:
-    """An open loop of requests on their own, in turns with `profiling`; also what each step took."""
+    """An open loop of requests, in turns with `seconds` of profiling; also what each step took."""
     skipping = Skipping(clock)
     assembled = build_engine(config, clock=skipping)
     engine = assembled.engine
+    profiler.lend_weights(engine)
     touch(engine)
     engine.runner = timed = TimedRunner(engine.runner, engine, assembled.device, skipping)
     mix = Mix(workload, seed, engine.limits.vocab_size)
     specs = [mix.spec(index) for index in range(len(workload.jobs))]
     records: list[Record] = []
     samples: list[Sample] = []
-    turns = Turns(profiling, skipping)
+    turns = Turns(profiler.measure(seconds), skipping)
     with steady():
         began = skipping()
         while len(records) < len(specs) or engine.busy:
@@ -174,7 +175,7 @@ def compare(
             workload = Workload("paced", [replace(job, at=(job.at - first) / rate) for job in jobs])
             expected = max(record.finished for record in run_simulated(config, workload, rough, seed=seed))
             profiler = Profiler(config, clock)
-            records, samples = run_real(config, workload, clock, seed, profiler.measure(expected))
+            records, samples = run_real(config, workload, clock, seed, profiler, expected)
             cost = profiler.cost()
             own = msgspec.structs.replace(cost, seconds=fit(samples)[0])
             real = figures(records)
