@@ -80,7 +80,8 @@ def _turnout(setting: Setting, kernels: str) -> Worker:
 
 
 def _scheme(setting: Setting) -> str:
-    return "int8" if setting.quantized else "none"
+    """In 8 bits with the head and the embedding, as OpenVINO and llama.cpp have them."""
+    return "int8:lm_head=true,embeddings=true" if setting.quantized else "none"
 
 
 def turnout_server(setting: Setting) -> Server:
