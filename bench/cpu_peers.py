@@ -20,7 +20,7 @@ import os
 import platform
 import random
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,17 +158,22 @@ def _in_cpuinfo(key: str) -> str:
     return next((value.strip() for name, _, value in lines if name.strip() == key), "")
 
 
-def chosen(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
-    names = [name for name in value.split(",") if name]
-    for name in names:
-        if name not in PEERS:
-            raise click.BadParameter(f"there is no peer {name!r}; there are {', '.join(PEERS)}")
-    return names
+def among(known: Collection[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Reads an option's names, with commas between, which are to be known."""
+
+    def chosen(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
+        names = [name for name in value.split(",") if name]
+        for name in names:
+            if name not in known:
+                raise click.BadParameter(f"there is no {name!r}; there are {', '.join(known)}")
+        return names
+
+    return chosen
 
 
 @click.command(help=__doc__)
 @click.option("--model", default="turnout-tiny", show_default=True)
-@click.option("--peers", default="torch,transformers", show_default=True, callback=chosen,
+@click.option("--peers", default="torch,transformers", show_default=True, callback=among(PEERS),
               help=f"Of {', '.join(PEERS)}.")  # fmt: skip
 @click.option("--dtype", default="float32", show_default=True, help="Of Turnout, transformers and vLLM.")
 @click.option("--int8", "quantized", is_flag=True, help="Weights in 8 bits, by everybody who can.")

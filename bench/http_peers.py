@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-from cpu_peers import WARMING, features, machine, rate, source_tokens
+from cpu_peers import WARMING, among, features, machine, rate, ratio, source_tokens
 from peers.peers import SERVERS, Setting, turnout, turnout_server
 from peers.process import Worker
 from peers.server import Server
@@ -34,6 +34,13 @@ W5 = "poisson:rate={rate:.4f},requests={requests},prompt=uniform:16:512,output=u
 AT_ONCE = 32
 LOAD = 0.7
 """Of Turnout's capacity."""
+REPORTED: Mapping[str, Callable[[Summary], float]] = {
+    "mean TTFT": lambda turn: turn.latencies["ttft"].mean,
+    "median": lambda turn: turn.latencies["ttft"].median,
+    "p99": lambda turn: turn.latencies["ttft"].percentiles[99.0],
+    "mean TPOT": lambda turn: turn.latencies["tpot"].mean,
+}
+"""Of W5, milliseconds."""
 
 
 @dataclass
@@ -81,60 +88,31 @@ def arriving(servers: Sequence[Server], reached: list[Turns], turns: int, reques
 
 
 def table(servers: Sequence[Server], engine: list[float], reached: list[Turns]) -> str:
-    headings = [
-        "",
-        "W2",
-        "of the engine alone",
-        "W3",
-        "W5: mean TTFT",
-        "median",
-        "p99",
-        "mean TPOT",
-        "tokens/s",
-    ]
-    rows = [("turnout, the engine alone", per_second(engine), *[""] * (len(headings) - 2))]
-    for server, theirs in zip(servers, reached, strict=True):
-        share = spread([mine / other for mine, other in zip(theirs.w2, engine, strict=True)])
-        rows.append(
-            (
-                f"{server.name} over HTTP",
-                per_second(theirs.w2),
-                share if theirs is reached[0] else "",
-                per_second(theirs.w3),
-                milliseconds([summary.latencies["ttft"].mean for summary in theirs.w5]),
-                milliseconds([summary.latencies["ttft"].median for summary in theirs.w5]),
-                milliseconds([summary.latencies["ttft"].percentiles[99.0] for summary in theirs.w5]),
-                milliseconds([summary.latencies["tpot"].mean for summary in theirs.w5]),
-                per_second([summary.output_throughput for summary in theirs.w5]),
-            )
+    headings = ["", "W2", "of the engine alone", "W3", *(f"W5: {name}" for name in REPORTED)]
+    rows = [
+        (
+            "turnout, the engine alone",
+            f"{statistics.median(engine):,.1f} tokens/s",
+            *[""] * (len(headings) - 2),
         )
+    ]
+    for server, theirs in zip(servers, reached, strict=True):
+        reported = (of_turns(theirs.w5, figure) for figure in REPORTED.values())
+        at_once = [f"{statistics.median(rates):,.1f} tokens/s" for rates in (theirs.w2, theirs.w3)]
+        of_alone = ratio(theirs.w2, engine) if theirs is reached[0] else ""
+        rows.append((f"{server.name} over HTTP", at_once[0], of_alone, at_once[1], *reported))
     return markdown_table(headings, rows)
 
 
-def per_second(values: list[float]) -> str:
-    return f"{statistics.median(values):,.1f}"
-
-
-def milliseconds(values: list[float]) -> str:
-    middle = statistics.median(values)
-    return f"{middle:,.0f} ms ({min(values):,.0f} to {max(values):,.0f})"
-
-
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-
-def chosen(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
-    names = [name for name in value.split(",") if name]
-    for name in names:
-        if name not in SERVERS:
-            raise click.BadParameter(f"there is no server {name!r}; there are {', '.join(SERVERS)}")
-    return names
+def of_turns(turns: list[Summary], figure: Callable[[Summary], float]) -> str:
+    values = [figure(turn) for turn in turns]
+    return f"{statistics.median(values):,.0f} ms ({min(values):,.0f} to {max(values):,.0f})"
 
 
 @click.command(help=__doc__)
 @click.option("--model", default="turnout-tiny", show_default=True)
-@click.option("--peers", default="vllm", show_default=True, callback=chosen, help=f"Of {', '.join(SERVERS)}.")
+@click.option("--peers", default="vllm", show_default=True, callback=among(SERVERS),
+              help=f"Of {', '.join(SERVERS)}.")  # fmt: skip
 @click.option("--dtype", default="float32", show_default=True)
 @click.option("--int8", "quantized", is_flag=True, help="Weights in 8 bits.")
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(min=1), help="Turns of each.")
