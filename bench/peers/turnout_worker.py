@@ -9,6 +9,7 @@ import torch
 from worker import Jobs, serve
 
 from turnout.core.config import EngineConfig
+from turnout.core.garbage import steady
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine
@@ -38,4 +39,5 @@ def run(jobs: Jobs) -> int:
     return tokens
 
 
-serve(run)
+with steady():  # as the server has it
+    serve(run)
