@@ -56,6 +56,8 @@ def _descend(
 ) -> list[tuple[Sequence, Continuation]]:
     """The first continuation of a parent stays in place, further ones fork, parents not named go."""
     before = request.live
+    if len(chosen) == 1 and before == (chosen[0].parent,):  # as nearly always: nobody forks, nobody goes
+        return [(chosen[0].parent, chosen[0])]
     children, seen = [], set[Sequence]()
     for continuation in chosen:
         parent = continuation.parent
@@ -99,6 +101,8 @@ def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
 
 def _agreed(draft: list[int], tokens: list[int]) -> int:
     """How many guesses came true: up to the first that did not."""
+    if not draft:
+        return 0
     pairs = enumerate(zip(draft, tokens, strict=False))
     return next((count for count, (guess, token) in pairs if guess != token), min(len(draft), len(tokens)))
 
