@@ -56,8 +56,6 @@ def _descend(
 ) -> list[tuple[Sequence, Continuation]]:
     """The first continuation of a parent stays in place, further ones fork, parents not named go."""
     before = request.live
-    if len(chosen) == 1 and before == (chosen[0].parent,):  # as nearly always: nobody forks, nobody goes
-        return [(chosen[0].parent, chosen[0])]
     children, seen = [], set[Sequence]()
     for continuation in chosen:
         parent = continuation.parent

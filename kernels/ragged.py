@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,7 +12,8 @@ __all__ = ["Numbers", "ranges"]
 Numbers = npt.NDArray[np.int64]
 
 
-def ranges(starts: Numbers, lengths: Numbers) -> Numbers:
+def ranges(starts: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]]) -> Numbers:
     """``range(start, start + length)`` of each, one after the other: int64 [sum of lengths]."""
     firsts = lengths.cumsum() - lengths
-    return np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
+    numbers: Numbers = np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
+    return numbers

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from turnout.core.plan import Move
 from turnout.kernels.gpu.staging import carry
+from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.moves import batched, joined
 from turnout.plugins.kv_backends.storage import zeros
 
@@ -109,10 +110,9 @@ class StagedMover(Mover):
     def _positions(self, run: list[Move]) -> tuple[Tensor, Tensor]:
         """Sources and targets, one after the other."""
         device = self._pool[0].device
-        steps = np.concatenate([np.arange(move.length) for move in run])
-        lengths = [move.length for move in run]
+        lengths = np.array([move.length for move in run])
         sources, targets = (
-            np.repeat(starts, lengths) + steps for starts in zip(*(move[:2] for move in run), strict=True)
+            ranges(np.array(starts), lengths) for starts in zip(*(move[:2] for move in run), strict=True)
         )
         return carry(sources, device), carry(targets, device)
 

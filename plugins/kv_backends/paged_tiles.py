@@ -11,6 +11,7 @@ import torch
 
 from turnout.core.plan import Chunk
 from turnout.kernels.gpu.staging import carry
+from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.kernels.ragged_attention import Prefix, Tiles, parts_of
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix
 
@@ -113,8 +114,7 @@ def _prefix(
 
 def _each_token(begins: Ints, lengths: Ints) -> Ints:
     """[tokens]: from each of `begins` as many numbers as `lengths` says."""
-    ends = np.cumsum(lengths)
-    return (np.arange(ends[-1]) - np.repeat(ends - lengths - begins, lengths)).astype(np.int32)
+    return ranges(begins, lengths).astype(np.int32)
 
 
 def slots_table(tables: Sequence[Sequence[int]], blocks: Ints, block_size: int) -> Ints:
@@ -133,8 +133,7 @@ def _cut(members: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints]:
     """For each tile of at most `size` tokens the chunk it is of, and where in the chunk it begins."""
     counts = -(-lengths[members] // size)
     of = np.repeat(members, counts)
-    ordinal = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return of, (ordinal * size).astype(np.int32)
+    return of, _each_token(np.zeros_like(counts), counts) * np.int32(size)
 
 
 def aligned(size: int) -> int:
