@@ -20,16 +20,17 @@ import os
 import platform
 import random
 import statistics
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+from peers.options import options, publish
 from peers.peers import PEERS, Setting, turnout
 from peers.process import Job, Worker
 
 import turnout as package
-from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.marked import markdown_table
 from turnout.models.resolve import resolve_model
 from turnout.text.tokenizer import load_tokenizer
 
@@ -158,34 +159,12 @@ def _in_cpuinfo(key: str) -> str:
     return next((value.strip() for name, _, value in lines if name.strip() == key), "")
 
 
-def among(known: Collection[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Reads an option's names, with commas between, which are to be known."""
-
-    def chosen(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
-        names = [name for name in value.split(",") if name]
-        for name in names:
-            if name not in known:
-                raise click.BadParameter(f"there is no {name!r}; there are {', '.join(known)}")
-        return names
-
-    return chosen
-
-
-@click.command(help=__doc__)
-@click.option("--model", default="turnout-tiny", show_default=True)
-@click.option("--peers", default="torch,transformers", show_default=True, callback=among(PEERS),
-              help=f"Of {', '.join(PEERS)}.")  # fmt: skip
-@click.option("--dtype", default="float32", show_default=True, help="Of Turnout, transformers and vLLM.")
-@click.option("--int8", "quantized", is_flag=True, help="Weights in 8 bits, by everybody who can.")
+@click.command(help=__doc__, params=options(PEERS, "torch,transformers"))
 @click.option("--workload", "names", multiple=True, default=WORKLOADS, show_default=True,
               type=click.Choice(WORKLOADS))  # fmt: skip
 @click.option("--repeats", default=5, show_default=True, help="Turns of each; three times as many in W1.")
 @click.option("--reduced", is_flag=True, help="Half the requests, half the tokens of each.")
 @click.option("--threads", default=os.cpu_count(), show_default=True)
-@click.option("--folder", default=Path.home() / ".cache" / "turnout" / "peers", show_default=True,
-              type=click.Path(path_type=Path), help="For environments, models, logs.")  # fmt: skip
-@click.option("--write", type=click.Path(path_type=Path), help="Document to write the table into.")
-@click.option("--mark", default="", help="Between which marks; default: the model's name.")
 def main(
     model: str,
     peers: list[str],
@@ -210,10 +189,7 @@ def main(
             worker.stop()
     size = ", half of the requests and tokens" if reduced else ""
     what = f"{machine()} ({features()}), {threads} threads; medians of {repeats} turns{size}."
-    text = f"{what}\n\n{table(workers, figures, list(names))}"
-    click.echo(text)
-    if write:
-        write_marked(write, mark or setting.model.name, text)
+    publish(f"{what}\n\n{table(workers, figures, list(names))}", write, mark or setting.model.name)
 
 
 if __name__ == "__main__":

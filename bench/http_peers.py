@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
-from cpu_peers import WARMING, among, features, machine, rate, ratio, source_tokens
+from cpu_peers import WARMING, features, machine, rate, ratio, source_tokens
+from peers.options import options, publish
 from peers.peers import SERVERS, Setting, turnout, turnout_server
 from peers.process import Worker
 from peers.server import Server
 
-from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.marked import markdown_table
 from turnout.lab.summary import Summary
 from turnout.models.resolve import resolve_model
 
@@ -109,20 +110,10 @@ def of_turns(turns: list[Summary], figure: Callable[[Summary], float]) -> str:
     return f"{statistics.median(values):,.0f} ms ({min(values):,.0f} to {max(values):,.0f})"
 
 
-@click.command(help=__doc__)
-@click.option("--model", default="turnout-tiny", show_default=True)
-@click.option("--peers", default="vllm", show_default=True, callback=among(SERVERS),
-              help=f"Of {', '.join(SERVERS)}.")  # fmt: skip
-@click.option("--dtype", default="float32", show_default=True)
-@click.option("--int8", "quantized", is_flag=True, help="Weights in 8 bits.")
+@click.command(help=__doc__, params=options(SERVERS, "vllm"))
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(min=1), help="Turns of each.")
-@click.option(
-    "--requests", default=100, show_default=True, type=click.IntRange(min=1), help="In W5, each turn."
-)
-@click.option("--folder", default=Path.home() / ".cache" / "turnout" / "peers", show_default=True,
-              type=click.Path(path_type=Path), help="For environments, logs.")  # fmt: skip
-@click.option("--write", type=click.Path(path_type=Path), help="Document to write the table into.")
-@click.option("--mark", default="", help="Between which marks; default: http- and the model's name.")
+@click.option("--requests", default=100, show_default=True, type=click.IntRange(min=1),
+              help="In W5, each turn.")  # fmt: skip
 def main(
     model: str,
     peers: list[str],
@@ -150,10 +141,7 @@ def main(
         f"{machine()} ({features()}), {threads} threads, clients on the same; medians of {repeats} turns, "
         f"W5 at {pace:.2f} requests a second, {requests} in a turn."
     )
-    text = f"{what}\n\n{table(servers, engine, reached)}"
-    click.echo(text)
-    if write:
-        write_marked(write, mark or f"http-{setting.model.name}", text)
+    publish(f"{what}\n\n{table(servers, engine, reached)}", write, mark or f"http-{setting.model.name}")
 
 
 if __name__ == "__main__":

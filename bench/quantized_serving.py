@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cpu_peers import Figures, features, machine, measure, ratio, shown
 from peers.environments import OWN
-from peers.peers import Setting
+from peers.peers import THIS_CHECKOUT, Setting
 from peers.process import Worker
 
 from turnout.models.resolve import resolve_model
@@ -23,8 +23,6 @@ __all__ = ["HEADINGS", "conditions", "serve"]
 
 WORKLOADS = ("W1", "W2")
 HEADINGS = ("one request", "times as fast", "32 requests", "times as fast")
-ROOT = Path(__file__).parent.parent.parent
-"""Of this checkout, before an installed one."""
 
 
 def serve(model: str, schemes: Sequence[str], rounds: int) -> dict[str, tuple[str, ...]]:
@@ -43,7 +41,7 @@ def conditions(rounds: int) -> str:
 @contextmanager
 def _engine(setting: Setting, scheme: str) -> Iterator[Worker]:
     arguments = [str(setting.model), setting.dtype, "auto", scheme, str(setting.threads)]
-    worker = setting.worker(scheme, "turnout_worker.py", arguments, OWN, {"PYTHONPATH": str(ROOT)})
+    worker = setting.worker(scheme, "turnout_worker.py", arguments, OWN, THIS_CHECKOUT)
     try:
         yield worker
     finally:

@@ -12,7 +12,7 @@ from peers.environments import OWN, Environment, environment, tail
 from peers.process import Worker
 from peers.server import Server, free_port
 
-__all__ = ["PEERS", "SERVERS", "Setting"]
+__all__ = ["PEERS", "SERVERS", "THIS_CHECKOUT", "Setting"]
 
 HERE = Path(__file__).parent
 THIS_CHECKOUT = {"PYTHONPATH": str(HERE.parent.parent.parent)}
