@@ -179,7 +179,7 @@ def main(
     mark: str,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    setting = Setting(resolve_model(model), quantized, dtype, threads, folder.absolute())
+    setting = Setting(resolve_model(model).absolute(), quantized, dtype, threads, folder.absolute())
     workers = [turnout(setting)]
     try:
         workers += [PEERS[peer](setting) for peer in peers]

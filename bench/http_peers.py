@@ -127,7 +127,7 @@ def main(
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     threads = os.cpu_count() or 1
-    setting = Setting(resolve_model(model), quantized, dtype, threads, folder.absolute())
+    setting = Setting(resolve_model(model).absolute(), quantized, dtype, threads, folder.absolute())
     with ExitStack() as running:
         alone = turnout(setting)
         running.callback(alone.stop)

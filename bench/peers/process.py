@@ -32,6 +32,7 @@ class Worker:
                 stderr=errors,
                 text=True,
                 env=environment(variables),
+                cwd=log.parent,  # where no folder of ours passes for a package of theirs
             )
         self._answer()
         self.run([([1, 2, 3], 1)])

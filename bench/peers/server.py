@@ -32,7 +32,9 @@ class Server:
         self.name = name
         self._log = log
         with log.open("w") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=out, env=environment(variables))
+            self._process = subprocess.Popen(
+                command, stdout=out, stderr=out, env=environment(variables), cwd=log.parent
+            )
         self._target = Target.at(f"127.0.0.1:{port}", model=self._model(f"http://127.0.0.1:{port}/v1/models"))
 
     def play(self, workload: str, seed: int) -> Summary:
