@@ -189,6 +189,20 @@ class RotatingAttend(ABC):
         """
 
 
+class PicksRows(ABC):
+    """A model that computes what follows its last attention for those rows alone that somebody wants.
+
+    Of a prompt that is usually its last token. Other models are called without `rows`.
+    """
+
+    @abstractmethod
+    def forward(
+        self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
+    ) -> Tensor:
+        """As `ModelFamily.build` says, but hidden [rows, hidden_size] where `rows` says which: int64
+        [rows], ascending. None: all."""
+
+
 class AttentionBackend(Attend, Protocol):
     """Device half of a KV backend: owns the KV tensors, the only reader of block tables."""
 

@@ -25,6 +25,9 @@ SIGNATURES = {
     "turnout_pack": [POINTER] * 2 + [LONG] * 4 + [INT],
     "turnout_linear": [POINTER] * 4 + [LONG] * 4 + [INT] * 3,
     "turnout_gather": [POINTER] * 3 + [LONG] * 3 + [INT],
+    "turnout_half_pack": [POINTER] * 2 + [LONG] * 3,
+    "turnout_half_linear": [POINTER] * 4 + [LONG] * 4 + [INT],
+    "turnout_half_gather": [POINTER] * 3 + [LONG] * 2,
     "turnout_norm": [POINTER] * 4 + [LONG] * 2 + [FLOAT] + [INT] * 2,
     "turnout_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
     "turnout_rotate": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
@@ -44,6 +47,8 @@ class Packed:
     inputs: int
     outputs: int
     panels: int
+    dtype: torch.dtype
+    """Of what goes in and comes out: float32, or bfloat16, whose weights lie in another order."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,10 @@ class Kernels:
         return bool(self._library.turnout_is_bfloat16(numbers.data_ptr(), numbers.numel()))
 
     def pack(self, weights: Sequence[Tensor]) -> Packed:
-        """weights: float32 [outputs, inputs] each; their outputs will lie side by side."""
+        """weights: float32 or bfloat16 [outputs, inputs] each; their outputs will lie side by side."""
+        return self._pack_halves(weights) if _half(weights[0]) else self._pack_floats(weights)
+
+    def _pack_floats(self, weights: Sequence[Tensor]) -> Packed:
         lossless = all(self.is_bfloat16(weight) for weight in weights)
         inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
         panels = -(-outputs // self._panel)
@@ -95,45 +103,48 @@ class Kernels:
                 weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first, panels, lossless
             )
             first += len(weight)
-        return Packed(numbers, inputs, outputs, panels)
+        return Packed(numbers, inputs, outputs, panels, torch.float32)
+
+    def _pack_halves(self, weights: Sequence[Tensor]) -> Packed:
+        inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
+        panels = -(-outputs // self._panel)
+        depth = inputs + inputs % 2  # they go in pairs
+        numbers = self.integers.room(panels * self._panel * depth, dtype=torch.bfloat16).zero_()
+        first = 0
+        for weight in weights:
+            self._library.turnout_half_pack(
+                weight.contiguous().data_ptr(), numbers.data_ptr(), inputs, len(weight), first
+            )
+            first += len(weight)
+        return Packed(numbers, inputs, outputs, panels, torch.bfloat16)
 
     def linear(self, x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
-        """x: float32 [rows, inputs]; returns [rows, outputs]."""
-        if x.dtype != torch.float32:
-            raise TypeError(f"packed linear layers take float32, not {x.dtype}")
+        """x: [rows, inputs], and `bias` [outputs], of the dtype packed for; returns [rows, outputs] in it."""
+        if x.dtype != packed.dtype:
+            raise TypeError(f"this packed linear layer takes {packed.dtype}, not {x.dtype}")
         if x.shape[1] != packed.inputs:
             raise ValueError(f"{packed.inputs} inputs are expected, not {x.shape[1]}")
         if x.stride(1) != 1:
             x = x.contiguous()
         out = x.new_empty(x.shape[0], packed.outputs)
-        self._library.turnout_linear(
-            packed.numbers.data_ptr(),
-            x.data_ptr(),
-            address(bias),
-            out.data_ptr(),
-            x.shape[0],
-            packed.inputs,
-            packed.outputs,
-            x.stride(0),
-            packed.numbers.dtype == torch.bfloat16,
-            False,
-            _threads(x.shape[0] * packed.inputs * packed.outputs),
-        )
+        threads = _threads(x.shape[0] * packed.inputs * packed.outputs)
+        addresses = packed.numbers.data_ptr(), x.data_ptr(), address(bias), out.data_ptr()
+        sizes = x.shape[0], packed.inputs, packed.outputs, x.stride(0)
+        if _half(x):
+            self._library.turnout_half_linear(*addresses, *sizes, threads)
+        else:
+            self._library.turnout_linear(*addresses, *sizes, _half(packed.numbers), False, threads)
         return out
 
     def rows(self, packed: Packed, tokens: Tensor) -> Tensor:
-        """float32 [tokens, inputs]: those rows of the weight. tokens: int64 [tokens], all below `outputs`."""
-        out = torch.empty(tokens.shape[0], packed.inputs)
-        half = packed.numbers.dtype == torch.bfloat16
-        self._library.turnout_gather(
-            packed.numbers.data_ptr(),
-            tokens.data_ptr(),
-            out.data_ptr(),
-            tokens.shape[0],
-            packed.inputs,
-            packed.panels,
-            half,
-        )
+        """[tokens, inputs]: those rows of the weight. tokens: int64 [tokens], all below `outputs`."""
+        out = torch.empty(tokens.shape[0], packed.inputs, dtype=packed.dtype)
+        addresses = packed.numbers.data_ptr(), tokens.data_ptr(), out.data_ptr()
+        sizes = tokens.shape[0], packed.inputs
+        if _half(out):
+            self._library.turnout_half_gather(*addresses, *sizes)
+        else:
+            self._library.turnout_gather(*addresses, *sizes, packed.panels, _half(packed.numbers))
         return out
 
     # -------------------------------------------------------------- between them

@@ -27,13 +27,15 @@ __all__ = [
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 SIGNATURES = {
     "turnout_integer_zero": [],
-    "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT, INT],
+    "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT] + [INT] * 2,
 }
 
 UNIT = 8
 """Inputs come in multiples of this; what is missing is zeros."""
 PIECE = 256
 """Inputs whose products are added up as integers. As in the source; groups divide it, or are multiples."""
+PIECE_OF_BYTES = 65536
+"""The same of W8A8."""
 AT_ONCE = 4096
 """Columns that are added up together."""
 WORTHWHILE = 1 << 17
@@ -146,9 +148,9 @@ class IntegerKernels:
         return self._zero - 1 if kind is Kind.W8A8 else 2**15 - 1
 
     def linear(self, x: Tensor, weights: IntegerWeights) -> Tensor:
-        """x: float32 [rows, inputs]; returns [rows, outputs]."""
-        if x.dtype != torch.float32:
-            raise TypeError(f"linear layers of few bits take float32, not {x.dtype}")
+        """x: float32 or bfloat16 [rows, inputs]; returns [rows, outputs] in the same dtype."""
+        if x.dtype not in (torch.float32, torch.bfloat16):
+            raise TypeError(f"linear layers of few bits take float32 and bfloat16, not {x.dtype}")
         if x.stride(1) != 1:
             x = x.contiguous()
         rows = x.shape[0]
@@ -169,6 +171,7 @@ class IntegerKernels:
             x.stride(0),
             weights.kind.value,
             self.levels(weights.kind),
+            x.dtype == torch.bfloat16,
             torch.get_num_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
         )
         return out
@@ -204,11 +207,11 @@ class IntegerKernels:
 
     def _shift(self, codes: Tensor) -> Tensor:
         """codes: int8 [columns, depth], of which few are widened at a time."""
-        shift = torch.empty(-(-codes.shape[1] // PIECE), len(codes), dtype=torch.int32)
+        shift = torch.empty(-(-codes.shape[1] // PIECE_OF_BYTES), len(codes), dtype=torch.int32)
         for columns, found in zip(
             torch.split(codes, AT_ONCE), torch.split(shift, AT_ONCE, dim=1), strict=True
         ):
-            for piece, sums in zip(torch.split(columns, PIECE, dim=1), found, strict=True):
+            for piece, sums in zip(torch.split(columns, PIECE_OF_BYTES, dim=1), found, strict=True):
                 torch.sum(piece, dim=1, dtype=torch.int32, out=sums)
         return shift.mul_(-self._zero).view(len(shift), -1, self.panel).transpose(0, 1).contiguous()
 

@@ -60,7 +60,7 @@ LinearWeights = FloatWeights | IntegerWeights
 
 
 class LayerWeights(NamedTuple):
-    """Of a decoder's layer: norms in float32, linear layers packed."""
+    """Of a decoder's layer: norms in float32 or bfloat16, linear layers packed for the same."""
 
     input_norm: Tensor
     middle_norm: Tensor
@@ -86,14 +86,19 @@ class Layers:
         layers = zip(weights, pools, strict=True)
         self._table = (_Layer * len(weights))(*(_layer(*layer, kernels.integers) for layer in layers))
 
-    def __call__(self, hidden: Tensor, cosine: Tensor, sine: Tensor, place: InPlace) -> Tensor:
-        """hidden: float32 [tokens, size], added to in place; cosine, sine: [tokens, 1, head_dim].
+    def __call__(
+        self, hidden: Tensor, cosine: Tensor, sine: Tensor, place: InPlace, picked: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """hidden: [tokens, size], added to in place; cosine, sine: [tokens, 1, head_dim], in the norms'
+        dtype.
+        picked: int64 [rows], ascending: for which of them to go beyond the last attention; None: all.
 
-        Returns what is still to be added to `hidden`.
+        Returns `hidden`, of those that were picked, and what is still to be added to it.
         """
         weights, tables = self._weights[0], place.tables
         heads = weights.heads
         tokens, size = hidden.shape
+        rows = tokens if picked is None else len(picked)
         delta, normed = torch.empty_like(hidden), torch.empty_like(hidden)
         wide = hidden.new_empty(tokens, max(weights.qkv.outputs, weights.gate_up.outputs))
         narrow = hidden.new_empty(tokens, max(weights.out.inputs, weights.down.inputs))
@@ -103,13 +108,15 @@ class Layers:
             *(each.data_ptr() for each in (tables.rows, tables.lengths, tables.starts, tables.slots)),
             *tables.slots.shape,
             tables.block_size,
+            hidden.dtype == torch.bfloat16,
             place.pools[0][0].dtype == torch.bfloat16,
             torch.get_num_threads(),
             *(weights.eps, heads.dim**-0.5),
             *(each.data_ptr() for each in (hidden, delta, normed, wide, narrow)),
+            *(address(picked), rows),
         )
         self._kernels.layers(self._table, step)
-        return delta
+        return hidden[:rows], delta[:rows]
 
 
 # ------------------------------------------------------------------ as native/layers.cpp reads it
@@ -117,7 +124,7 @@ class Layers:
 _POINTER, _LONG, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
-_FLOAT32, _BFLOAT16, _INTEGERS = 0, 1, 2
+_FLOAT32, _BFLOAT16, _HALVES, _INTEGERS = 0, 1, 2, 3
 
 
 class _Linear(ctypes.Structure):
@@ -141,9 +148,11 @@ class _Step(ctypes.Structure):
     _fields_ = (
         *((name, _LONG) for name in ("tokens", "size", "heads", "kv_heads", "dim")),
         *((name, _POINTER) for name in ("cosine", "sine", "written", "rows", "lengths", "starts", "tables")),
-        *((name, _LONG) for name in ("chunks", "most", "block_size", "pool_half", "threads")),
+        *((name, _LONG) for name in ("chunks", "most", "block_size", "half", "pool_half", "threads")),
         *((name, _DOUBLE) for name in ("eps", "scale")),
         *((name, _POINTER) for name in ("hidden", "delta", "normed", "wide", "narrow")),
+        ("picked", _POINTER),
+        ("count", _LONG),
     )
 
 
@@ -161,6 +170,7 @@ def _linear(weights: LinearWeights, integers: IntegerKernels) -> _Linear:
 def _floats(weights: FloatWeights) -> _Linear:
     packed = weights.packed
     kind = _BFLOAT16 if packed.numbers.dtype == torch.bfloat16 else _FLOAT32
+    kind = _HALVES if packed.dtype == torch.bfloat16 else kind
     return _Linear(
         packed.numbers.data_ptr(), address(weights.bias), packed.inputs, packed.outputs, kind
     )  # what is of integers alone stays 0

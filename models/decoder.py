@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from turnout.core.interfaces import Attend
+from turnout.core.interfaces import Attend, PicksRows
 from turnout.core.model import ModelSpec
 from turnout.models.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
 from turnout.models.rope import Rotation, make_rotary
@@ -12,7 +12,7 @@ from turnout.models.rope import Rotation, make_rotary
 __all__ = ["Decoder", "DecoderLayer", "DecoderStack"]
 
 
-class Decoder(nn.Module):
+class Decoder(nn.Module, PicksRows):
     """A causal language model over a flat ragged batch."""
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -22,9 +22,12 @@ class Decoder(nn.Module):
         if spec.tied_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """tokens, positions: int64 [tokens]; returns the normed hidden states [tokens, hidden_size]."""
-        hidden: Tensor = self.model(tokens, positions, attend)
+    def forward(
+        self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
+    ) -> Tensor:
+        """tokens, positions: int64 [tokens]; returns the normed hidden states [tokens, hidden_size], or
+        those of `rows`."""
+        hidden: Tensor = self.model(tokens, positions, attend, rows)
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -43,12 +46,15 @@ class DecoderStack(nn.Module):
         self.norm = RMSNorm(spec.hidden_size, spec.norm_eps)
         self.rotary = make_rotary(spec.rope, spec.head_dim)
 
-    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(
+        self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
+    ) -> Tensor:
         hidden: Tensor = self.embed_tokens(tokens)
         rotation = self.rotary(positions, hidden.dtype)
         delta: Tensor | None = None
         for layer in self.layers:
-            hidden, delta = layer(hidden, delta, rotation, attend)
+            last = layer is self.layers[-1]
+            hidden, delta = layer(hidden, delta, rotation, attend, rows if last else None)
         _, normed = self.norm.add(hidden, delta)
         return normed
 
@@ -64,9 +70,19 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.norm_eps)
 
     def forward(
-        self, hidden: Tensor, delta: Tensor | None, rotation: Rotation, attend: Attend
+        self,
+        hidden: Tensor,
+        delta: Tensor | None,
+        rotation: Rotation,
+        attend: Attend,
+        rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The residual stream and what is still to be added to it, which the next norm does on its way."""
+        """The residual stream and what is still to be added to it, which the next norm does on its way.
+
+        rows: of those that come out; None: all.
+        """
         hidden, normed = self.input_layernorm.add(hidden, delta)
-        hidden, normed = self.post_attention_layernorm.add(hidden, self.self_attn(normed, rotation, attend))
+        mixed = self.self_attn(normed, rotation, attend, rows)
+        hidden = hidden if rows is None else hidden[rows]
+        hidden, normed = self.post_attention_layernorm.add(hidden, mixed)
         return hidden, self.mlp(normed)

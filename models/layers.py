@@ -76,11 +76,12 @@ class Attention(nn.Module):
         self.v_proj = Linear(spec.hidden_size, keys, bias=spec.qkv_bias)
         self.o_proj = Linear(queries, spec.hidden_size, bias=spec.output_bias)
 
-    def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        """x: [tokens, hidden_size], normed; returns the same shape."""
+    def forward(self, x: Tensor, rotation: Rotation, attend: Attend, rows: Tensor | None = None) -> Tensor:
+        """x: [tokens, hidden_size], normed; returns the same shape, or that of `rows`."""
         q = rotation.apply(self._heads(self.q_proj(x)))
         k = rotation.apply(self._heads(self.k_proj(x)))
         mixed = attend(self.layer, q, k, self._heads(self.v_proj(x)))
+        mixed = mixed if rows is None else mixed[rows]
         out: Tensor = self.o_proj(mixed.flatten(1))
         return out
 

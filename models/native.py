@@ -71,7 +71,7 @@ def _pack_tables(module: nn.Module, tables: Sequence[str], tied: Sequence[str], 
     for name in tables:
         weight = module.get_parameter(f"{name}.weight")
         if head is not None:
-            module.set_submodule(name, PackedEmbedding(head, torch.float32))
+            module.set_submodule(name, PackedEmbedding(head, weight.dtype))
         elif weight.dtype == torch.float32 and kernels.is_bfloat16(weight):
             module.set_submodule(name, NarrowEmbedding(weight))
 
@@ -149,12 +149,13 @@ class NativeAttention(Joining):
         queries, keys = like.q_proj.out_features, like.k_proj.out_features
         self.heads = Heads(queries // self.head_dim, keys // self.head_dim, self.head_dim)
 
-    def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, rotation: Rotation, attend: Attend, rows: Tensor | None = None) -> Tensor:
         if isinstance(attend, RotatingAttend):
             q, k, v = self._parts(x)
             mixed = attend.rotating(self.layer, q, k, v, rotation.cos, rotation.sin)
         else:
             mixed = attend(self.layer, *self._rotated(x, rotation))
+        mixed = mixed if rows is None else mixed[rows]
         out: Tensor = self.o_proj(mixed.flatten(1))
         return out
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from turnout.core.interfaces import Attend
@@ -27,8 +26,8 @@ def join_layers(module: nn.Module, kernels: Kernels) -> None:
 class NativeStack(DecoderStack):
     """As `DecoderStack`, whose modules it takes over.
 
-    Layer by layer, as that does, where a quantizer made linear layers that kernels cannot compute, in
-    bfloat16, and for attention that cannot be read in place; the numbers are the same either way.
+    Layer by layer, as that does, where a quantizer made linear layers that kernels cannot compute, and for
+    attention that cannot be read in place; the numbers are the same either way.
     """
 
     def __init__(self, like: DecoderStack, kernels: Kernels) -> None:
@@ -40,14 +39,16 @@ class NativeStack(DecoderStack):
         self._joined: Layers | None = None
         """Over `_pools`; None: not all of them are native."""
 
-    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(
+        self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
+    ) -> Tensor:
         place = attend.in_place if isinstance(attend, ReadInPlace) else None
         layers = None if place is None else self._layers(place)
         if place is None or layers is None:
-            return super().forward(tokens, positions, attend)
+            return super().forward(tokens, positions, attend, rows)
         hidden = self.embed_tokens(tokens)
         rotation = self.rotary(positions, hidden.dtype)
-        delta = layers(hidden, rotation.cos, rotation.sin, place)
+        hidden, delta = layers(hidden, rotation.cos, rotation.sin, place, rows)
         normed: Tensor = self.norm.add(hidden, delta)[1]
         return normed
 
@@ -75,8 +76,6 @@ def _weights(layer: nn.Module) -> LayerWeights | None:
     if not (isinstance(attention, NativeAttention) and isinstance(mlp, NativeMLP)):
         return None
     if not (isinstance(before, NativeRMSNorm) and isinstance(after, NativeRMSNorm)):
-        return None
-    if before.weight.dtype != torch.float32:
         return None
     linears = (attention.joint, attention.o_proj, mlp.joint, mlp.down_proj)
     weights = [each.native_weights if isinstance(each, NativeLayer) else None for each in linears]

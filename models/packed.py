@@ -15,7 +15,6 @@ __all__ = [
     "Joinable",
     "NarrowEmbedding",
     "NativeLayer",
-    "OneDnnLinear",
     "PackedEmbedding",
     "PackedLinear",
     "RowSource",
@@ -29,7 +28,7 @@ class RowSource(nn.Module):
 
     @abstractmethod
     def rows(self, tokens: Tensor) -> Tensor:
-        """tokens: int64 [tokens]; returns float32 [tokens, inputs]."""
+        """tokens: int64 [tokens]; returns [tokens, inputs]."""
 
 
 class NativeLayer(nn.Module):
@@ -59,17 +58,12 @@ def packs(layer: nn.Module) -> bool:
 def pack(linears: Sequence[nn.Linear], kernels: FusedKernels) -> nn.Module:
     """One layer in place of several that read the same input; their outputs lie side by side.
 
-    On a CPU float32 computes with the kernels' own product, bfloat16 with oneDNN's where there are units for
-    it; for a GPU weights stay as they are.
+    A CPU's compute with packed weights; for a GPU they stay as they are.
     """
     bias = _joint_bias(linears)
     if not isinstance(kernels, Kernels):
         return linears[0] if len(linears) == 1 else _joint(linears, bias)
-    if linears[0].weight.dtype == torch.float32:
-        return PackedLinear([linear.weight for linear in linears], bias, kernels)
-    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        return OneDnnLinear(torch.cat([linear.weight for linear in linears]), bias)
-    return linears[0] if len(linears) == 1 else _joint(linears, bias)
+    return PackedLinear([linear.weight for linear in linears], bias, kernels)
 
 
 def _joint_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
@@ -95,7 +89,8 @@ def _joint(linears: Sequence[nn.Linear], bias: Tensor | None) -> nn.Linear:
 
 
 class PackedLinear(RowSource, NativeLayer):
-    """Float32 in and out. Weights that bfloat16 holds exactly are kept so, in half the memory."""
+    """In and out as its weights are. Those of float32 that bfloat16 holds exactly are kept so, in half the
+    memory."""
 
     numbers: Tensor
     bias: Tensor | None
@@ -142,20 +137,3 @@ class NarrowEmbedding(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.table[tokens].float()
-
-
-class OneDnnLinear(nn.Module):
-    """oneDNN's order of the weights and its product."""
-
-    bias: Tensor | None
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        # No buffer: nothing else can read a tensor in oneDNN's own layout, such as to say where it lies.
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
-        self.nbytes: int = weight.nbytes
-        self.register_buffer("bias", bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return out

@@ -11,7 +11,6 @@ from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces import KVCache
 from turnout.core.model import ModelSpec
-from turnout.models.packed import OneDnnLinear
 from turnout.runner.device import free_memory
 
 __all__ = ["Budget", "format_bytes", "weight_bytes"]
@@ -150,8 +149,7 @@ class Budget:
 def weight_bytes(model: nn.Module) -> int:
     """Bytes of parameters and buffers, shared ones counted once."""
     tensors = (*model.parameters(), *model.buffers())
-    opaque = sum(layer.nbytes for layer in model.modules() if isinstance(layer, OneDnnLinear))
-    return opaque + sum({_storage(tensor): tensor.nbytes for tensor in tensors}.values())
+    return sum({_storage(tensor): tensor.nbytes for tensor in tensors}.values())
 
 
 def _storage(tensor: Tensor) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces import AttentionBackend, CapturableAttention
+from turnout.core.interfaces import AttentionBackend, CapturableAttention, PicksRows
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.request import Sequence
 from turnout.kernels.gpu.staging import carry
@@ -43,15 +43,15 @@ class ModelRunner:
         chunks = plan.chunks
         if not chunks:  # a step that only preempted somebody
             return Logits(torch.empty(0, 0, device=self.device), {})
-        hidden = self._hidden(plan)
-        prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         wanted, rows = _wanted_rows(chunks)
+        hidden = self._hidden(plan, wanted)
+        prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         if len(wanted) < len(hidden):
             hidden = hidden[carry(wanted, self.device)]
         return Logits(self.model.logits(hidden), rows, prompts)  # type: ignore[operator]  # nn.Module's methods are untyped
 
-    def _hidden(self, plan: Plan) -> Tensor:
-        """Hidden states of all tokens, [tokens, hidden_size]."""
+    def _hidden(self, plan: Plan, wanted: Numbers) -> Tensor:
+        """Hidden states of all tokens, [tokens, hidden_size], or of those that are wanted."""
         chunks, attention = plan.chunks, self.attention
         tokens = np.fromiter(chain.from_iterable(chunk.tokens for chunk in chunks), np.int64, plan.tokens)
         starts, lengths = _numbers(chunk.start for chunk in chunks), _numbers(len(c.tokens) for c in chunks)
@@ -61,8 +61,17 @@ class ModelRunner:
             if shape is not None:
                 return self._graphs.run(shape, attention.bind_to(plan, shape), inputs)
         attention.bind(plan)
-        hidden: Tensor = self.model(*carry(inputs, self.device), attention)
+        more = (carry(picked, self.device),) if (picked := self._picked(plan, wanted)) is not None else ()
+        hidden: Tensor = self.model(*carry(inputs, self.device), attention, *more)
         return hidden
+
+    def _picked(self, plan: Plan, wanted: Numbers) -> Numbers | None:
+        """The rows to ask a model for that can leave out others: one at least. None: all are needed."""
+        if not isinstance(self.model, PicksRows) or len(wanted) == plan.tokens:
+            return None
+        if any(chunk.scored for chunk in plan.chunks):
+            return None
+        return wanted if len(wanted) else np.zeros(1, np.int64)
 
 
 def _wanted_rows(chunks: list[Chunk]) -> tuple[Numbers, dict[Sequence, range]]:

@@ -14,7 +14,7 @@ from turnout.core.model import ModelSpec
 from turnout.kernels import FusedKernels
 from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.native import Joining
-from turnout.models.packed import OneDnnLinear, PackedLinear, pack
+from turnout.models.packed import PackedLinear, pack
 from turnout.runner.memory import format_bytes, weight_bytes
 
 __all__ = ["describe_quantization"]
@@ -39,7 +39,7 @@ class _Layer:
 
     @property
     def converted(self) -> bool:
-        return not isinstance(self.module, (nn.Linear, PackedLinear, OneDnnLinear))
+        return not isinstance(self.module, (nn.Linear, PackedLinear))
 
     @property
     def size(self) -> int:

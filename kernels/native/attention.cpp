@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,16 +35,19 @@ struct Tile {
 int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 // What a thread works with. Panels as in tile.h: keys [POSITIONS / PANEL][dim][PANEL], values
-// [wide / PANEL][POSITIONS][PANEL], where `wide` is dim rounded up to whole panels.
+// [wide / PANEL][POSITIONS][PANEL], where `wide` is dim rounded up to whole panels. T: what queries and keys are
+// multiplied as; pairs of bfloat16 as in pairs.h.
+template <typename T>
 struct Desk {
     int64_t wide;
-    std::vector<float> queries, keys, values, scores, sums;
+    std::vector<T> queries, keys;
+    std::vector<float> values, scores, sums;
     float largest[QUERIES], total[QUERIES];
 
     explicit Desk(int64_t dim)
         : wide(up(dim, PANEL)),
           queries(QUERIES * dim),
-          keys(POSITIONS * dim),
+          keys(POSITIONS * up(dim, 2)),
           values(POSITIONS * wide),
           scores(QUERIES * POSITIONS),
           sums(QUERIES * wide) {}
@@ -84,19 +88,39 @@ inline void fetch(const T* row, int64_t count) {
     for (int64_t i = 0; i < count; i += LINE) __builtin_prefetch(row + i, 0, 2);
 }
 
+// Where queries and keys both are bfloat16, their products are of pairs; else they are floats, scaled beforehand.
+template <typename Q, typename KV>
+using Multiplied = std::conditional_t<std::is_same_v<Q, BFloat16> && std::is_same_v<KV, BFloat16>, BFloat16, float>;
+
+template <typename Q>
+void put_query(const Q* from, int64_t dim, float scale, float* to) {
+    for (int64_t d = 0; d < dim; d++) to[d] = widen(from[d]) * scale;
+}
+
+inline void put_query(const BFloat16* from, int64_t dim, float, BFloat16* to) { std::copy_n(from, dim, to); }
+
+inline void score(int64_t rows, const float* queries, const float* keys, int64_t count, int64_t dim, float,
+                  float* scores) {
+    product(rows, {queries, dim}, keys, scores, {dim * PANEL, dim, up(count, PANEL), POSITIONS, false});
+}
+
+inline void score(int64_t rows, const BFloat16* queries, const BFloat16* keys, int64_t count, int64_t dim,
+                  float scale, float* scores) {
+    product(rows, {queries, dim}, {keys, up(count, PANEL) / PANEL, up(dim, 2) * PANEL, dim}, scale, scores,
+            POSITIONS);
+}
+
 template <typename Q, typename KV>
 void attend(const Q* q, const KV* keys, const KV* values, Q* out, const Step& step, const Pool& pool, Tile at,
-            Desk& desk) {
+            Desk<Multiplied<Q, KV>>& desk) {
     const int64_t share = step.heads / pool.kv_heads, dim = pool.dim;
     const int64_t rows = at.tokens * share, all = at.kv_heads * rows;  // of a KV head, of the tile
     const int64_t top = step.rows[at.chunk] + at.first, start = step.starts[at.chunk] + at.first;
     // Where a row stands in q, but for the stride of its token, and in out.
     const auto token = [&](int64_t row) { return top + row % rows / share; };
     const auto head = [&](int64_t row) { return (at.kv_head + row / rows) * share + row % share; };
-    for (int64_t r = 0; r < all; r++) {
-        const Q* from = q + token(r) * step.stride + head(r) * dim;
-        for (int64_t d = 0; d < dim; d++) desk.queries[r * dim + d] = widen(from[d]) * step.scale;
-    }
+    for (int64_t r = 0; r < all; r++)
+        put_query(q + token(r) * step.stride + head(r) * dim, dim, step.scale, &desk.queries[r * dim]);
     std::fill(desk.sums.begin(), desk.sums.begin() + all * desk.wide, 0.0f);
     std::fill(desk.largest, desk.largest + all, -std::numeric_limits<float>::infinity());
     std::fill(desk.total, desk.total + all, 0.0f);
@@ -124,8 +148,7 @@ void attend(const Q* q, const KV* keys, const KV* values, Q* out, const Step& st
             const int64_t row = kv_head * rows;
             float* const sums = &desk.sums[row * desk.wide];
             put_keys(k, count, dim, desk.keys.data());
-            product(rows, {&desk.queries[row * dim], dim}, desk.keys.data(), desk.scores.data(),
-                    {dim * PANEL, dim, up(count, PANEL), POSITIONS, false});
+            score(rows, &desk.queries[row * dim], desk.keys.data(), count, dim, step.scale, desk.scores.data());
             for (int64_t r = 0; r < rows; r++) {
                 const int64_t visible = std::min(count, start + r / share + 1 - first);
                 if (visible > 0)
@@ -174,7 +197,7 @@ void run(const void* q, const void* keys, const void* values, void* out, const S
     const std::vector<Tile> tiles = tiles_of(step, pool.kv_heads, threads);
 #pragma omp parallel num_threads(threads) if (tiles.size() > 1)
     {
-        Desk desk(pool.dim);
+        Desk<Multiplied<Q, KV>> desk(pool.dim);
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < tiles.size(); i++)
             attend((const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i], desk);

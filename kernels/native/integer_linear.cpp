@@ -5,7 +5,8 @@
 //   Nibbles   uint16  [N / PANEL][K / 8][PANEL][2]     x: 16 bits; nibble s: input 8k + 2s, or 8k + 2s + 1
 //
 // K is a multiple of 8 here: what is missing is zeros. Sums of products are exact over a piece of K; pieces are
-// added up as floats, always in the same order: a row's results do not depend on how many rows there are.
+// added up as floats, always in the same order: a row's results do not depend on how many rows there are. x and
+// what comes out are float32 or bfloat16.
 // weight = (code - CENTER) * scale + offset, for each output and group of inputs.
 
 #include <algorithm>
@@ -17,7 +18,8 @@
 
 namespace {
 
-constexpr int64_t PIECE = 256;  // inputs whose sums are exact: 256 * 127 * 32767 < 2^31; as integers.py has it
+// Inputs whose sums are exact: 256 * 127 * 32767 < 2^31, of bytes 65536 * 127 * 255. As integers.py has them.
+constexpr int64_t PIECE = 256, PIECE_OF_BYTES = 65536;
 constexpr int64_t BAND = 16;    // tiles of x that stay in the second-level cache, of a piece
 constexpr int64_t WIDENED = 3;  // tiles, from which on it pays to widen codes once for all of them
 
@@ -95,7 +97,8 @@ inline void tile(const int32_t* x, const W* panels, int64_t apart, int64_t depth
 // What a piece's sums become: where they go, and what they are multiplied with.
 template <typename S>
 struct Target {
-    float* data;  // [rows][columns]
+    float* data;       // [rows][columns]: of pieces before the last
+    BFloat16* halves;  // and where the last one's go, in bfloat16; null: to `data`, too
     int64_t stride;
     int64_t columns;       // that there are, from the panel's first on
     const int32_t* shift;  // of a panel's columns: what is to be added to sums, or null
@@ -112,7 +115,8 @@ struct Target {
     Target column(int64_t count) const {
         Target next = *this;
         const int64_t panels = count / PANEL;
-        next.data += count, next.columns -= count, next.scale += panels * scale_apart;
+        next.data += count, next.halves += halves ? count : 0;
+        next.columns -= count, next.scale += panels * scale_apart;
         if (shift) next.shift += panels * shift_apart;
         if (offset) next.offset += panels * scale_apart;
         if (bias) next.bias += count;
@@ -121,10 +125,18 @@ struct Target {
 
     Target row(int64_t count) const {
         Target next = *this;
-        next.data += count * stride, next.unit += count, next.totals += count * apart;
+        next.data += count * stride, next.halves += halves ? count * stride : 0;
+        next.unit += count, next.totals += count * apart;
         return next;
     }
 };
+
+inline void narrow_row(const float* from, BFloat16* to, int64_t count) {
+    if (count == PANEL)
+        for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, load(from + v * WIDTH));
+    else
+        for (int64_t i = 0; i < count; i++) narrow(from[i], to + i);
+}
 
 template <typename S>
 inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) {
@@ -148,7 +160,11 @@ inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) 
         }
         store(to + v * WIDTH, value);
     }
-    if (!whole) std::copy(part, part + out.columns, line);
+    const int64_t columns = std::min(PANEL, out.columns);
+    if (out.last && out.halves)
+        narrow_row(to, out.halves + row * out.stride, columns);
+    else if (!whole)
+        std::copy(part, part + columns, line);
 }
 
 // Panels that lie `apart`, and the inputs of a piece of them.
@@ -246,9 +262,14 @@ struct Layer {
     int in_word;
 
     int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
-    int64_t piece() const { return std::min(PIECE, group); }
+    int64_t piece() const { return std::min(in_word == 4 ? PIECE_OF_BYTES : PIECE, group); }
     int64_t pieces() const { return (depth + piece() - 1) / piece(); }
     int64_t groups() const { return (depth + group - 1) / group; }
+};
+
+struct Output {
+    float* sums;
+    BFloat16* halves;  // null: `sums` are it
 };
 
 // x as integers.
@@ -260,13 +281,14 @@ struct Input {
 };
 
 template <typename W>
-void multiply_piece(const Layer& layer, const Input& x, float* out, int64_t piece, int64_t tile, int64_t tiles,
+void multiply_piece(const Layer& layer, const Input& x, const Output& out, int64_t piece, int64_t tile, int64_t tiles,
                     int64_t panel, int64_t panels) {
     using S = typename W::Scale;
     const int64_t k = piece * layer.piece(), pieces = layer.pieces();
     const int64_t groups = layer.groups(), line = (panel * groups + k / layer.group) * PANEL;
     const Target<S> target = {
-        out + panel * PANEL,
+        out.sums + panel * PANEL,
+        out.halves ? out.halves + panel * PANEL : nullptr,
         layer.outputs,
         layer.outputs - panel * PANEL,
         layer.shift ? layer.shift + (panel * pieces + piece) * PANEL : nullptr,
@@ -292,7 +314,7 @@ void multiply_piece(const Layer& layer, const Input& x, float* out, int64_t piec
 // Few rows go through panels from end to end, as they lie in memory. Of many, all pass a piece of a panel, which
 // stays in the first-level cache, before the next comes.
 template <typename W>
-void multiply_panels(const Layer& layer, const Input& x, float* out, int64_t first, int64_t last) {
+void multiply_panels(const Layer& layer, const Input& x, const Output& out, int64_t first, int64_t last) {
     const int64_t pieces = layer.pieces(), tiles = x.tiles.size();
     if (tiles == 1) {
         const int64_t rows = x.tiles[0].rows;
@@ -308,7 +330,7 @@ void multiply_panels(const Layer& layer, const Input& x, float* out, int64_t fir
 }
 
 template <typename W>
-void multiply(const Layer& layer, const Input& x, float* out, int threads) {
+void multiply(const Layer& layer, const Input& x, const Output& out, int threads) {
     const int64_t panels = layer.panels();
 #pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t part = 0; part < threads; part++)
@@ -316,7 +338,8 @@ void multiply(const Layer& layer, const Input& x, float* out, int threads) {
 }
 
 // What is not a number, or infinite, makes the result NaN.
-inline float largest(const float* x, int64_t size) {
+template <typename X>
+inline float largest(const X* x, int64_t size) {
     Floats most = {}, wrong = {};
     int64_t i = 0;
     for (; i + WIDTH <= size; i += WIDTH) {
@@ -326,13 +349,16 @@ inline float largest(const float* x, int64_t size) {
     }
     float found = 1e-30f, rest = sum(wrong);
     for (int lane = 0; lane < WIDTH; lane++) found = std::max(found, most[lane]);
-    for (; i < size; i++) found = std::max(found, std::max(x[i], -x[i])), rest += x[i] - x[i];
+    for (; i < size; i++) {
+        const float value = widen(x[i]);
+        found = std::max(found, std::max(value, -value)), rest += value - value;
+    }
     return found + rest;
 }
 
 // T: what a word has of; `zero` is added to each. The words of a row lie `apart`.
-template <typename T>
-void round_row(const float* x, int64_t size, float factor, T zero, int32_t* words, int64_t apart, int64_t depth) {
+template <typename T, typename X>
+void round_row(const X* x, int64_t size, float factor, T zero, int32_t* words, int64_t apart, int64_t depth) {
     constexpr int64_t IN = sizeof(int32_t) / sizeof(T);
     typedef T Kept __attribute__((vector_size(WIDTH * sizeof(T))));
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
@@ -347,7 +373,7 @@ void round_row(const float* x, int64_t size, float factor, T zero, int32_t* word
     T last[WIDTH] = {};
     for (int64_t k = i; k < depth; k += IN) {
         for (int64_t j = 0; j < IN; j++)
-            last[j] = (T)(k + j < size ? (int)((x[k + j] * factor + magic) - magic) + zero : zero);
+            last[j] = (T)(k + j < size ? (int)((widen(x[k + j]) * factor + magic) - magic) + zero : zero);
         std::memcpy(words + k / IN * apart, last, sizeof(int32_t));
     }
 }
@@ -358,11 +384,12 @@ inline float total(const int32_t* words, int64_t apart, int64_t begin, int64_t e
     return (float)sum;
 }
 
-inline void round_tile(const float* x, int64_t stride, int64_t size, float levels, const Layer& layer,
+template <typename X>
+inline void round_tile(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer,
                        const Input& to, const Tile& tile) {
     for (int64_t r = 0; r < tile.rows; r++) {
         const int64_t row = tile.first + r;
-        const float* from = x + row * stride;
+        const X* from = x + row * stride;
         int32_t* words = tile.words + r;
         const float most = largest(from, size), factor = most == most ? levels / most : 0.0f;
         to.unit[row] = most / levels;
@@ -390,6 +417,14 @@ Input room_for(const Layer& layer, int64_t rows) {
     return input;
 }
 
+template <typename X>
+void round_rows(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer, const Input& to,
+                int threads) {
+    const int64_t tiles = to.tiles.size();
+#pragma omp parallel for schedule(static) num_threads(threads) if (tiles > 1)
+    for (int64_t tile = 0; tile < tiles; tile++) round_tile(x, stride, size, levels, layer, to, to.tiles[tile]);
+}
+
 }  // namespace
 
 extern "C" {
@@ -397,25 +432,27 @@ extern "C" {
 // What stands for 0 in the bytes of x.
 int turnout_integer_zero() { return ZERO; }
 
-// out: float32 [rows][outputs]; x: float32 [rows][inputs], rows `stride` apart, of which each is rounded to whole
-// numbers of at most `levels`; depth: `inputs` and the zeros behind them; group: inputs that share a scale;
+// out: [rows][outputs]; x: [rows][inputs], rows `stride` apart, of which each is rounded to whole numbers of at
+// most `levels`; both bfloat16 if `half`, else float32; depth: `inputs` and the zeros behind them; group: inputs that share a scale;
 // kind: 0 Fours, 1 Pairs, 2 Nibbles, whose scale and offset are bfloat16; shift: for Fours,
 // -ZERO times the sum of a column's codes.
 void turnout_integer_linear(const void* packed, const int32_t* shift, const void* scale, const void* offset,
-                            const float* bias, const float* x, float* out, int64_t rows, int64_t inputs,
+                            const float* bias, const void* x, void* out, int64_t rows, int64_t inputs,
                             int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,
-                            float levels, int threads) {
+                            float levels, int half, int threads) {
     const Layer layer = {packed, shift, scale, offset, bias, depth, outputs, group, kind == 0 ? 4 : 2};
     const Input input = room_for(layer, rows);
-    const int64_t tiles = input.tiles.size();
-#pragma omp parallel for schedule(static) num_threads(threads) if (tiles > 1)
-    for (int64_t tile = 0; tile < tiles; tile++)
-        round_tile(x, stride, inputs, levels, layer, input, input.tiles[tile]);
-    if (kind == 0)
-        multiply<Fours>(layer, input, out, threads);
-    else if (kind == 1)
-        multiply<Pairs>(layer, input, out, threads);
+    const std::unique_ptr<float[]> room(half ? new float[rows * outputs] : nullptr);
+    const Output output = {half ? room.get() : (float*)out, half ? (BFloat16*)out : nullptr};
+    if (half)
+        round_rows((const BFloat16*)x, stride, inputs, levels, layer, input, threads);
     else
-        multiply<Nibbles>(layer, input, out, threads);
+        round_rows((const float*)x, stride, inputs, levels, layer, input, threads);
+    if (kind == 0)
+        multiply<Fours>(layer, input, output, threads);
+    else if (kind == 1)
+        multiply<Pairs>(layer, input, output, threads);
+    else
+        multiply<Nibbles>(layer, input, output, threads);
 }
 }

@@ -6,10 +6,12 @@
 extern "C" {
 void turnout_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows,
                     int64_t inputs, int64_t outputs, int64_t stride, int half, int add, int threads);
+void turnout_half_linear(const void* packed, const void* x, const void* bias, void* out, int64_t rows,
+                         int64_t inputs, int64_t outputs, int64_t stride, int threads);
 void turnout_integer_linear(const void* packed, const int32_t* shift, const void* scale, const void* offset,
-                            const float* bias, const float* x, float* out, int64_t rows, int64_t inputs,
+                            const float* bias, const void* x, void* out, int64_t rows, int64_t inputs,
                             int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,
-                            float levels, int threads);
+                            float levels, int half, int threads);
 void turnout_norm(void* x, const void* delta, const void* weight, void* out, int64_t rows, int64_t size,
                   float eps, int half, int threads);
 void turnout_gate(const void* both, void* out, int64_t rows, int64_t size, int half, int threads);

@@ -1,5 +1,7 @@
-// All layers of a step in one call: the other kernels one after the other, in float32, as Python would call
-// them, without what Python takes between any two. Numbers come out the same.
+// All layers of a step in one call: the other kernels one after the other, as Python would call them, without
+// what Python takes between any two. Numbers come out the same. All of a step is float32, or all is bfloat16.
+
+#include <cstring>
 
 #include "kernels.h"
 
@@ -9,12 +11,13 @@ namespace {
 // have them.
 constexpr int64_t WORTHWHILE = 1 << 16, INTEGERS_WORTHWHILE = 1 << 17;
 
-enum Kind : int64_t { FLOAT32, BFLOAT16, INTEGERS };  // INTEGERS + n: what turnout_integer_linear calls kind n
+// FLOAT32, BFLOAT16: how float32 layers keep their weights; HALVES: bfloat16 in and out; INTEGERS + n: what
+// turnout_integer_linear calls kind n.
+enum Kind : int64_t { FLOAT32, BFLOAT16, HALVES, INTEGERS };
 
 // A packed linear layer; joined ones have their outputs side by side. From `shift` on: of integers alone.
 struct Linear {
-    const void* numbers;
-    const float* bias;
+    const void *numbers, *bias;
     int64_t inputs, outputs, kind;
     const int32_t* shift;
     const void *scale, *offset;
@@ -22,59 +25,78 @@ struct Linear {
 };
 
 struct Layer {
-    const float *input_norm, *middle_norm;
+    const void *input_norm, *middle_norm;
     Linear qkv, out, gate_up, down;
     void *keys, *values;  // of its pool: [slots][kv_heads][dim]
 };
 
 struct Step {
     int64_t tokens, size, heads, kv_heads, dim;
-    const float *cosine, *sine;  // [tokens][dim]
-    const int64_t* written;      // the slots of the step's tokens
+    const void *cosine, *sine;  // [tokens][dim]
+    const int64_t* written;     // the slots of the step's tokens
     const int64_t *rows, *lengths, *starts, *tables;
-    int64_t chunks, most, block_size, pool_half, threads;
+    int64_t chunks, most, block_size, half, pool_half, threads;
     double eps, scale;
     // A row for each token. `wide` holds what a joint layer puts out, `narrow` what comes of that.
-    float *hidden, *delta, *normed, *wide, *narrow;
+    void *hidden, *delta, *normed, *wide, *narrow;
+    const int64_t* picked;  // ascending: who goes beyond the last layer's attention; null: all
+    int64_t count;          // of them
+
+    // Numbers of the step from `count` of them on.
+    void* behind(void* numbers, int64_t count) const { return (char*)numbers + count * (half ? 2 : 4); }
 };
 
-void linear(const Linear& layer, const float* x, float* out, const Step& step) {
+void linear(const Linear& layer, const void* x, void* out, const Step& step) {
     const int64_t products = step.tokens * layer.inputs * layer.outputs;
     const int threads = (int)step.threads;
-    if (layer.kind >= INTEGERS)
-        turnout_integer_linear(layer.numbers, layer.shift, layer.scale, layer.offset, layer.bias, x, out,
-                               step.tokens, layer.inputs, layer.depth, layer.outputs, layer.group,
-                               layer.inputs, (int)(layer.kind - INTEGERS), (float)layer.levels,
+    if (layer.kind == HALVES)
+        turnout_half_linear(layer.numbers, x, layer.bias, out, step.tokens, layer.inputs, layer.outputs,
+                            layer.inputs, products > WORTHWHILE ? threads : 1);
+    else if (layer.kind >= INTEGERS)
+        turnout_integer_linear(layer.numbers, layer.shift, layer.scale, layer.offset, (const float*)layer.bias, x,
+                               out, step.tokens, layer.inputs, layer.depth, layer.outputs, layer.group,
+                               layer.inputs, (int)(layer.kind - INTEGERS), (float)layer.levels, (int)step.half,
                                products > INTEGERS_WORTHWHILE ? threads : 1);
     else
-        turnout_linear(layer.numbers, x, layer.bias, out, step.tokens, layer.inputs, layer.outputs,
-                       layer.inputs, layer.kind == BFLOAT16, false, products > WORTHWHILE ? threads : 1);
+        turnout_linear(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, step.tokens,
+                       layer.inputs, layer.outputs, layer.inputs, layer.kind == BFLOAT16, false, products > WORTHWHILE ? threads : 1);
 }
 
-void norm(const float* weight, bool add, const Step& step) {
+void norm(const void* weight, bool add, const Step& step) {
     turnout_norm(step.hidden, add ? step.delta : nullptr, weight, step.normed, step.tokens, step.size,
-                 (float)step.eps, false, (int)step.threads);
+                 (float)step.eps, (int)step.half, (int)step.threads);
 }
 
+// Those rows of `numbers` that were picked, to its beginning.
+void pick(void* numbers, int64_t size, const Step& step) {
+    const size_t bytes = (size_t)(size * (step.half ? 2 : 4));
+    for (int64_t row = 0; row < step.count; row++)
+        std::memmove(step.behind(numbers, row * size), step.behind(numbers, step.picked[row] * size), bytes);
+}
+
+// What heads see, side by side: in `narrow`.
 void attention(const Layer& layer, const Step& step) {
     const int64_t dim = step.dim, stride = layer.qkv.outputs, width = step.kv_heads * dim;
-    const int threads = (int)step.threads, half = (int)step.pool_half;
-    float* const q = step.wide;
-    float* const k = q + step.heads * dim;
+    const int threads = (int)step.threads, half = (int)step.half, pool_half = (int)step.pool_half;
+    void* const q = step.wide;
+    void* const k = step.behind(q, step.heads * dim);
+    void* const v = step.behind(k, width);
     linear(layer.qkv, step.normed, q, step);
-    turnout_rotate(q, step.cosine, step.sine, step.tokens, step.heads + step.kv_heads, dim, stride, false,
+    turnout_rotate(q, step.cosine, step.sine, step.tokens, step.heads + step.kv_heads, dim, stride, half,
                    threads);
-    turnout_write(k, layer.keys, step.written, step.tokens, width, stride, false, half, threads);
-    turnout_write(k + width, layer.values, step.written, step.tokens, width, stride, false, half, threads);
+    turnout_write(k, layer.keys, step.written, step.tokens, width, stride, half, pool_half, threads);
+    turnout_write(v, layer.values, step.written, step.tokens, width, stride, half, pool_half, threads);
     turnout_attend(q, layer.keys, layer.values, step.narrow, step.rows, step.lengths, step.starts, step.tables,
                    step.chunks, step.most, step.heads, step.kv_heads, dim, stride, step.block_size,
-                   (float)step.scale, false, half, threads);
-    linear(layer.out, step.narrow, step.delta, step);
+                   (float)step.scale, half, pool_half, threads);
 }
 
-void mlp(const Layer& layer, const Step& step) {
+void rest(const Layer& layer, const Step& step) {
+    linear(layer.out, step.narrow, step.delta, step);
+    norm(layer.middle_norm, true, step);
     linear(layer.gate_up, step.normed, step.wide, step);
-    turnout_gate(step.wide, step.narrow, step.tokens, layer.down.inputs, false, (int)step.threads);
+    turnout_gate(step.wide, step.narrow, step.tokens, layer.down.inputs, (int)step.half,
+                 (int)step.threads);
     linear(layer.down, step.narrow, step.delta, step);
 }
 
@@ -83,15 +105,22 @@ void mlp(const Layer& layer, const Step& step) {
 extern "C" {
 
 // hidden: the embedded tokens; afterwards what the last layer made of them, but for `delta`, which is still to
-// be added.
+// be added; of `picked`, if there are some, one row behind the other.
 void turnout_layers(const void* layers, int64_t count, const void* of_step) {
     const Step& step = *(const Step*)of_step;
     for (int64_t i = 0; i < count; i++) {
         const Layer& layer = ((const Layer*)layers)[i];
         norm(layer.input_norm, i > 0, step);
         attention(layer, step);
-        norm(layer.middle_norm, true, step);
-        mlp(layer, step);
+        if (i + 1 == count && step.picked) {
+            Step last = step;
+            last.tokens = step.count;
+            pick(step.hidden, step.size, step);
+            pick(step.narrow, layer.out.inputs, step);
+            rest(layer, last);
+        } else {
+            rest(layer, step);
+        }
     }
 }
 }

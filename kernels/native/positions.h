@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tile.h"
+#include "pairs.h"
 
 constexpr int64_t POSITIONS = 64;  // looked at together
 
@@ -60,6 +60,31 @@ void put_keys(const T* const* rows, int64_t count, int64_t dim, float* keys) {
     }
 }
 
+// The same of pairs, for products of bfloat16 numbers: panels [dim / 2][PANEL][2].
+inline void put_keys(const BFloat16* const* rows, int64_t count, int64_t dim, BFloat16* keys) {
+    static const BFloat16 nothing[1024] = {};
+    const int64_t pairs = (dim + 1) / 2;
+    for (int64_t first = 0; first < count; first += WIDTH) {
+        BFloat16* panel = keys + 2 * (first / PANEL * pairs * PANEL + first % PANEL);
+        const BFloat16* row[WIDTH];
+        for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < count ? rows[first + i] : nothing;
+        int64_t k = 0;
+        for (; 2 * (k + WIDTH) <= dim; k += WIDTH) {
+            Floats square[WIDTH];  // of words, which are only moved
+#pragma GCC unroll 16
+            for (int i = 0; i < WIDTH; i++) square[i] = (Floats)load_pairs(row[i] + 2 * k);
+            transpose<1>(square);
+#pragma GCC unroll 16
+            for (int i = 0; i < WIDTH; i++) std::memcpy(panel + (k + i) * 2 * PANEL, &square[i], sizeof square[i]);
+        }
+        for (; k < pairs; k++)
+            for (int i = 0; i < WIDTH; i++) {
+                panel[(k * PANEL + i) * 2] = row[i][2 * k];
+                panel[(k * PANEL + i) * 2 + 1] = 2 * k + 1 < dim ? row[i][2 * k + 1] : BFloat16{0};
+            }
+    }
+}
+
 template <typename T>
 void put_values(const T* const* rows, int64_t count, int64_t dim, float* values) {
     for (int64_t position = 0; position < count; position++)
@@ -96,6 +121,30 @@ void product_rows(int64_t rows, Matrix x, const float* panels, float* out, const
             product_tile<R, G>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
         for (; c < by.columns; c += PANEL, panels += by.apart)
             product_tile<R, 1>(x, panels, by.apart, by.depth, out + c, by.stride, by.add);
+    }
+}
+
+template <int R>
+void product_rows(int64_t rows, HalfMatrix x, const PairPanels& panels, float scale, float* out, int64_t stride) {
+    if constexpr (R > 0) {
+        if (rows != R) return product_rows<R - 1>(rows, x, panels, scale, out, stride);
+        for (int64_t panel = 0; panel < panels.count; panel++) {
+            Floats sums[1][R][VECTORS];
+            tile<R, 1>(x, panels.from(panel), sums);
+            for (int r = 0; r < R; r++)
+                for (int v = 0; v < VECTORS; v++)
+                    store(out + r * stride + panel * PANEL + v * WIDTH, sums[0][r][v] * scale);
+        }
+    }
+}
+
+// out[rows][panels * PANEL] = scale * x[rows][dim] · panels.
+inline void product(int64_t rows, HalfMatrix x, const PairPanels& panels, float scale, float* out, int64_t stride) {
+    for (int64_t now; rows > 0; rows -= now) {
+        now = next_rows(rows);
+        product_rows<ROWS>(now, x, panels, scale, out, stride);
+        x.data += now * x.stride;
+        out += now * stride;
     }
 }
 

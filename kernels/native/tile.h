@@ -7,6 +7,7 @@ constexpr int VECTORS = 2;
 constexpr int64_t PANEL = VECTORS * WIDTH;
 constexpr int64_t ROWS = WIDTH == 16 ? 14 : 6;  // of x at once: as many sums as fit the registers
 constexpr int64_t AHEAD = 2048;                 // bytes between what is read and what is fetched for later
+constexpr int FETCHED = 6;                      // rows, up to which it pays to fetch
 
 struct Matrix {
     const float* data;
@@ -50,7 +51,7 @@ inline void tile(Matrix x, const T* panels, int64_t apart, int64_t depth, Floats
 #pragma GCC unroll 4
         for (int g = 0; g < G; g++) {
             const T* line = panels + g * apart + k * PANEL;
-            if constexpr (R <= 6) __builtin_prefetch(panels + g * apart + soon);
+            if constexpr (R <= FETCHED) __builtin_prefetch(panels + g * apart + soon);
             Floats columns[VECTORS];
             load_columns(line, columns);
 #pragma GCC unroll 16

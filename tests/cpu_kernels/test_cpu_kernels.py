@@ -48,24 +48,53 @@ def test_linear(kernels: Kernels, rows: int, inputs: int, outputs: int, exact: b
         )
 
 
-def test_several_linear_layers_of_one_input(kernels: Kernels) -> None:
-    weights, x = [normal(n, 40, seed=n) for n in (20, 3, 50)], normal(9, 40)
-    expected = torch.cat([F.linear(x, weight) for weight in weights], dim=1)
-    torch.testing.assert_close(kernels.linear(x, kernels.pack(weights), None), expected)
-
-
-def test_linear_of_rows_that_lie_apart(kernels: Kernels) -> None:
-    weight, x = normal(20, 24), normal(9, 3, 24)
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 14, 15, 31, 97, 300])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 160), (301, 33), (513, 7), (2, 64), (1, 1)])
+def test_linear_in_bfloat16(kernels: Kernels, rows: int, inputs: int, outputs: int) -> None:
+    """Sums are float32, rounded once: to the nearest number that bfloat16 has, or the one beside it."""
+    weight, x, bias = (
+        normal(*shape, dtype=torch.bfloat16) for shape in ((outputs, inputs), (rows, inputs), (outputs,))
+    )
     packed = kernels.pack([weight])
-    torch.testing.assert_close(kernels.linear(x[:, 1], packed, None), F.linear(x[:, 1], weight))
+    for given in (None, bias):
+        exact = F.linear(x.double(), weight.double(), None if given is None else given.double())
+        sizes = F.linear(x.abs().double(), weight.abs().double())
+        error = (kernels.linear(x, packed, given).double() - exact).abs()
+        assert (error <= 2**-8 * exact.abs() + 1e-5 * sizes).all()
 
 
-def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_several_linear_layers_of_one_input(kernels: Kernels, dtype: torch.dtype) -> None:
+    weights = [normal(n, 40, dtype=dtype, seed=n) for n in (20, 3, 50)]
+    x = normal(9, 40, dtype=dtype)
+    expected = torch.cat([F.linear(x.float(), weight.float()) for weight in weights], dim=1)
+    torch.testing.assert_close(
+        kernels.linear(x, kernels.pack(weights), None), expected.to(dtype), **TOLERANCE[dtype]
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_linear_of_rows_that_lie_apart(kernels: Kernels, dtype: torch.dtype) -> None:
+    weight, x = normal(20, 24, dtype=dtype), normal(9, 3, 24, dtype=dtype)
+    expected = F.linear(x[:, 1].float(), weight.float()).to(dtype)
+    torch.testing.assert_close(
+        kernels.linear(x[:, 1], kernels.pack([weight]), None), expected, **TOLERANCE[dtype]
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, dtype: torch.dtype) -> None:
     """To the last bit: how many rows share a tile does not change in which order products are added up."""
-    x, packed = normal(200, 300), kernels.pack([normal(40, 300)])
+    x, packed = normal(300, 300, dtype=dtype), kernels.pack([normal(40, 300, dtype=dtype)])
     together = kernels.linear(x, packed, None)
     alone = torch.cat([kernels.linear(row[None], packed, None) for row in x])
     assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("inputs", [300, 301])
+def test_rows_of_packed_bfloat16_weights(kernels: Kernels, inputs: int) -> None:
+    weights, tokens = normal(50, inputs, dtype=torch.bfloat16), torch.tensor([49, 0, 17, 17])
+    assert torch.equal(kernels.rows(kernels.pack([weights[:20], weights[20:]]), tokens), weights[tokens])
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -86,7 +115,7 @@ def test_other_widths_are_refused(kernels: Kernels) -> None:
 
 def test_other_numbers_are_refused(kernels: Kernels) -> None:
     x, packed = normal(3, 8, dtype=torch.float16), kernels.pack([normal(4, 8)])
-    with pytest.raises(TypeError, match=r"take float32, not torch\.float16"):
+    with pytest.raises(TypeError, match=r"takes torch\.float32, not torch\.float16"):
         kernels.linear(x, packed, None)
     with pytest.raises(TypeError, match=r"float32 and bfloat16, not torch\.float16"):
         kernels.gate(x)

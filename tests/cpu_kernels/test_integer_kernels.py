@@ -131,7 +131,7 @@ def test_threads_change_nothing(kernels: IntegerKernels, kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", EIGHT)
 def test_layers_of_one_input_side_by_side(kernels: IntegerKernels, kind: Kind) -> None:
-    parts, x = [eight_bits(kernels, 40, outputs, kind)[0] for outputs in (32, 16, 64)], normal(9, 40)
+    parts, x = [eight_bits(kernels, 40, outputs, kind)[0] for outputs in (32, 96, 64)], normal(9, 40)
     assert kernels.joins(parts)
     joint = kernels.linear(x, kernels.join(parts))
     assert torch.equal(joint, torch.cat([kernels.linear(x, part) for part in parts], dim=1))
@@ -142,6 +142,16 @@ def test_layers_that_do_not_go_together(kernels: IntegerKernels) -> None:
     assert not kernels.joins([whole, eight_bits(kernels, 64, 31)[0]])
     assert not kernels.joins([whole, four_bits(kernels, 64, 32, 32)[0]])
     assert not kernels.joins([whole, eight_bits(kernels, 72, 32)[0]])
+
+
+@pytest.mark.parametrize("kind", EIGHT)
+@pytest.mark.parametrize("outputs", [20, 96])
+def test_bfloat16_is_float32_rounded_at_the_end(kernels: IntegerKernels, kind: Kind, outputs: int) -> None:
+    """Also of layers that are added up in pieces, and of sizes that are no multiple of vectors."""
+    packed, x = eight_bits(kernels, 601, outputs, kind)[0], normal(33, 601).bfloat16()
+    assert torch.equal(kernels.linear(x, packed), kernels.linear(x.float(), packed).bfloat16())
+    few, x = four_bits(kernels, 640, outputs, 128)[0], normal(5, 640).bfloat16()
+    assert torch.equal(kernels.linear(x, few), kernels.linear(x.float(), few).bfloat16())
 
 
 def test_rows_that_lie_apart(kernels: IntegerKernels) -> None:
@@ -178,7 +188,7 @@ def test_what_is_no_number_stays_none(kernels: IntegerKernels, value: float, pla
 
 def test_other_numbers_are_refused(kernels: IntegerKernels) -> None:
     packed = eight_bits(kernels, 64, 20)[0]
-    with pytest.raises(TypeError, match=r"take float32, not torch\.bfloat16"):
-        kernels.linear(normal(3, 64).bfloat16(), packed)
+    with pytest.raises(TypeError, match=r"take float32 and bfloat16, not torch\.float16"):
+        kernels.linear(normal(3, 64).half(), packed)
     with pytest.raises(ValueError, match="100 inputs in 3 groups cannot be packed"):
         kernels.pack(Kind.W8A16, torch.zeros(16, 100, dtype=torch.int8), torch.ones(16, 3), None, None)

@@ -16,7 +16,7 @@ from turnout.kernels import Kernels, choose_kernels
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace, ReadInPlace
 from turnout.models.native import NativeAttention
-from turnout.models.packed import OneDnnLinear, PackedEmbedding, PackedLinear
+from turnout.models.packed import PackedEmbedding, PackedLinear
 from turnout.models.shapes import Shape, config_of
 from turnout.plugins.quantization.int4 import Int4WeightOnly
 from turnout.plugins.quantization.int8 import Int8, Int8WeightOnly
@@ -118,26 +118,38 @@ def test_quantizers_have_the_layers_they_want(ending, kernels, tiny_config, chec
     )
 
 
-def test_onednn_computes_the_same() -> None:
-    """In float32 here; it serves bfloat16 on CPUs that have units for it."""
-    weight, bias, x = torch.randn(48, 32), torch.randn(48), torch.randn(5, 32)
-    with torch.inference_mode():
-        torch.testing.assert_close(OneDnnLinear(weight, bias)(x), nn.functional.linear(x, weight, bias))
-
-
-def test_layers_in_one_call_compute_the_same(kernels, tiny_config, checkpoint, load) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_in_one_call_compute_the_same(dtype, kernels, tiny_config, checkpoint, load) -> None:
     """To the last bit what they compute one by one, which is what happens where one of them is not native."""
     folder = checkpoint(tiny_config("qwen2", tie_word_embeddings=True), dtype="bfloat16")
     hidden = []
     for ending in (None, "down_proj"):
-        module = load(folder, quantizer=Takes(ending) if ending else None, kernels=kernels)
+        module = load(folder, dtype=dtype, quantizer=Takes(ending) if ending else None, kernels=kernels)
         hidden.append(over_a_pool(module, kernels))
         assert (module.model._joined is None) == bool(ending)
-    with torch.inference_mode():
-        module = load(folder, kernels=kernels)
+    module = load(folder, dtype=dtype, kernels=kernels)
+    module.model._layers = lambda place: None
+    assert torch.equal(over_a_pool(module, kernels), hidden[0])
+    tolerance = 1e-4 if dtype == torch.float32 else 0.1
+    torch.testing.assert_close(*hidden, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("together", [True, False], ids=["in one call", "one by one"])
+@pytest.mark.parametrize("picked", [[0], [4, 7], [2, 3, 5, 6, 7]], ids=str)
+def test_rows_that_are_picked(picked, together, dtype, kernels, tiny_config, checkpoint, load) -> None:
+    """They are the bits that they are among all others, and the keys and values of all are written."""
+    module = load(checkpoint(tiny_config("qwen2"), dtype="bfloat16"), dtype=dtype, kernels=kernels)
+    if not together:
         module.model._layers = lambda place: None
-        assert torch.equal(over_a_pool(module, kernels), hidden[0])
-    torch.testing.assert_close(*hidden, rtol=1e-4, atol=1e-4)
+    whole, some = pool_of(module, kernels), pool_of(module, kernels)
+    with torch.inference_mode():
+        first = whole.forward(module, [PROMPT[:5], PROMPT[2:5]], starts=[0, 0])
+        assert torch.equal(
+            some.forward(module, [PROMPT[:5], PROMPT[2:5]], [0, 0], torch.tensor(picked)), first[picked]
+        )
+        following = ([PROMPT[5:], PROMPT[7:8]], [5, 3])
+        assert torch.equal(some.forward(module, *following), whole.forward(module, *following))
 
 
 FEW_BITS = {"int8": Int8(), "int8wo": Int8WeightOnly(), "int4wo": Int4WeightOnly()}
@@ -161,20 +173,31 @@ def test_layers_of_few_bits_are_in_that_call_too(
 @torch.inference_mode()
 def over_a_pool(module: nn.Module, kernels: Kernels) -> torch.Tensor:
     """The hidden states of a prompt in two chunks, the second among those of another sequence."""
-    pool = PoolOfBlocks(kernels, layers=2, heads=2, dim=16)
+    pool = pool_of(module, kernels)
     first = pool.forward(module, [PROMPT[:9]], starts=[0])
     both = pool.forward(module, [PROMPT[9:], PROMPT[:3]], starts=[9, 0])
     return torch.cat((first, both))
 
 
+def pool_of(module: nn.Module, kernels: Kernels) -> PoolOfBlocks:
+    return PoolOfBlocks(kernels, layers=2, heads=2, dim=16, dtype=module.model.norm.weight.dtype)
+
+
 class PoolOfBlocks(ReadInPlace):
     """Sequence n has its blocks of 4 positions in the slots from 64 * n on."""
 
-    def __init__(self, kernels: Kernels, layers: int, heads: int, dim: int) -> None:
+    def __init__(self, kernels: Kernels, layers: int, heads: int, dim: int, dtype: torch.dtype) -> None:
         self.kernels = kernels
-        self.pools = [(torch.zeros(128, heads, dim), torch.zeros(128, heads, dim)) for _ in range(layers)]
+        memory = torch.zeros(layers, 2, 128, heads, dim, dtype=dtype)
+        self.pools = [(keys, values) for keys, values in memory]
 
-    def forward(self, module: nn.Module, chunks: list[list[int]], starts: list[int]) -> torch.Tensor:
+    def forward(
+        self,
+        module: nn.Module,
+        chunks: list[list[int]],
+        starts: list[int],
+        rows: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         lengths = torch.tensor([len(chunk) for chunk in chunks])
         positions = [
             torch.arange(start, start + len(chunk)) for start, chunk in zip(starts, chunks, strict=True)
@@ -184,7 +207,7 @@ class PoolOfBlocks(ReadInPlace):
         tables = BlockTables(4, lengths.cumsum(0) - lengths, lengths, torch.tensor(starts), slots)
         self.bound = InPlace(self.pools, written, tables)
         tokens = torch.tensor([token for chunk in chunks for token in chunk])
-        return module(tokens, torch.cat(positions), self)
+        return module(tokens, torch.cat(positions), self, rows)
 
     @property
     def in_place(self) -> InPlace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from turnout.kernels.integers import IntegerKernels, IntegerWeights
@@ -36,8 +37,8 @@ class NativeLinear(Joinable, NativeLayer):
         rows = x.reshape(-1, self.in_features)
         if self._order is not None:
             rows = rows[:, self._order]
-        out = self.kernels.linear(rows.float(), self.weights)
-        return out.to(x.dtype).view(*x.shape[:-1], self.out_features)
+        rows = rows.float() if x.dtype == torch.float16 else rows
+        return self.kernels.linear(rows, self.weights).to(x.dtype).view(*x.shape[:-1], self.out_features)
 
     @property
     def native_weights(self) -> IntegerWeights | None:
