@@ -20,6 +20,7 @@ import os
 import platform
 import random
 import statistics
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,9 @@ from turnout.models.resolve import resolve_model
 from turnout.text.tokenizer import load_tokenizer
 
 WORKLOADS = ("W1", "W2", "W3", "W4")
+REST = 0.5
+"""Seconds before a turn: threads wait actively for a while after their last work (Intel's OpenMP 0.2 s), and
+should not have the cores of whoever comes next."""
 WARMING = 4
 """Part of a workload that everybody serves before figures are taken."""
 
@@ -80,6 +84,7 @@ class Figures:
 
 def rate(worker: Worker, name: str, source: list[int], seed: int, part: int) -> float:
     """Tokens a second; in W1 after the first, whose time is that of another request's only token."""
+    time.sleep(REST)
     jobs = workload(name, source, seed, part)
     tokens: int = sum(output for _, output in jobs)
     first = 0.0
