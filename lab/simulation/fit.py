@@ -21,7 +21,7 @@ DEVICE = {
     "pair": "pairs",
 }
 """Coefficient to what it multiplies, of the time in the runner."""
-KNOTS = (0, 4, 16, 64, 256)
+KNOTS = (0, 4, 8, 16, 32, 64, 256)
 """Numbers of tokens beyond which another one may take less, or more."""
 HOST = {"runner": "running", "waiter": "waiting"}
 """Of the rest of a step."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from statistics import mean, median
@@ -36,12 +36,16 @@ __all__ = ["Profiler", "Scene", "TimedRunner", "profile", "scenes", "touch"]
 DECODES = 6
 """Steps in which all of a scene's sequences decode, and as many with a prompt among them, and with others
 waiting."""
+FEW_DECODES = 2
+"""The same where there is no time for all scenes: more different ones say more than more of the same."""
 WAITING = 300
 SLICE = 0.1
-"""Share of all the time that a scene may be expected to take,"""
-FEW = 1000
-"""if it has more tokens than this."""
-ENOUGH = 100
+"""Share of all the time that a scene may be expected to take."""
+FEW = 200
+"""Tokens of prompts, from which on a scene says what one of them takes."""
+TOKENS_OF_A_STEP = 16
+"""Tokens that take as long as a small step; a guess, until a scene says."""
+ENOUGH = 60
 """Different steps that are measured however long that takes."""
 
 Progress = Callable[[float], None]
@@ -70,6 +74,11 @@ class Scene:
         return [max(1, int(self.context * shares[i % len(shares)])) for i in range(self.batch)]
 
     @property
+    def prompts(self) -> int:
+        """Tokens of all of them."""
+        return sum(self.lengths) + self.prompt
+
+    @property
     def tokens(self) -> int:
         """Computed at most."""
         return self.batch * (self.context + self.output) + self.prompt
@@ -93,6 +102,13 @@ def scenes(most_sequences: int, most_tokens: int, longest: int, pool: int) -> li
         if max(scene.context, scene.prompt) + scene.output <= longest and scene.tokens <= 0.8 * pool
     ]
     return sorted(possible, key=lambda scene: scene.tokens)
+
+
+def _spread(grid: Sequence[Scene]) -> list[Scene]:
+    """In an order of which any beginning has small ones and large ones, evenly (van der Corput's)."""
+    bits = len(grid).bit_length()
+    places = sorted(range(len(grid)), key=lambda place: f"{place:0{bits}b}"[::-1])
+    return [grid[place] for place in places]
 
 
 def _output(batch: int, context: int, most_tokens: int) -> int:
@@ -141,17 +157,23 @@ class Profiler:
     def measure(self, seconds: float) -> Iterator[float]:
         """Go over the grid until the time is up; over a part of it where once takes longer than that.
 
-        Yields how much is done, from 0 to 1, after each scene. Time that passes outside does not count.
+        Scenes that would take much of the time are left out. Yields how much is done, from 0 to 1, after each
+        scene. Time that passes outside does not count.
         """
-        self._stage.play(self._grid[0])  # the first steps are slow for reasons of their own
-        spent, per_token, played = 0.0, 0.0, []
-        for number, scene in enumerate(self._grid, 1):
-            if len(self._taken) > ENOUGH and spent > seconds * number / len(self._grid):
-                continue  # a slow model: some of each size, not all of the small ones
-            if scene.tokens > FEW and scene.tokens * per_token > SLICE * seconds:
-                break  # those that follow are no smaller
-            took = self._play(scene)
-            per_token = took / scene.tokens
+        self._stage.play(self._grid[0], FEW_DECODES)  # the first steps are slow for reasons of their own
+        step = median(s.device + s.host for s in self._stage.play(self._grid[0], FEW_DECODES))
+        decodes = DECODES if 3 * DECODES * step * len(self._grid) < seconds else FEW_DECODES
+        least = 3 * decodes * step
+        longest = max(SLICE * seconds, 2 * least)
+        spent, token, played = 0.0, step / TOKENS_OF_A_STEP, []
+        for scene in _spread(self._grid):
+            if spent >= seconds and len(self._taken) >= ENOUGH:
+                break
+            if least + scene.prompts * token > longest:
+                continue
+            took = self._play(scene, decodes)
+            if scene.prompts > FEW:
+                token = max(0.0, took - least) / scene.prompts
             spent += took
             played.append(scene)
             yield min(1.0, spent / seconds)
@@ -160,7 +182,7 @@ class Profiler:
             # In another order each time: what slows a machine lasts for seconds, and is to befall all sizes.
             for scene in rng.sample(played, len(played)):
                 if spent < seconds:
-                    spent += self._play(scene)
+                    spent += self._play(scene, decodes)
                     yield min(1.0, spent / seconds)
 
     def lend_weights(self, engine: Engine) -> None:
@@ -172,10 +194,10 @@ class Profiler:
         assert isinstance(runner, ModelRunner) and isinstance(self._runner, ModelRunner)
         runner.model = self._runner.model
 
-    def _play(self, scene: Scene) -> float:
+    def _play(self, scene: Scene, decodes: int) -> float:
         """Measure one scene. Seconds that it took, between its steps as well."""
         since = time.perf_counter()
-        for place, sample in enumerate(self._stage.play(scene)):
+        for place, sample in enumerate(self._stage.play(scene, decodes)):
             self._taken.setdefault((scene, place), []).append(sample)
         return time.perf_counter() - since
 
@@ -224,18 +246,18 @@ class _Stage:
         self._ids = count()
         self._rng = random.Random("profile")
 
-    def play(self, scene: Scene) -> list[Sample]:
+    def play(self, scene: Scene, decodes: int) -> list[Sample]:
         """Every step of it."""
         engine = self._engine
         capacity = engine.scheduler.capacity
         mine = [self._add(length, scene.output) for length in scene.lengths]
         samples = list(self._until_level())
-        samples += self._steps(DECODES)
+        samples += self._steps(decodes)
         mine.append(self._add(scene.prompt, scene.output))
-        samples += self._steps(DECODES)
+        samples += self._steps(decodes)
         engine.scheduler.capacity = Capacity(capacity.tokens, engine.stats().running)
         mine += [self._add(1, scene.output) for _ in range(WAITING)]
-        samples += self._steps(DECODES)
+        samples += self._steps(decodes)
         engine.scheduler.capacity = capacity
         for request in mine:
             engine.abort(request)

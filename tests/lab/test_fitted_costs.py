@@ -15,11 +15,11 @@ from turnout.core.errors import TurnoutError
 from turnout.lab.simulation.cost import Seconds, Work
 from turnout.lab.simulation.fit import Sample, fit
 from turnout.lab.simulation.nonnegative import nonnegative_least_squares
-from turnout.lab.simulation.profile import Profiler, profile, scenes
+from turnout.lab.simulation.profile import Profiler, Scene, profile, scenes
 
 TRUE = Seconds(
     fixed=5e-3,
-    tokens=((0, 1e-3), (4, 5e-4), (16, 3e-4), (64, 2e-4), (256, 1e-4)),
+    tokens=((0, 1e-3), (4, 5e-4), (8, 4e-4), (16, 3e-4), (32, 25e-5), (64, 2e-4), (256, 1e-4)),
     sequence=3e-5,
     row=1e-5,
     group=3e-4,
@@ -136,10 +136,29 @@ def test_scenes_fit_the_engine() -> None:
 def test_what_happens_between_scenes_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EngineConfig(dtype="float32", max_model_len=64, max_num_seqs=4, max_num_batched_tokens=32)
     profiler = Profiler(config, time.perf_counter)
-    monkeypatch.setattr(profiler, "_play", lambda scene: 8.0)
+    monkeypatch.setattr(profiler, "_play", lambda scene, decodes: 8.0)
     shares = list(profiler.measure(100.0))
     assert shares[:3] == [0.08, 0.16, 0.24]
     assert shares[-2:] == [0.96, 1.0]
+
+
+def test_of_a_slow_model_small_and_large_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no time for all scenes, and a run's steps are not the small ones only."""
+    profiler = Profiler(EngineConfig(dtype="float32", max_model_len=512), time.perf_counter)
+    played: list[Scene] = []
+
+    def play(scene: Scene, decodes: int) -> float:
+        played.append(scene)
+        profiler._taken |= {(scene, place): [] for place in range(3 * decodes)}
+        return 3 * decodes * 0.05 + scene.prompts * 0.002
+
+    monkeypatch.setattr(profiler, "_play", play)
+    monkeypatch.setattr(profiler._stage, "play", lambda scene, decodes: [Sample(Work(), 0.05, 0.0)])
+    assert len(list(profiler.measure(20.0))) == len(played) < len(profiler._grid) / 2
+    batches = [scene.batch for scene in played]
+    assert min(batches) == 1 and max(batches) >= 55
+    assert sum(5 < batch < 55 for batch in batches) >= 5
+    assert all(scene.prompts * 0.002 < 4.0 for scene in played)
 
 
 def test_a_machine_is_profiled() -> None:
