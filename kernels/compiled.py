@@ -89,34 +89,22 @@ class Kernels:
 
     def pack(self, weights: Sequence[Tensor]) -> Packed:
         """weights: float32 or bfloat16 [outputs, inputs] each; their outputs will lie side by side."""
-        return self._pack_halves(weights) if _half(weights[0]) else self._pack_floats(weights)
-
-    def _pack_floats(self, weights: Sequence[Tensor]) -> Packed:
-        lossless = all(self.is_bfloat16(weight) for weight in weights)
+        half = _half(weights[0])
+        narrow = half or all(self.is_bfloat16(weight) for weight in weights)
         inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
         panels = -(-outputs // self._panel)
-        dtype = torch.bfloat16 if lossless else torch.float32
-        numbers = self.integers.room(panels * self._panel * inputs, dtype=dtype).zero_()
+        depth = inputs + inputs % 2 if half else inputs  # those of bfloat16 go in pairs
+        dtype = torch.bfloat16 if narrow else torch.float32
+        numbers = self.integers.room(panels * self._panel * depth, dtype=dtype).zero_()
         first = 0
         for weight in weights:
-            self._library.turnout_pack(
-                weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first, panels, lossless
-            )
+            place = weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first
+            if half:
+                self._library.turnout_half_pack(*place)
+            else:
+                self._library.turnout_pack(*place, panels, narrow)
             first += len(weight)
-        return Packed(numbers, inputs, outputs, panels, torch.float32)
-
-    def _pack_halves(self, weights: Sequence[Tensor]) -> Packed:
-        inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
-        panels = -(-outputs // self._panel)
-        depth = inputs + inputs % 2  # they go in pairs
-        numbers = self.integers.room(panels * self._panel * depth, dtype=torch.bfloat16).zero_()
-        first = 0
-        for weight in weights:
-            self._library.turnout_half_pack(
-                weight.contiguous().data_ptr(), numbers.data_ptr(), inputs, len(weight), first
-            )
-            first += len(weight)
-        return Packed(numbers, inputs, outputs, panels, torch.bfloat16)
+        return Packed(numbers, inputs, outputs, panels, weights[0].dtype)
 
     def linear(self, x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
         """x: [rows, inputs], and `bias` [outputs], of the dtype packed for; returns [rows, outputs] in it."""

@@ -169,8 +169,8 @@ def _linear(weights: LinearWeights, integers: IntegerKernels) -> _Linear:
 
 def _floats(weights: FloatWeights) -> _Linear:
     packed = weights.packed
-    kind = _BFLOAT16 if packed.numbers.dtype == torch.bfloat16 else _FLOAT32
-    kind = _HALVES if packed.dtype == torch.bfloat16 else kind
+    kept = _BFLOAT16 if packed.numbers.dtype == torch.bfloat16 else _FLOAT32
+    kind = _HALVES if packed.dtype == torch.bfloat16 else kept
     return _Linear(
         packed.numbers.data_ptr(), address(weights.bias), packed.inputs, packed.outputs, kind
     )  # what is of integers alone stays 0

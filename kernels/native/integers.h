@@ -60,10 +60,3 @@ constexpr int UNSIGNED_BITS = 8;
 #endif
 
 inline Ints splat(int32_t word) { return word - Ints{}; }
-
-template <typename V, typename T>
-inline V load_as(const T* from) {
-    V x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}

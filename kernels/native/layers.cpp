@@ -59,7 +59,8 @@ void linear(const Linear& layer, const void* x, void* out, const Step& step) {
                                products > INTEGERS_WORTHWHILE ? threads : 1);
     else
         turnout_linear(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, step.tokens,
-                       layer.inputs, layer.outputs, layer.inputs, layer.kind == BFLOAT16, false, products > WORTHWHILE ? threads : 1);
+                       layer.inputs, layer.outputs, layer.inputs, layer.kind == BFLOAT16, false,
+                       products > WORTHWHILE ? threads : 1);
 }
 
 void norm(const void* weight, bool add, const Step& step) {

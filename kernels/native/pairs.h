@@ -5,18 +5,6 @@
 
 inline Words splat(uint32_t word) { return word - Words{}; }
 
-inline uint32_t pair_at(const BFloat16* from) {
-    uint32_t word;
-    std::memcpy(&word, from, sizeof word);
-    return word;
-}
-
-inline Words load_pairs(const BFloat16* from) {
-    Words pairs;
-    std::memcpy(&pairs, from, sizeof pairs);
-    return pairs;
-}
-
 // sum + a[0] * b[0] + a[1] * b[1] in each lane.
 inline Floats add_pairs(Floats sum, Words a, Words b) {
 #if defined(__AVX512BF16__)
@@ -56,7 +44,7 @@ inline void tile(HalfMatrix x, const PairPanels& panels, Floats (&out)[G][R][VEC
                 for (int64_t i = 0; i < LINE; i += 32) __builtin_prefetch(panels.data + g * panels.apart + soon + i);
             Words columns[VECTORS];
 #pragma GCC unroll 4
-            for (int v = 0; v < VECTORS; v++) columns[v] = load_pairs(line + v * 2 * WIDTH);
+            for (int v = 0; v < VECTORS; v++) columns[v] = load_as<Words>(line + v * 2 * WIDTH);
 #pragma GCC unroll 16
             for (int r = 0; r < R; r++) {
                 const Words word = splat(word_of(r));
@@ -65,7 +53,8 @@ inline void tile(HalfMatrix x, const PairPanels& panels, Floats (&out)[G][R][VEC
             }
         }
     };
-    for (int64_t k = 0; k < pairs; k++) add(k, [&](int r) { return pair_at(x.data + r * x.stride + 2 * k); });
+    for (int64_t k = 0; k < pairs; k++)
+        add(k, [&](int r) { return load_as<uint32_t>(x.data + r * x.stride + 2 * k); });
     if (panels.inputs % 2) add(pairs, [&](int r) { return (uint32_t)x.data[r * x.stride + 2 * pairs].bits; });
     std::memcpy(&out, &sums, sizeof sums);
 }

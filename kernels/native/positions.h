@@ -72,7 +72,7 @@ inline void put_keys(const BFloat16* const* rows, int64_t count, int64_t dim, BF
         for (; 2 * (k + WIDTH) <= dim; k += WIDTH) {
             Floats square[WIDTH];  // of words, which are only moved
 #pragma GCC unroll 16
-            for (int i = 0; i < WIDTH; i++) square[i] = (Floats)load_pairs(row[i] + 2 * k);
+            for (int i = 0; i < WIDTH; i++) square[i] = load_as<Floats>(row[i] + 2 * k);
             transpose<1>(square);
 #pragma GCC unroll 16
             for (int i = 0; i < WIDTH; i++) std::memcpy(panel + (k + i) * 2 * PANEL, &square[i], sizeof square[i]);

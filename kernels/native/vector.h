@@ -28,16 +28,17 @@ struct BFloat16 {
 
 // Memory is read and written by memcpy, which compiles to one unaligned move.
 
-inline Floats load(const float* from) {
-    Floats x;
+template <typename V, typename T>
+inline V load_as(const T* from) {
+    V x;
     std::memcpy(&x, from, sizeof x);
     return x;
 }
 
+inline Floats load(const float* from) { return load_as<Floats>(from); }
+
 inline Floats load(const BFloat16* from) {
-    Halves bits;
-    std::memcpy(&bits, from, sizeof bits);
-    return (Floats)(__builtin_convertvector(bits, Words) << 16);
+    return (Floats)(__builtin_convertvector(load_as<Halves>(from), Words) << 16);
 }
 
 inline void store(float* to, Floats x) { std::memcpy(to, &x, sizeof x); }
