@@ -82,10 +82,28 @@ void find(const int64_t* table, int64_t block_size, int64_t first, int64_t count
     }
 }
 
+// Positions that the last of its tokens sees.
+int64_t end_of(const Step& step, const Tile& tile) { return step.starts[tile.chunk] + tile.first + tile.tokens; }
+
+// Always inlined, as is what calls it: GCC takes a function that only fetches for one that does nothing, and
+// leaves calls of it out.
 template <typename T>
-inline void fetch(const T* row, int64_t count) {
+[[gnu::always_inline]] inline void fetch(const T* row, int64_t count) {
     constexpr int64_t LINE = 64 / sizeof(T);
     for (int64_t i = 0; i < count; i += LINE) __builtin_prefetch(row + i, 0, 2);
+}
+
+// Finds the slots of the tile's positions from `first` on, as many as are looked at together, and fetches them.
+template <typename KV>
+[[gnu::always_inline]] inline void look_ahead(const KV* keys, const KV* values, const Step& step, const Pool& pool,
+                                              const Tile& tile, int64_t first, int64_t* slots) {
+    const int64_t count = std::min(POSITIONS, end_of(step, tile) - first);
+    find(step.tables + tile.chunk * step.most, pool.block_size, first, count, slots);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = (slots[i] * pool.kv_heads + tile.kv_head) * pool.dim;
+        fetch(keys + row, tile.kv_heads * pool.dim);
+        fetch(values + row, tile.kv_heads * pool.dim);
+    }
 }
 
 // Where queries and keys both are bfloat16, their products are of pairs; else they are floats, scaled beforehand.
@@ -110,9 +128,11 @@ inline void score(int64_t rows, const BFloat16* queries, const BFloat16* keys, i
             POSITIONS);
 }
 
+// `then`: what comes next, whose first positions are fetched while the last ones of `at` are worked on: a step
+// reads many contexts, and would wait at the beginning of each.
 template <typename Q, typename KV>
 void attend(const Q* q, const KV* keys, const KV* values, Q* out, const Step& step, const Pool& pool, Tile at,
-            Desk<Multiplied<Q, KV>>& desk) {
+            Tile then, Desk<Multiplied<Q, KV>>& desk) {
     const int64_t share = step.heads / pool.kv_heads, dim = pool.dim;
     const int64_t rows = at.tokens * share, all = at.kv_heads * rows;  // of a KV head, of the tile
     const int64_t top = step.rows[at.chunk] + at.first, start = step.starts[at.chunk] + at.first;
@@ -125,21 +145,18 @@ void attend(const Q* q, const KV* keys, const KV* values, Q* out, const Step& st
     std::fill(desk.largest, desk.largest + all, -std::numeric_limits<float>::infinity());
     std::fill(desk.total, desk.total + all, 0.0f);
     const bool few = rows <= FEW && dim % PANEL == 0;
-    const int64_t end = start + at.tokens;  // of what the last token sees
-    const int64_t* table = step.tables + at.chunk * step.most;
+    const int64_t end = end_of(step, at);
     const int64_t line = pool.kv_heads * dim, from = at.kv_head * dim;
     int64_t slots[2][POSITIONS];
     int64_t *now = slots[0], *next = slots[1];
     const KV *k[POSITIONS], *v[POSITIONS];
-    find(table, pool.block_size, 0, std::min(POSITIONS, end), now);
+    find(step.tables + at.chunk * step.most, pool.block_size, 0, std::min(POSITIONS, end), now);
     for (int64_t first = 0; first < end; first += POSITIONS, std::swap(now, next)) {
         const int64_t count = std::min(POSITIONS, end - first);
-        const int64_t following = std::min(POSITIONS, end - first - count);
-        find(table, pool.block_size, first + count, following, next);
-        for (int64_t i = 0; i < following; i++) {
-            fetch(keys + next[i] * line + from, at.kv_heads * dim);
-            fetch(values + next[i] * line + from, at.kv_heads * dim);
-        }
+        if (first + count < end)
+            look_ahead(keys, values, step, pool, at, first + count, next);
+        else if (then.chunk != at.chunk)
+            look_ahead(keys, values, step, pool, then, 0, next);
         for (int64_t kv_head = 0; kv_head < at.kv_heads; kv_head++) {
             for (int64_t i = 0; i < count; i++) {
                 k[i] = keys + now[i] * line + from + kv_head * dim;
@@ -200,7 +217,8 @@ void run(const void* q, const void* keys, const void* values, void* out, const S
         Desk<Multiplied<Q, KV>> desk(pool.dim);
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < tiles.size(); i++)
-            attend((const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i], desk);
+            attend((const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i],
+                   tiles[std::min(i + threads, tiles.size() - 1)], desk);
     }
 }
 
