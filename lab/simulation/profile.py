@@ -4,13 +4,18 @@ A real engine serves made-up requests in steps over a grid: so many sequences, e
 a prompt among them; then others that wait. Every step is a sample: what was in it, and how long it took, in
 the runner and around it. Each round goes over the grid again, and of equal steps the mean counts: their sum
 is what a run takes.
+
+Most of a large scene's time would go into computing its context, and the steps of an overloaded server, with
+hundreds of sequences and much context, would be the ones that there is no time to measure. How long it takes
+to read the KV cache does not depend on what is in it, so all but a few of the steps that fill it are only
+planned.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from statistics import mean, median
@@ -35,14 +40,14 @@ __all__ = ["Profiler", "Scene", "TimedRunner", "profile", "scenes", "touch"]
 
 DECODES = 6
 """Steps in which all of a scene's sequences decode, and as many with a prompt among them, and with others
-waiting."""
+waiting. At most as many compute its context."""
 FEW_DECODES = 2
 """The same where there is no time for all scenes: more different ones say more than more of the same."""
 WAITING = 300
 SLICE = 0.1
 """Share of all the time that a scene may be expected to take."""
 FEW = 200
-"""Tokens of prompts, from which on a scene says what one of them takes."""
+"""Tokens that are computed in a scene, from which on it says what one of them takes."""
 TOKENS_OF_A_STEP = 16
 """Tokens that take as long as a small step; a guess, until a scene says."""
 ENOUGH = 60
@@ -74,13 +79,8 @@ class Scene:
         return [max(1, int(self.context * shares[i % len(shares)])) for i in range(self.batch)]
 
     @property
-    def prompts(self) -> int:
-        """Tokens of all of them."""
-        return sum(self.lengths) + self.prompt
-
-    @property
     def tokens(self) -> int:
-        """Computed at most."""
+        """Positions that it takes at most."""
         return self.batch * (self.context + self.output) + self.prompt
 
 
@@ -149,9 +149,10 @@ class Profiler:
         self._grid = scenes(
             capacity.sequences, capacity.tokens, engine.limits.max_model_len, engine.scheduler.kv.capacity
         )
+        self._most_tokens = capacity.tokens
         touch(engine)
         self._runner = engine.runner
-        self._stage = _Stage(engine, assembled.device, clock)
+        self._stage = _Stage(assembled, clock)
         self._taken: dict[tuple[Scene, int], list[Sample]] = {}
 
     def measure(self, seconds: float) -> Iterator[float]:
@@ -160,8 +161,8 @@ class Profiler:
         Scenes that would take much of the time are left out. Yields how much is done, from 0 to 1, after each
         scene. Time that passes outside does not count.
         """
-        self._stage.play(self._grid[0], FEW_DECODES)  # the first steps are slow for reasons of their own
-        step = median(s.device + s.host for s in self._stage.play(self._grid[0], FEW_DECODES))
+        self._stage.play(self._grid[0], FEW_DECODES, 1)  # the first steps are slow for reasons of their own
+        step = median(s.device + s.host for s in self._stage.play(self._grid[0], FEW_DECODES, 1))
         decodes = DECODES if 3 * DECODES * step * len(self._grid) < seconds else FEW_DECODES
         least = 3 * decodes * step
         longest = max(SLICE * seconds, 2 * least)
@@ -169,20 +170,25 @@ class Profiler:
         for scene in _spread(self._grid):
             if spent >= seconds and len(self._taken) >= ENOUGH:
                 break
-            if least + scene.prompts * token > longest:
+            context = sum(scene.lengths)
+            needed = 3 * decodes * scene.batch + scene.prompt
+            room = (longest - least) / token - needed
+            if room < 0:
                 continue
-            took = self._play(scene, decodes)
-            if scene.prompts > FEW:
-                token = max(0.0, took - least) / scene.prompts
+            fills = min(decodes, int(room / min(context, self._most_tokens)))
+            took = self._play(scene, decodes, fills)
+            computed = needed + min(context, fills * self._most_tokens)
+            if computed > FEW and took > least:
+                token = (took - least) / computed
             spent += took
-            played.append(scene)
+            played.append((scene, fills))
             yield min(1.0, spent / seconds)
         rng = random.Random("order")
         while spent < seconds:
             # In another order each time: what slows a machine lasts for seconds, and is to befall all sizes.
-            for scene in rng.sample(played, len(played)):
+            for scene, fills in rng.sample(played, len(played)):
                 if spent < seconds:
-                    spent += self._play(scene, decodes)
+                    spent += self._play(scene, decodes, fills)
                     yield min(1.0, spent / seconds)
 
     def lend_weights(self, engine: Engine) -> None:
@@ -194,10 +200,10 @@ class Profiler:
         assert isinstance(runner, ModelRunner) and isinstance(self._runner, ModelRunner)
         runner.model = self._runner.model
 
-    def _play(self, scene: Scene, decodes: int) -> float:
+    def _play(self, scene: Scene, decodes: int, fills: int) -> float:
         """Measure one scene. Seconds that it took, between its steps as well."""
         since = time.perf_counter()
-        for place, sample in enumerate(self._stage.play(scene, decodes)):
+        for place, sample in enumerate(self._stage.play(scene, decodes, fills)):
             self._taken.setdefault((scene, place), []).append(sample)
         return time.perf_counter() - since
 
@@ -238,20 +244,23 @@ def _mean(samples: list[Sample]) -> Sample:
 class _Stage:
     """Plays scenes with one engine."""
 
-    def __init__(self, engine: Engine, device: torch.device, clock: Clock) -> None:
-        self._engine = engine
+    def __init__(self, assembled: AssembledEngine, clock: Clock) -> None:
+        self._engine = engine = assembled.engine
         self._clock = clock
-        self._runner = TimedRunner(engine.runner, engine, device, clock)
+        self._planned = _PlannedOnly(engine.limits.vocab_size, assembled.dtype, assembled.device)
+        self._runner = TimedRunner(engine.runner, engine, assembled.device, clock)
         engine.runner = self._runner
         self._ids = count()
         self._rng = random.Random("profile")
 
-    def play(self, scene: Scene, decodes: int) -> list[Sample]:
-        """Every step of it."""
+    def play(self, scene: Scene, decodes: int, fills: int) -> list[Sample]:
+        """Every step that is computed: at most `fills` that fill its context, and `decodes` of each kind."""
         engine = self._engine
         capacity = engine.scheduler.capacity
         mine = [self._add(length, scene.output) for length in scene.lengths]
-        samples = list(self._until_level())
+        steps = -(-sum(scene.lengths) // capacity.tokens)
+        # Evenly among them: they differ in how much context is there already.
+        samples = list(self._until_level({i * steps // fills for i in range(fills)}))
         samples += self._steps(decodes)
         mine.append(self._add(scene.prompt, scene.output))
         samples += self._steps(decodes)
@@ -263,10 +272,22 @@ class _Stage:
             engine.abort(request)
         return samples
 
-    def _until_level(self) -> Iterator[Sample]:
+    def _until_level(self, computed: Collection[int]) -> Iterator[Sample]:
+        """Steps until all can decode; those not `computed`, by place, are only planned."""
         queues = self._engine.scheduler.queues
-        while queues.waiting_count or any(not request.level for request in queues.running):
-            yield self._step()
+        for place in count():
+            if not queues.waiting_count and all(request.level for request in queues.running):
+                return
+            if place in computed:
+                yield self._step()
+            else:
+                self._plan()
+
+    def _plan(self) -> None:
+        """A step that computes nothing."""
+        self._engine.runner = self._planned
+        self._engine.step()
+        self._engine.runner = self._runner
 
     def _steps(self, steps: int) -> list[Sample]:
         return [self._step() for _ in range(steps)]
@@ -287,6 +308,17 @@ class _Stage:
         )
         self._engine.add(request)
         return request.id
+
+
+class _PlannedOnly(Runner):
+    """Leaves the KV cache as it is and finds all tokens equally likely."""
+
+    def __init__(self, vocab_size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._values = torch.zeros(1, vocab_size, dtype=dtype, device=device)
+
+    def run(self, plan: Plan) -> Logits:
+        # All have the same row: requests here are of one choice and want only their last one's logits.
+        return Logits(self._values, {chunk.sequence: range(1) for chunk in plan.chunks if chunk.rows})
 
 
 class TimedRunner(Runner):

@@ -136,7 +136,7 @@ def test_scenes_fit_the_engine() -> None:
 def test_what_happens_between_scenes_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EngineConfig(dtype="float32", max_model_len=64, max_num_seqs=4, max_num_batched_tokens=32)
     profiler = Profiler(config, time.perf_counter)
-    monkeypatch.setattr(profiler, "_play", lambda scene, decodes: 8.0)
+    monkeypatch.setattr(profiler, "_play", lambda scene, decodes, fills: 8.0)
     shares = list(profiler.measure(100.0))
     assert shares[:3] == [0.08, 0.16, 0.24]
     assert shares[-2:] == [0.96, 1.0]
@@ -145,20 +145,38 @@ def test_what_happens_between_scenes_is_not_measured(monkeypatch: pytest.MonkeyP
 def test_of_a_slow_model_small_and_large_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no time for all scenes, and a run's steps are not the small ones only."""
     profiler = Profiler(EngineConfig(dtype="float32", max_model_len=512), time.perf_counter)
-    played: list[Scene] = []
+    played, took = list[Scene](), list[float]()
 
-    def play(scene: Scene, decodes: int) -> float:
+    def play(scene: Scene, decodes: int, fills: int) -> float:
         played.append(scene)
         profiler._taken |= {(scene, place): [] for place in range(3 * decodes)}
-        return 3 * decodes * 0.05 + scene.prompts * 0.002
+        tokens = min(sum(scene.lengths), fills * 512) + scene.prompt + 3 * decodes * scene.batch
+        took.append(3 * decodes * 0.05 + tokens * 0.002)
+        return took[-1]
 
     monkeypatch.setattr(profiler, "_play", play)
-    monkeypatch.setattr(profiler._stage, "play", lambda scene, decodes: [Sample(Work(), 0.05, 0.0)])
+    monkeypatch.setattr(profiler._stage, "play", lambda scene, decodes, fills: [Sample(Work(), 0.05, 0.0)])
     assert len(list(profiler.measure(20.0))) == len(played) < len(profiler._grid) / 2
     batches = [scene.batch for scene in played]
     assert min(batches) == 1 and max(batches) >= 55
     assert sum(5 < batch < 55 for batch in batches) >= 5
-    assert all(scene.prompts * 0.002 < 4.0 for scene in played)
+    assert max(took) < 0.2 * 20.0
+    # More context than could be computed in the time that a scene may take.
+    assert max(sum(scene.lengths) for scene in played) * 0.002 > 0.2 * 20.0
+
+
+def test_most_of_a_long_context_is_only_planned() -> None:
+    """The steps that follow read all of it, though."""
+    config = EngineConfig(dtype="float32", max_model_len=256, max_num_seqs=16, max_num_batched_tokens=64)
+    profiler = Profiler(config, time.perf_counter)
+    scene = Scene(batch=12, context=160, prompt=7, output=60)
+    samples = profiler._stage.play(scene, decodes=2, fills=2)
+    filling, decoding = samples[:-6], samples[-6:]
+    assert len(filling) == 2 and all(sample.work.tokens == 64 for sample in filling)
+    assert filling[0].work.context < 192 and filling[1].work.context > 12 * 160 / 2
+    assert [sample.work.sequences for sample in decoding] == [12, 12, 13, 13, 13, 13]
+    assert all(sample.work.context > 12 * 160 for sample in decoding)
+    assert not profiler._stage._engine.busy
 
 
 def test_a_machine_is_profiled() -> None:
