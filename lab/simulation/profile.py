@@ -1,7 +1,7 @@
 """Measuring what steps take on this machine, and fitting a cost model to it.
 
 A real engine serves made-up requests in steps over a grid: so many sequences, each with so much context; then
-a prompt among them; then others that wait. Every step is a sample: what was in it, and how long it took, in
+prompts among them; then others that wait. Every step is a sample: what was in it, and how long it took, in
 the runner and around it. Each round goes over the grid again, and of equal steps the mean counts: their sum
 is what a run takes.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from statistics import mean, median
@@ -38,9 +38,11 @@ from turnout.runner.model_runner import ModelRunner
 
 __all__ = ["Profiler", "Scene", "TimedRunner", "profile", "scenes", "touch"]
 
-DECODES = 6
-"""Steps in which all of a scene's sequences decode, and as many with a prompt among them, and with others
+DECODES = 5
+"""Steps in which all of a scene's sequences decode, and as many with prompts among them, and with others
 waiting. At most as many compute its context."""
+PROMPTS = ((1 / 64,), (1 / 12,), (3 / 8,), (1.0,), (1 / 5,) * 5)
+"""What else comes in such steps: prompts of these shares of the tokens that a step computes at most."""
 FEW_DECODES = 2
 """The same where there is no time for all scenes: more different ones say more than more of the same."""
 WAITING = 300
@@ -64,9 +66,9 @@ class Scene:
     batch: int
     """Sequences."""
     context: int
-    """Tokens of each one's prompt."""
-    prompt: int
-    """Tokens of the one that comes while they decode."""
+    """Tokens that each one begins with."""
+    prompts: tuple[tuple[int, ...], ...]
+    """Tokens of those that come while they decode, by the step that they come in."""
     output: int
     """Tokens that each may produce: more than there are steps."""
     spread: bool = False
@@ -74,14 +76,18 @@ class Scene:
 
     @property
     def lengths(self) -> list[int]:
-        """Of their prompts."""
+        """Of their contexts."""
         shares = (1.0, 0.5, 0.75, 0.25, 0.125) if self.spread else (1.0,)
         return [max(1, int(self.context * shares[i % len(shares)])) for i in range(self.batch)]
 
     @property
     def tokens(self) -> int:
         """Positions that it takes at most."""
-        return self.batch * (self.context + self.output) + self.prompt
+        return self.batch * (self.context + self.output) + max(map(sum, self.prompts))
+
+    def computed(self, decodes: int) -> int:
+        """Tokens beside its context, where it has so many steps of each kind."""
+        return 3 * decodes * self.batch + sum(map(sum, self.prompts[:decodes]))
 
 
 def scenes(most_sequences: int, most_tokens: int, longest: int, pool: int) -> list[Scene]:
@@ -89,19 +95,25 @@ def scenes(most_sequences: int, most_tokens: int, longest: int, pool: int) -> li
     # Not powers of two: kernels are at their best with those, and batches that come up are others.
     batches = [size for size in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233) if size < most_sequences]
     contexts = (4, 16, 64, 192, 448, 960, 1984, 4032)
-    prompts = (7, 45, 190, 500, 2040)
+    prompts = [
+        tuple(max(1, min(int(share * most_tokens), longest - 1)) for share in shares) for shares in PROMPTS
+    ]
     grid = [
-        Scene(batch, context, prompts[(i + j) % len(prompts)], _output(batch, context, most_tokens), spread)
+        Scene(batch, context, _turned(prompts, i + j), _output(batch, context, most_tokens), spread)
         for i, batch in enumerate(batches)
         for j, context in enumerate(contexts)
         for spread in (False, True)[:batch]
     ]
     possible = [
-        scene
-        for scene in grid
-        if max(scene.context, scene.prompt) + scene.output <= longest and scene.tokens <= 0.8 * pool
+        scene for scene in grid if scene.context + scene.output <= longest and scene.tokens <= 0.8 * pool
     ]
     return sorted(possible, key=lambda scene: scene.tokens)
+
+
+def _turned(prompts: Sequence[tuple[int, ...]], by: int) -> tuple[tuple[int, ...], ...]:
+    """Others come first, for scenes that have no time for all."""
+    by %= len(prompts)
+    return (*prompts[by:], *prompts[:by])
 
 
 def _spread(grid: Sequence[Scene]) -> list[Scene]:
@@ -170,8 +182,7 @@ class Profiler:
         for scene in _spread(self._grid):
             if spent >= seconds and len(self._taken) >= ENOUGH:
                 break
-            context = sum(scene.lengths)
-            needed = 3 * decodes * scene.batch + scene.prompt
+            context, needed = sum(scene.lengths), scene.computed(decodes)
             room = (longest - least) / token - needed
             if room < 0:
                 continue
@@ -262,15 +273,22 @@ class _Stage:
         # Evenly among them: they differ in how much context is there already.
         samples = list(self._until_level({i * steps // fills for i in range(fills)}))
         samples += self._steps(decodes)
-        mine.append(self._add(scene.prompt, scene.output))
-        samples += self._steps(decodes)
-        engine.scheduler.capacity = Capacity(capacity.tokens, engine.stats().running)
+        others = list[str]()
+        for prompts in scene.prompts[:decodes]:
+            others += [self._add(length, 1) for length in prompts]
+            samples.append(self._step())
+        self._abort(others)
+        engine.scheduler.capacity = Capacity(capacity.tokens, scene.batch)
         mine += [self._add(1, scene.output) for _ in range(WAITING)]
         samples += self._steps(decodes)
         engine.scheduler.capacity = capacity
-        for request in mine:
-            engine.abort(request)
+        self._abort(mine)
         return samples
+
+    def _abort(self, requests: Iterable[str]) -> None:
+        """Those that have not ended."""
+        for request in requests:
+            self._engine.abort(request)
 
     def _until_level(self, computed: Collection[int]) -> Iterator[Sample]:
         """Steps until all can decode; those not `computed`, by place, are only planned."""

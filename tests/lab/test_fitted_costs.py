@@ -128,8 +128,10 @@ def test_scenes_fit_the_engine() -> None:
     ):
         found = scenes(sequences, tokens, longest, pool)
         assert found
-        assert all(scene.batch < sequences and scene.prompt <= tokens for scene in found)
-        assert all(max(scene.context, scene.prompt) + scene.output <= longest for scene in found)
+        assert all(scene.batch < sequences for scene in found)
+        assert all(scene.context + scene.output <= longest for scene in found)
+        prompts = {prompts for scene in found for prompts in scene.prompts}
+        assert max(map(sum, prompts)) <= tokens and max(map(max, prompts)) < longest
         assert all(scene.tokens <= pool for scene in found)
 
 
@@ -150,7 +152,7 @@ def test_of_a_slow_model_small_and_large_steps_are_measured(monkeypatch: pytest.
     def play(scene: Scene, decodes: int, fills: int) -> float:
         played.append(scene)
         profiler._taken |= {(scene, place): [] for place in range(3 * decodes)}
-        tokens = min(sum(scene.lengths), fills * 512) + scene.prompt + 3 * decodes * scene.batch
+        tokens = min(sum(scene.lengths), fills * 512) + scene.computed(decodes)
         took.append(3 * decodes * 0.05 + tokens * 0.002)
         return took[-1]
 
@@ -166,15 +168,17 @@ def test_of_a_slow_model_small_and_large_steps_are_measured(monkeypatch: pytest.
 
 
 def test_most_of_a_long_context_is_only_planned() -> None:
-    """The steps that follow read all of it, though."""
+    """The steps that follow read all of it: they decode, compute prompts as well, have others wait."""
     config = EngineConfig(dtype="float32", max_model_len=256, max_num_seqs=16, max_num_batched_tokens=64)
     profiler = Profiler(config, time.perf_counter)
-    scene = Scene(batch=12, context=160, prompt=7, output=60)
+    scene = Scene(batch=12, context=160, prompts=((7,), (10, 90), (200,)), output=60)
     samples = profiler._stage.play(scene, decodes=2, fills=2)
     filling, decoding = samples[:-6], samples[-6:]
     assert len(filling) == 2 and all(sample.work.tokens == 64 for sample in filling)
     assert filling[0].work.context < 192 and filling[1].work.context > 12 * 160 / 2
-    assert [sample.work.sequences for sample in decoding] == [12, 12, 13, 13, 13, 13]
+    assert [sample.work.tokens for sample in decoding] == [12, 12, 12 + 7, 64, 12, 12]
+    assert [sample.work.sequences for sample in decoding] == [12, 12, 13, 14, 12, 12]
+    assert [sample.work.waiting for sample in decoding] == [0, 0, 0, 0, 300, 300]
     assert all(sample.work.context > 12 * 160 for sample in decoding)
     assert not profiler._stage._engine.busy
 
