@@ -255,6 +255,10 @@ class KVBackend(ABC):
     """Compiled kernels to compute with on a CPU, set before `attention` is called; None: there are none."""
     evicts: bool = False
     """It keeps memory that nobody holds, and asks an `EvictionPolicy` what to give up first."""
+    approximation: str = ""
+    """What it makes of keys and values where that changes what a model says, such as the dtype that they are
+    rounded to, or how many are kept. Backends with the same one are expected to say the same; empty: all is
+    read as it was written."""
 
     @abstractmethod
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:

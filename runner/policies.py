@@ -25,6 +25,7 @@ __all__ = [
     "Policies",
     "build_eviction",
     "build_host_policies",
+    "build_kv",
     "build_policies",
     "check_policies",
     "choices",
@@ -122,14 +123,19 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
 
 def build_host_policies(registry: Registry, config: EngineConfig) -> HostPolicies:
     """Raises ConfigError or PluginError, naming plugin and option."""
-    ((kv_spec, kv_options),) = choices(config, "kv")
-    kv = registry.create("kv", kv_spec, **kv_options)
+    kv = build_kv(registry, config)
     return HostPolicies(
         scheduler=registry.create("scheduler", config.scheduler),
         predictor=registry.create("length_predictor", config.length_predictor),
         kv=kv,
         eviction=build_eviction(registry, config, kv),
     )
+
+
+def build_kv(registry: Registry, config: EngineConfig) -> KVBackend:
+    """Raises ConfigError or PluginError, naming plugin and option."""
+    ((spec, given),) = choices(config, "kv")
+    return registry.create("kv", spec, **given)
 
 
 def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> EvictionPolicy:

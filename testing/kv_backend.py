@@ -70,6 +70,18 @@ class KVBackendSuite(Suite[KVBackend]):
 
     # -------------------------------------------------------------- the model reads what was written
 
+    def test_what_it_approximates_is_said(self) -> None:
+        """So that comparisons do not take other answers for a fault."""
+        import torch
+
+        vectors = torch.randn(64, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        forgets = any(list(self.attends(position)) != list(range(position + 1)) for position in range(64))
+        if forgets or not torch.equal(self.stored(vectors), vectors):
+            assert self.make().approximation, (
+                "the backend leaves out or rounds what was written, and its attribute `approximation` is empty; "
+                "expected a few words that say how"
+            )
+
     def test_tokens_are_those_of_a_model_without_memory(self) -> None:
         """Common prefixes, forks, dropped beams, guesses, chunks, preemption, swap; and little room."""
         preemptions = 0

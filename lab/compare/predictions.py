@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from turnout.core.config import EngineConfig
-from turnout.core.plugin_spec import PluginSpec
+from turnout.core.plugins import Registry
+from turnout.runner.policies import build_kv
 
 __all__ = ["different_predictions", "predicting_options"]
 
@@ -27,7 +28,8 @@ BESIDE = (
 def different_predictions(one: EngineConfig, other: EngineConfig) -> list[str]:
     """The names of what differs that decides; none: they predict the same, up to rounding."""
     differing = [field for field in DECIDING if getattr(one, field) != getattr(other, field)]
-    return [*differing, *(["kv dtype"] if _kv_dtype(one) != _kv_dtype(other) else [])]
+    approximate = _approximation(one) != _approximation(other)
+    return [*differing, *(["what is kept of keys and values"] if approximate else [])]
 
 
 def predicting_options(config: EngineConfig) -> dict[str, Any]:
@@ -35,5 +37,6 @@ def predicting_options(config: EngineConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", exclude_unset=True, include={*DECIDING, *BESIDE})
 
 
-def _kv_dtype(config: EngineConfig) -> str:
-    return PluginSpec.parse(config.kv).options.get("dtype", "auto")
+def _approximation(config: EngineConfig) -> str:
+    """As the KV backend says it, ours or a third party's."""
+    return build_kv(Registry.of(config), config).approximation

@@ -8,7 +8,7 @@ from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
 from turnout.core.model import ModelSpec
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.formats import KVDtype, bytes_per_token
+from turnout.plugins.kv_backends.formats import KVDtype, approximation, bytes_per_token
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +26,7 @@ class Contiguous(KVBackend):
 
     def __init__(self, dtype: KVDtype = "auto") -> None:
         self.dtype = dtype
+        self.approximation = approximation(dtype)
 
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
         return bytes_per_token(self.dtype, spec, itemsize)

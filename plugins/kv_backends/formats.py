@@ -6,13 +6,18 @@ from typing import Literal
 
 from turnout.core.model import ModelSpec
 
-__all__ = ["KVDtype", "bytes_per_token"]
+__all__ = ["KVDtype", "approximation", "bytes_per_token"]
 
 KVDtype = Literal["auto", "bfloat16", "int8", "fp8"]
 """``auto`` is the dtype the model computes in; ``fp8`` is float8_e4m3fn."""
 
 SCALE_BYTES = {"int8": 2, "fp8": 2}
 """A bfloat16 for each token and KV head, of keys and of values."""
+
+
+def approximation(dtype: KVDtype) -> str:
+    """As `KVBackend` has it."""
+    return "" if dtype == "auto" else dtype
 
 
 def bytes_per_token(dtype: KVDtype, spec: ModelSpec, itemsize: int) -> int:

@@ -11,7 +11,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.eviction import EvictionPolicy
 from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
 from turnout.core.model import ModelSpec
-from turnout.plugins.kv_backends.formats import KVDtype, bytes_per_token
+from turnout.plugins.kv_backends.formats import KVDtype, approximation, bytes_per_token
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Paged(KVBackend):
         self.block_size = self.unit = self.grows_at = block_size
         self.prefix_caching = self.evicts = prefix_caching
         self.dtype = dtype
+        self.approximation = approximation(dtype)
         self._attention = attention
         self._cascade = cascade
 

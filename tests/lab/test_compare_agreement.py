@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from compare_runs import question, record, run
 
+from turnout.core.config import EngineConfig
+from turnout.lab.arms import parse_arms
 from turnout.lab.compare.agreement import Finding, check
 from turnout.lab.compare.comparison import compare
 from turnout.lab.compare.run import Run
@@ -31,7 +35,42 @@ def test_another_model_may_say_something_else_and_the_reader_knows_that_nobody_l
         ("base", "big:model=other,kv=paged:dtype=int8"), run("base"), run("big", digest="x")
     )
     assert not finding.serious
-    assert finding.text == "outputs of base and big are not compared: they differ in model, kv dtype"
+    assert finding.text == (
+        "outputs of base and big are not compared: they differ in model, what is kept of keys and values"
+    )
+
+
+FORGETFUL = """
+from turnout import hookimpl
+from turnout.plugins.kv_backends.contiguous import Contiguous
+
+turnout_hook_api = 1
+
+
+class Forgetful(Contiguous):
+    def __init__(self, window: int = 8) -> None:
+        super().__init__()
+        self.approximation = f"window={window}"
+
+
+@hookimpl
+def register_kv_backends(register):
+    register("forgetful", Forgetful)
+"""
+
+
+def test_a_kv_backend_that_says_that_it_approximates_may_say_something_else(tmp_path: Path) -> None:
+    (tmp_path / "turnout_plugins.py").write_text(FORGETFUL)
+    ours = EngineConfig(plugins_folder=str(tmp_path))
+
+    def found(*arms: str) -> Finding:
+        parsed = parse_arms(arms, ours)
+        (finding,) = check(parsed, [{"a": run("a"), "b": run("b", digest="x")}], greedy=True)
+        return finding
+
+    assert not found("a", "b:kv=forgetful").serious
+    assert not found("a:kv=forgetful:window=4", "b:kv=forgetful").serious
+    assert found("a:kv=forgetful:window=8", "b:kv=forgetful").serious
 
 
 def test_speculation_must_not_change_greedy_answers_and_may_change_sampled_ones() -> None:

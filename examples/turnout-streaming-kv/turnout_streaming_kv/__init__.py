@@ -34,6 +34,7 @@ class StreamingKV(KVBackend):
     ) -> None:
         self.layout = Layout(sinks, window)
         self.unit = self.layout.length
+        self.approximation = f"sinks={sinks},window={window}"
 
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
         return Rows(size.tokens // self.layout.length, self.layout)
