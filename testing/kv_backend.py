@@ -78,8 +78,8 @@ class KVBackendSuite(Suite[KVBackend]):
         forgets = any(list(self.attends(position)) != list(range(position + 1)) for position in range(64))
         if forgets or not torch.equal(self.stored(vectors), vectors):
             assert self.make().approximation, (
-                "the backend leaves out or rounds what was written, and its attribute `approximation` is empty; "
-                "expected a few words that say how"
+                "the backend leaves out or rounds what was written, and its attribute `approximation` is "
+                "empty; expected a few words that say how"
             )
 
     def test_tokens_are_those_of_a_model_without_memory(self) -> None:
