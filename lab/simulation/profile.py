@@ -25,6 +25,7 @@ import torch
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
+from turnout.core.errors import ConfigError
 from turnout.core.garbage import steady
 from turnout.core.interfaces import Runner
 from turnout.core.plan import Logits, Move, Plan, Way
@@ -85,9 +86,14 @@ class Scene:
         """Positions that it takes at most."""
         return self.batch * (self.context + self.output) + max(map(sum, self.prompts))
 
-    def computed(self, decodes: int) -> int:
-        """Tokens beside its context, where it has so many steps of each kind."""
-        return 3 * decodes * self.batch + sum(map(sum, self.prompts[:decodes]))
+    def with_prompts(self, steps: int, room: int) -> Scene:
+        """With those of its first `steps` steps' prompts that take no more than so many tokens together."""
+        taken = list[tuple[int, ...]]()
+        for lengths in self.prompts[:steps]:
+            if sum(lengths) <= room:
+                taken.append(lengths)
+                room -= sum(lengths)
+        return replace(self, prompts=tuple(taken))
 
 
 def scenes(most_sequences: int, most_tokens: int, longest: int, pool: int) -> list[Scene]:
@@ -161,6 +167,12 @@ class Profiler:
         self._grid = scenes(
             capacity.sequences, capacity.tokens, engine.limits.max_model_len, engine.scheduler.kv.capacity
         )
+        if not self._grid:
+            raise ConfigError(
+                f"there is too little room to measure steps in: {capacity.sequences} sequences at most, of "
+                f"{engine.limits.max_model_len} tokens at most, and {engine.scheduler.kv.capacity} positions "
+                "of KV memory; raise --max-num-seqs (2 at least), --max-model-len or --kv-memory"
+            )
         self._most_tokens = capacity.tokens
         touch(engine)
         self._runner = engine.runner
@@ -182,13 +194,15 @@ class Profiler:
         for scene in _spread(self._grid):
             if spent >= seconds and len(self._taken) >= ENOUGH:
                 break
-            context, needed = sum(scene.lengths), scene.computed(decodes)
-            room = (longest - least) / token - needed
-            if room < 0:
+            room = int((longest - least) / token)
+            context, computed = sum(scene.lengths), 3 * decodes * scene.batch
+            if computed > room:
                 continue
-            fills = min(decodes, int(room / min(context, self._most_tokens)))
+            scene = scene.with_prompts(decodes, room - computed)
+            computed += sum(map(sum, scene.prompts))
+            fills = min(decodes, (room - computed) // min(context, self._most_tokens))
+            computed += min(context, fills * self._most_tokens)
             took = self._play(scene, decodes, fills)
-            computed = needed + min(context, fills * self._most_tokens)
             if computed > FEW and took > least:
                 token = (took - least) / computed
             spent += took
@@ -274,7 +288,7 @@ class _Stage:
         samples = list(self._until_level({i * steps // fills for i in range(fills)}))
         samples += self._steps(decodes)
         others = list[str]()
-        for prompts in scene.prompts[:decodes]:
+        for prompts in scene.prompts:
             others += [self._add(length, 1) for length in prompts]
             samples.append(self._step())
         self._abort(others)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from turnout.core.config import EngineConfig
-from turnout.core.errors import TurnoutError
+from turnout.core.errors import ConfigError, TurnoutError
 from turnout.lab.simulation.cost import Seconds, Work
 from turnout.lab.simulation.fit import Sample, fit
 from turnout.lab.simulation.nonnegative import nonnegative_least_squares
@@ -152,7 +152,8 @@ def test_of_a_slow_model_small_and_large_steps_are_measured(monkeypatch: pytest.
     def play(scene: Scene, decodes: int, fills: int) -> float:
         played.append(scene)
         profiler._taken |= {(scene, place): [] for place in range(3 * decodes)}
-        tokens = min(sum(scene.lengths), fills * 512) + scene.computed(decodes)
+        tokens = 3 * decodes * scene.batch + sum(map(sum, scene.prompts))
+        tokens += min(sum(scene.lengths), fills * 512)
         took.append(3 * decodes * 0.05 + tokens * 0.002)
         return took[-1]
 
@@ -163,15 +164,28 @@ def test_of_a_slow_model_small_and_large_steps_are_measured(monkeypatch: pytest.
     assert min(batches) == 1 and max(batches) >= 55
     assert sum(5 < batch < 55 for batch in batches) >= 5
     assert max(took) < 0.2 * 20.0
+    assert sum(len(scene.prompts) > 0 for scene in played) > len(played) / 2
     # More context than could be computed in the time that a scene may take.
     assert max(sum(scene.lengths) for scene in played) * 0.002 > 0.2 * 20.0
+
+
+def test_prompts_come_as_far_as_there_is_time_for_them() -> None:
+    scene = Scene(batch=1, context=1, prompts=((500,), (100, 100), (7,), (9,)), output=1)
+    assert scene.with_prompts(4, 800).prompts == scene.prompts
+    assert scene.with_prompts(3, 300).prompts == ((100, 100), (7,))
+    assert scene.with_prompts(2, 100).prompts == ()
+
+
+def test_no_room_for_any_scene_is_refused() -> None:
+    with pytest.raises(ConfigError, match="raise --max-num-seqs"):
+        Profiler(EngineConfig(dtype="float32", max_model_len=64, max_num_seqs=1), time.perf_counter)
 
 
 def test_most_of_a_long_context_is_only_planned() -> None:
     """The steps that follow read all of it: they decode, compute prompts as well, have others wait."""
     config = EngineConfig(dtype="float32", max_model_len=256, max_num_seqs=16, max_num_batched_tokens=64)
     profiler = Profiler(config, time.perf_counter)
-    scene = Scene(batch=12, context=160, prompts=((7,), (10, 90), (200,)), output=60)
+    scene = Scene(batch=12, context=160, prompts=((7,), (10, 90)), output=60)
     samples = profiler._stage.play(scene, decodes=2, fills=2)
     filling, decoding = samples[:-6], samples[-6:]
     assert len(filling) == 2 and all(sample.work.tokens == 64 for sample in filling)
