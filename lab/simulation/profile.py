@@ -194,15 +194,14 @@ class Profiler:
         for scene in _spread(self._grid):
             if spent >= seconds and len(self._taken) >= ENOUGH:
                 break
-            room = int((longest - least) / token)
-            context, computed = sum(scene.lengths), 3 * decodes * scene.batch
-            if computed > room:
+            room = int((longest - least) / token) - 3 * decodes * scene.batch
+            if room < 0:
                 continue
-            scene = scene.with_prompts(decodes, room - computed)
-            computed += sum(map(sum, scene.prompts))
-            fills = min(decodes, (room - computed) // min(context, self._most_tokens))
-            computed += min(context, fills * self._most_tokens)
+            scene = scene.with_prompts(decodes, room)
+            prompts, context = sum(map(sum, scene.prompts)), sum(scene.lengths)
+            fills = min(decodes, (room - prompts) // min(context, self._most_tokens))
             took = self._play(scene, decodes, fills)
+            computed = 3 * decodes * scene.batch + prompts + min(context, fills * self._most_tokens)
             if computed > FEW and took > least:
                 token = (took - least) / computed
             spent += took
