@@ -33,7 +33,8 @@ from turnout.lab.record import Record
 from turnout.lab.simulation import CostModel, run_simulated
 from turnout.lab.simulation.fit import Sample, fit
 from turnout.lab.simulation.fleet import Mix
-from turnout.lab.simulation.profile import Profiler, TimedRunner, profile, touch
+from turnout.lab.simulation.profile import Profiler, profile, touch
+from turnout.lab.simulation.stage import TimedRunner
 from turnout.lab.summary import Summary, summarize
 from turnout.lab.workload_source import load_workload
 from turnout.runner.assembly import build_engine

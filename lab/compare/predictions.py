@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from turnout.core.config import EngineConfig
@@ -11,15 +12,14 @@ from turnout.runner.policies import build_kv
 __all__ = ["different_predictions", "predicting_options"]
 
 DECIDING = ("model", "revision", "quantization", "dtype", "device")
+KV = ("kv", "block_size", "plugins_folder", "disable_plugin")
+"""Which KV backend there is, and its options."""
 BESIDE = (
-    "kv",
-    "block_size",
+    *KV,
     "cpu_kernels",
     "gpu_kernels",
     "gpu_memory_utilization",
     "memory_share",
-    "plugins_folder",
-    "disable_plugin",
     "strict_plugins",
 )
 """What it takes to compute them as they are served."""
@@ -27,14 +27,19 @@ BESIDE = (
 
 def different_predictions(one: EngineConfig, other: EngineConfig) -> list[str]:
     """The names of what differs that decides; none: they predict the same, up to rounding."""
-    differing = [field for field in DECIDING if getattr(one, field) != getattr(other, field)]
-    approximate = _approximation(one) != _approximation(other)
-    return [*differing, *(["what is kept of keys and values"] if approximate else [])]
+    differing = _differing(DECIDING, one, other)
+    if _differing(KV, one, other) and _approximation(one) != _approximation(other):
+        differing.append("what is kept of keys and values")
+    return differing
 
 
 def predicting_options(config: EngineConfig) -> dict[str, Any]:
     """All that is set of what an engine needs to predict as one of this configuration would."""
     return config.model_dump(mode="json", exclude_unset=True, include={*DECIDING, *BESIDE})
+
+
+def _differing(fields: Iterable[str], one: EngineConfig, other: EngineConfig) -> list[str]:
+    return [field for field in fields if getattr(one, field) != getattr(other, field)]
 
 
 def _approximation(config: EngineConfig) -> str:
