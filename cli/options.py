@@ -33,7 +33,7 @@ def config_options(*models: type[BaseModel]) -> Callable[[Function], Function]:
 
 def _flag(name: str, field: FieldInfo) -> Callable[[Function], Function]:
     flag = name.replace("_", "-")
-    if field.annotation is bool:
+    if bool in (field.annotation, *get_args(field.annotation)):
         return click.option(f"--{flag}/--no-{flag}", name, default=None, help=_help(field))
     if get_origin(field.annotation) is tuple:
         return click.option(

@@ -1,6 +1,9 @@
 """Applying decisions: who continues whom, and where a sequence ends.
 
 Nothing here knows whether a decision was sampling, speculation or beam search.
+
+Where steps overlap, that a token was chosen is known before the token is: ``promise`` continues a sequence
+with one that is not known yet, ``keep`` says which it was.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from turnout.core.interfaces import KVCache
 from turnout.core.messages import Delta
 from turnout.core.request import Request, Sequence
 
-__all__ = ["advance", "complete"]
+__all__ = ["advance", "complete", "keep", "promise"]
 
 
 def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[list[Delta], list[Sequence]]:
@@ -29,6 +32,25 @@ def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[
         if delta.finish_reason or delta.tokens:
             deltas.append(delta)
     return deltas, ended
+
+
+def promise(request: Request, chosen: list[Continuation], kv: KVCache) -> list[Sequence]:
+    """As `advance`, with tokens that are places among those chosen on the device; returns the children."""
+    children = []
+    for child, continuation in _descend(request, chosen, kv):
+        child.tokens += continuation.tokens
+        kv.commit(child, child.computed)
+        children.append(child)
+    request.output_tokens += len(children)
+    return children
+
+
+def keep(sequence: Sequence, continuation: Continuation) -> Delta:
+    """The token that a sequence was promised, whatever has become of its memory since."""
+    sequence.tokens.pop()
+    tokens, reason = _cut(continuation.tokens, sequence.request.stop_ids, sequence.room)
+    sequence.tokens += tokens
+    return _told(sequence, continuation, tokens, reason)
 
 
 def complete(request: Request, completion: Completion) -> list[Delta]:
@@ -74,12 +96,17 @@ def _fork(parent: Sequence, kv: KVCache) -> Sequence:
 
 def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
     """Append what was decided, cut at the first stop, and say so."""
-    request = sequence.request
-    tokens, reason = _cut(continuation.tokens, request.stop_ids, sequence.room)
+    tokens, reason = _cut(continuation.tokens, sequence.request.stop_ids, sequence.room)
     # Only what was guessed has its KV already; and something must be left to compute, for the next logits.
     sequence.computed = len(sequence.tokens) + min(_agreed(sequence.draft, tokens), len(tokens) - 1)
     sequence.tokens += tokens
     sequence.draft = []
+    return _told(sequence, continuation, tokens, reason)
+
+
+def _told(sequence: Sequence, continuation: Continuation, tokens: list[int], reason: str | None) -> Delta:
+    """What a client may know of `tokens`, which a sequence was continued with."""
+    request = sequence.request
     sequence.logprob += continuation.logprob
     sequence.score = continuation.score
     if continuation.details is not None:

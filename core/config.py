@@ -143,6 +143,10 @@ class EngineConfig(_Config):
         False,
         description="On a GPU, launch every step kernel by kernel instead of replaying captured graphs.",
     )
+    async_scheduling: bool | None = Field(
+        None,
+        description="Hand the next step to the device before this one's tokens are known; default: on a GPU.",
+    )
     max_model_len: int | None = Field(
         None,
         gt=0,

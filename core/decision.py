@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from turnout.core.request import Request, Sequence
 
-__all__ = ["Choice", "Completion", "Continuation", "TokenLogprobs"]
+__all__ = ["Choice", "Chosen", "Completion", "Continuation", "TokenLogprobs"]
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -42,6 +45,25 @@ class Continuation(NamedTuple):
     """One for each of `tokens`, where the request wants them."""
     score: float = 0.0
     """What the strategy ranks the child by: it is kept as the child's `Sequence.score`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """One more token for each of some sequences, chosen on the device: nobody need wait for it there.
+
+    Iterating waits, and gives the continuations. An engine whose steps overlap has the next step computed
+    before it does, from `tokens`, and so it is only the tokens that may not be known: a sequence is named as
+    often as it has children, whichever they get.
+    """
+
+    parents: list[Sequence]
+    tokens: Tensor
+    """int64 [parents], on the device."""
+    read: Callable[[], Iterable[Continuation]]
+    """Waits; a continuation for each of `parents`, in their order, with one token each."""
+
+    def __iter__(self) -> Iterator[Continuation]:
+        return iter(self.read())
 
 
 class Choice(NamedTuple):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from itertools import chain
 
 import msgspec
 
 from turnout.core.admission import Admission, Limits
-from turnout.core.advance import advance, complete
+from turnout.core.advance import advance, complete, promise
 from turnout.core.clock import Clock
-from turnout.core.decision import Completion
+from turnout.core.decision import Chosen, Completion, Continuation
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces import Decoding, Runner
 from turnout.core.messages import Delta, Stats
@@ -21,6 +23,7 @@ from turnout.core.request import Request, RequestSpec, Timing
 from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Scheduler
 from turnout.core.strategies import Decision, Strategies, by_strategy
+from turnout.core.unread import Unread, may_wait
 from turnout.core.view import unveil
 
 __all__ = ["Engine"]
@@ -38,7 +41,10 @@ class Engine:
         clock: Clock,
         observers: Observers | None = None,
         processors: Processors | None = None,
+        *,
+        overlaps: bool = False,
     ) -> None:
+        """overlaps: a step is handed to the device before the tokens of the one before are known."""
         self.scheduler = scheduler
         self.runner = runner
         self.limits = limits
@@ -49,6 +55,9 @@ class Engine:
         self._observers = observers or Observers()
         self._kv = scheduler.kv
         self._queues = scheduler.queues
+        self._overlaps = overlaps
+        self._unread: list[Unread] = []
+        """Of the latest step."""
         self._requests: dict[str, Request] = {}
         self._steps = self._computed_tokens = self._output_tokens = 0
 
@@ -121,20 +130,28 @@ class Engine:
     # -------------------------------------------------------------- a step
 
     def step(self) -> list[Delta]:
-        """Compute one plan and return what it brought, in no particular order."""
-        self._strategies.draft(request for request in self._queues.running if request.level)
+        """Compute one plan and return what it brought, in no particular order.
+
+        Where steps overlap, what the one before brought: that is read while the device computes this one.
+        """
+        self._strategies.draft(r for r in self._queues.running if r.level and r.live[0].tokens[-1] >= 0)
         started = self.clock()
         plan, dropped = self.scheduler.plan(started)
         deltas = [self._give_up(drop, started) for drop in dropped]
-        if not plan:
+        logits = self.runner.run(self._with_unread(plan)) if plan else None
+        deltas += self._read()
+        if logits is None:
             return deltas
-        logits = self.runner.run(plan)
         self._record(plan, logits)
-        for decoding, requests in self._ready(logits).items():
-            deltas += self._decide(decoding, requests, logits)
+        deltas += self._decide(logits)
         if self._observers.of_steps:
             self._observers.step_finished(self._step_record(plan, started))
         return deltas
+
+    def _with_unread(self, plan: Plan) -> Plan:
+        if not self._unread:
+            return plan
+        return replace(plan, chosen=tuple(unread.chosen.tokens for unread in self._unread))
 
     def _record(self, plan: Plan, logits: Logits) -> None:
         self._steps += 1
@@ -150,10 +167,27 @@ class Engine:
     def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
         """The requests all of whose sequences have logits, by strategy."""
         fed = dict.fromkeys(sequence.request for sequence in logits.rows)
-        return by_strategy(r for r in fed if all(sequence in logits.rows for sequence in r.live))
+        return by_strategy(r for r in fed if r.live and all(sequence in logits.rows for sequence in r.live))
 
-    def _decide(self, decoding: Decoding, requests: list[Request], logits: Logits) -> list[Delta]:
-        decisions = self._strategies.decide(decoding, requests, logits)
+    def _decide(self, logits: Logits) -> list[Delta]:
+        """Ask all strategies, then act; without knowing which tokens they chose, if that will do for all."""
+        ready = self._ready(logits)
+        ask, later = self._strategies.decide, self._overlaps
+        answers = {asked: ask(asked, requests, logits, later=later) for asked, requests in ready.items()}
+        unknown = [answer for answer in answers.values() if isinstance(answer, Chosen)]
+        later = len(unknown) == len(answers) and all(map(may_wait, chain.from_iterable(ready.values())))
+        deltas = []
+        for decoding, answer in answers.items():
+            requests = ready[decoding]
+            if not isinstance(answer, Chosen):
+                deltas += self._act(requests, answer)
+            elif not later:
+                deltas += self._act(requests, self._strategies.known(decoding, requests, answer))
+            else:
+                deltas += self._promise(decoding, requests, answer)
+        return deltas
+
+    def _act(self, requests: list[Request], decisions: dict[Request, Decision] | str) -> list[Delta]:
         now = self.clock()
         if isinstance(decisions, str):
             return [delta for request in requests for delta in self._fail(request, decisions, now)]
@@ -173,21 +207,69 @@ class Engine:
             deltas, ended = complete(request, chosen), list(request.live)
         else:
             return self._fail(request, _too_few(chosen), now, "invalid")
+        self._continued(request, parents, before, now)
+        return self._told(request, deltas, ended, now)
+
+    def _continued(self, request: Request, parents: Sequence[TokenSequence], before: int, now: float) -> None:
+        """It went on, from `parents` and from `before` tokens of output."""
         if parents != request.live:
             dropped = [sequence for sequence in parents if sequence not in request.live]
             self._strategies.forget(request.decoding, dropped)
         produced = request.output_tokens - before
         self._output_tokens += produced
-        if deltas and request.tells_prompt:
-            request.tells_prompt = False
-            deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
         if request.timing.first_token is None:
             request.timing.first_token = now
         self.scheduler.observe(request, produced, now)
+
+    def _told(
+        self, request: Request, deltas: list[Delta], ended: list[TokenSequence], now: float
+    ) -> list[Delta]:
+        """What its client is told beside its tokens; and whoever ended is."""
+        if deltas and request.tells_prompt:
+            request.tells_prompt = False
+            deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
         if ended:
             self._retire(request, ended, deltas[-1].finish_reason or "", now)
             if not request.live and request.spec.timing:
                 deltas[-1] = msgspec.structs.replace(deltas[-1], timing=request.timing)
+        return deltas
+
+    # -------------------------------------------------------------- what is not known yet
+
+    def _promise(self, decoding: Decoding, requests: list[Request], chosen: Chosen) -> list[Delta]:
+        """Go on with tokens that nobody knows yet; `_read` says what they were."""
+        now, deltas = self.clock(), list[Delta]()
+        first = sum(len(unread.chosen.parents) for unread in self._unread)
+        unread = Unread(decoding, chosen, now)
+        self._unread.append(unread)
+        rows = self._strategies.promised(decoding, requests, chosen)
+        for request in requests:
+            if isinstance(rows, str) or request.fault is not None:
+                deltas += self._fail(request, request.fault or str(rows), now)
+                continue
+            before, parents = request.output_tokens, request.live
+            places = [Continuation(chosen.parents[row], [-1 - first - row]) for row in rows[request]]
+            unread.owners[request] = list(zip(rows[request], promise(request, places, self._kv), strict=True))
+            self._continued(request, parents, before, now)
+            if not request.live[0].room:
+                self._queues.leave(request)
+        return deltas
+
+    def _read(self) -> list[Delta]:
+        """What was chosen in the step before, if nobody knows yet: waits for that, and for nothing later."""
+        unread, self._unread = self._unread, []
+        deltas = []
+        for each in unread:
+            known, now = self._strategies.read(each.decoding, each.chosen), self.clock()
+            for request in each.owners:
+                if request.place == "gone":
+                    continue
+                if isinstance(known, str):
+                    deltas += self._fail(request, known, now)
+                    continue
+                if request.timing.first_token == each.chosen_at:
+                    request.timing.first_token = now
+                deltas += self._told(request, *each.told(request, known), now)
         return deltas
 
     # -------------------------------------------------------------- what ends badly

@@ -53,7 +53,7 @@ class Guard:
         try:
             for entry in self._timed_order(view):
                 request, turn = _turn(entry)
-                if request.place == "gone":
+                if request.place not in ("running", "waiting"):
                     raise PolicyError(f"ordered {request!r}, which is neither running nor waiting")
                 if request in served:
                     raise PolicyError(f"ordered {request!r} twice")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import getitem
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     sequence: Sequence
     start: int
     tokens: list[int]
+    """Those below 0 are places in the plan's `chosen`, -1 the first one."""
     rows: int
     """Trailing positions whose logits are wanted; 0 while a prompt is only partly computed."""
     scored: range = range(0)
@@ -66,6 +68,8 @@ class Plan:
 
     chunks: list[Chunk]
     moves: list[Move]
+    chosen: tuple[Tensor, ...] = ()
+    """Tokens of the step before that are on the device and not known yet: int64, numbered through."""
 
     @property
     def tokens(self) -> int:
@@ -84,10 +88,12 @@ class Logits:
     rows: Mapping[Sequence, range]
     prompts: Mapping[Sequence, list[TokenLogprobs]] = field(default_factory=dict)
     """For each scored position of a chunk, the prompt token that follows it."""
+    pick: Callable[[Tensor, list[int]], Tensor] = getitem
+    """Rows by their numbers; a runner may know how to without waiting for the device."""
 
     def of(self, sequences: Iterable[Sequence]) -> Tensor:
         """The rows of `sequences`, in that order; no copy when those are all the rows there are."""
         wanted = [row for sequence in sequences for row in self.rows[sequence]]
         if wanted == list(range(len(self.values))):
             return self.values
-        return self.values[wanted]
+        return self.pick(self.values, wanted)

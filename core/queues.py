@@ -12,6 +12,9 @@ __all__ = ["Queues"]
 
 Views = tuple[RequestView, ...]
 
+HOLDING: tuple[Place, ...] = ("running", "leaving")
+"""Places in which a request has sequence slots."""
+
 
 class Queues:
     """Running in order of admission; waiting with the preempted first, then in order of arrival.
@@ -19,6 +22,9 @@ class Queues:
     Some of those who run may be put aside for a while, by who knows that each of them computes its next token
     in every step, whatever else happens: they keep their place and take of a step's budget, but they are not
     looked at. A simulation does that, so that a step costs what changes in it.
+
+    Others leave: their last tokens are chosen and not known yet. They keep their slots and their memory until
+    they are removed, and nobody sees them any more.
     """
 
     def __init__(self) -> None:
@@ -26,6 +32,7 @@ class Queues:
         self._preempted: dict[Request, None] = {}
         self._arrived: dict[Request, None] = {}
         self._aside: dict[Request, None] = {}
+        self._leaving: dict[Request, None] = {}
         self._numbers: dict[Request, int] = {}
         """Of those who run, in order of admission."""
         self._admissions = count()
@@ -34,11 +41,11 @@ class Queues:
         self._waiting_views: Views | None = ()
 
     def __bool__(self) -> bool:
-        return bool(self._running or self._aside or self._preempted or self._arrived)
+        return bool(self._running or self._aside or self._leaving or self._preempted or self._arrived)
 
     @property
     def running(self) -> tuple[Request, ...]:
-        """But for those put aside, and so in all that follows but the counts and the width."""
+        """But for those put aside or leaving, and so in all that follows but the counts and the width."""
         return tuple(self._running)
 
     @property
@@ -47,12 +54,22 @@ class Queues:
 
     @property
     def running_count(self) -> int:
-        return len(self._running) + len(self._aside)
+        return len(self._running) + len(self._aside) + len(self._leaving)
 
     @property
     def aside(self) -> int:
         """How many of those who run are put aside."""
         return len(self._aside)
+
+    @property
+    def leaving(self) -> int:
+        """How many of those who run only wait for tokens that are chosen already."""
+        return len(self._leaving)
+
+    @property
+    def only_leaving(self) -> bool:
+        """There are some, and nobody else."""
+        return bool(self._leaving) and not (self._running or self._aside or self._preempted or self._arrived)
 
     @property
     def running_width(self) -> int:
@@ -99,8 +116,14 @@ class Queues:
         self._preempted = {request: None, **self._preempted}
         self._moved(request, "waiting")
 
+    def leave(self, request: Request) -> None:
+        """It runs, and there is nothing left to plan for it."""
+        del self._running[request]
+        self._leaving[request] = None
+        self._moved(request, "leaving")
+
     def remove(self, request: Request) -> None:
-        for queue in (self._running, self._preempted, self._arrived):
+        for queue in (self._running, self._leaving, self._preempted, self._arrived):
             queue.pop(request, None)
         self._numbers.pop(request, None)
         self._moved(request, "gone")
@@ -125,6 +148,6 @@ class Queues:
             self._running = dict.fromkeys(sorted(self._running, key=self._numbers.__getitem__))
 
     def _moved(self, request: Request, place: Place) -> None:
-        self._width += request.width * ((place == "running") - (request.place == "running"))
+        self._width += request.width * ((place in HOLDING) - (request.place in HOLDING))
         request.place = place
         self._running_views = self._waiting_views = None

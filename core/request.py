@@ -89,6 +89,7 @@ class Sequence:
 
     request: Request
     tokens: list[int]
+    """Where steps overlap, the last one may be below 0: chosen on the device and not known yet."""
     index: int = 0
     """Which of the request's choices this is."""
     computed: int = 0
@@ -134,7 +135,8 @@ class Sequence:
         return self.request.limit - len(self.tokens)
 
 
-Place = Literal["running", "waiting", "gone"]
+Place = Literal["running", "waiting", "leaving", "gone"]
+"""``leaving``: its last tokens are chosen, and not known yet."""
 
 
 class Request:

@@ -103,11 +103,13 @@ class Scheduler:
 
         Raises PolicyError when strict and the policy is at fault.
         """
+        if self.queues.only_leaving:
+            return Plan([], self.kv.drain()), []
         view = self._view(now)
         self._overrule_if_nobody_gets_on()
         order = arrival_order(view) if self._overruled else self._guard.order(view)
         step = self._serve(order, now, overruled=self._overruled)
-        if not step.useful and self.queues and not self.queues.aside:
+        if not (step.useful or self.queues.aside or self.queues.leaving) and self.queues:
             self._guard.fault(PolicyError(_unserved(view)))
             step = self._serve(arrival_order(view), now, overruled=True)
         self._progress.grant(step.granted)
@@ -133,7 +135,7 @@ class Scheduler:
 
     def _serve(self, order: Iterable[Turn | Drop], now: float, *, overruled: bool) -> _Step:
         aside = self.queues.aside  # a token each
-        budget, runners = self.capacity.tokens - aside, self.queues.running_count - aside
+        budget, runners = self.capacity.tokens - aside, len(self.queues.running_views)
         step = _Step(now, budget, self._free_slots(), runners, overruled)
         for turn in order:
             if step.budget <= 0 or (step.closed and step.runners_left <= 0):
@@ -240,6 +242,9 @@ class Scheduler:
         """False: nobody gives way, or `request` itself did."""
         newcomer = request.place != "running"
         if newcomer and step.declined:
+            return False
+        if self.queues.leaving:  # nobody gives way for want of what is free in the next step
+            step.declined, step.closed = step.declined or newcomer, step.closed or not newcomer
             return False
         victim = self._guard.victim(request, overruled=step.overruled)
         if victim is None:

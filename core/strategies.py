@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from turnout.core.complaints import Complaints
-from turnout.core.decision import Completion, Continuation
+from turnout.core.decision import Chosen, Completion, Continuation
 from turnout.core.errors import RequestError
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
@@ -52,11 +52,53 @@ class Strategies:
                 self._complain(decoding, error)
 
     def decide(
-        self, decoding: Decoding, requests: Sequence[Request], logits: Logits
-    ) -> dict[Request, Decision] | str:
-        """What to do with each of `requests`; or, when the strategy failed, why."""
+        self, decoding: Decoding, requests: Sequence[Request], logits: Logits, *, later: bool = False
+    ) -> dict[Request, Decision] | Chosen | str:
+        """What to do with each of `requests`; or, when the strategy failed, why.
+
+        `later`: it will do to know that tokens were chosen, of a strategy that can say so and drafts nothing.
+        """
         try:
-            return _by_request(requests, decoding.decide(requests, logits), self._vocab_size)
+            decisions = decoding.decide(requests, logits)
+            if later and isinstance(decisions, Chosen) and decoding.rows == 1:
+                return decisions
+            return _by_request(requests, self._checked(decisions))
+        except Exception as error:
+            return self._complain(decoding, error)
+
+    def known(
+        self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
+    ) -> dict[Request, Decision] | str:
+        """As `decide`, of what was chosen: waits for it."""
+        try:
+            return _by_request(requests, self._checked(chosen))
+        except Exception as error:
+            return self._complain(decoding, error)
+
+    def promised(
+        self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
+    ) -> dict[Request, list[int]] | str:
+        """Of each of `requests` which rows were chosen for it; or, when that cannot be, why."""
+        rows: dict[Request, list[int]] = {request: [] for request in requests}
+        try:
+            for row, parent in enumerate(chosen.parents):
+                if parent.request not in rows:
+                    raise ValueError(f"chose for {parent.request!r}, which it was not asked about")
+                rows[parent.request].append(row)
+            if not all(rows.values()):
+                raise ValueError("chose nothing for a request that it was asked about")
+        except Exception as error:
+            return self._complain(decoding, error)
+        return rows
+
+    def read(self, decoding: Decoding, chosen: Chosen) -> list[Continuation] | str:
+        """One for each parent: waits."""
+        try:
+            continuations = list(chosen)
+            self._checked(continuations)
+            if [(c.parent, len(c.tokens)) for c in continuations] != [(p, 1) for p in chosen.parents]:
+                raise ValueError("continues other sequences than it chose for, or not by one token each")
+            return continuations
         except Exception as error:
             return self._complain(decoding, error)
 
@@ -79,12 +121,19 @@ class Strategies:
                 self._complain(decoding, error)
         return totals
 
+    def _checked(self, decisions: Iterable[Continuation | Completion]) -> list[Continuation | Completion]:
+        listed = list(decisions)
+        for decision in listed:
+            if isinstance(decision, Continuation):
+                _check_tokens(decision.tokens, self._vocab_size)
+        return listed
+
     def _complain(self, decoding: Decoding, error: Exception) -> str:
         return self._complaints.about(f"decoding strategy {type(decoding).__name__}", error)
 
 
 def _by_request(
-    requests: Sequence[Request], decisions: Iterable[Continuation | Completion], vocab_size: int
+    requests: Sequence[Request], decisions: Iterable[Continuation | Completion]
 ) -> dict[Request, Decision]:
     """Raises ValueError for decisions that cannot be carried out."""
     continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
@@ -97,7 +146,6 @@ def _by_request(
             _check(decision)
             completed[request] = decision
         elif decision.tokens:
-            _check_tokens(decision.tokens, vocab_size)
             continued[request].append(decision)
         else:
             raise ValueError(f"continued {request!r} with no token")

@@ -96,6 +96,7 @@ def build_engine(
         clock,
         observers,
         policies.processors,
+        overlaps=computing.overlaps,
     )
     return AssembledEngine(
         engine=engine,

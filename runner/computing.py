@@ -22,6 +22,8 @@ class Computing:
     kernels_note: str
     """For the start-up summary; empty where there was nothing to choose."""
     capture: Capture | None
+    overlaps: bool
+    """Steps are handed to the device before the tokens of those before are known."""
 
     @classmethod
     def chosen(cls, config: EngineConfig, stored: str) -> Computing:
@@ -29,7 +31,10 @@ class Computing:
         device = choose_device(config.device)
         dtype = choose_dtype(config.dtype, stored, device)
         kernels, note = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
-        return cls(device, dtype, kernels, note, choose_capture(device, config.enforce_eager))
+        capture = choose_capture(device, config.enforce_eager)
+        # On a CPU a step is computed while it is handed over: there is nothing to do meanwhile.
+        overlaps = device.type == "cuda" if config.async_scheduling is None else config.async_scheduling
+        return cls(device, dtype, kernels, note, capture, overlaps)
 
     @property
     def compiled(self) -> Kernels | None:

@@ -13,7 +13,7 @@ and positions, which are filled before it runs; the attention backend has the sa
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from turnout.core.errors import TurnoutError
 from turnout.core.interfaces import Attend
 from turnout.core.plan import StepShape
 from turnout.kernels.gpu.staging import carry
+from turnout.runner.chosen_tokens import look_up
 
 __all__ = ["Capture", "CudaCapture", "StepGraphs", "choose_capture"]
 
@@ -89,14 +90,19 @@ class StepGraphs:
         self._capture = capture
         self._shapes: OrderedDict[StepShape, _Shape] = OrderedDict()
 
-    def run(self, shape: StepShape, attend: Attend, inputs: npt.NDArray[np.int64]) -> Tensor:
+    def run(
+        self, shape: StepShape, attend: Attend, inputs: npt.NDArray[np.int64], chosen: Sequence[Tensor] = ()
+    ) -> Tensor:
         """Hidden states: [tokens, hidden_size], until the next call.
 
-        attend: what the backend has bound to this shape; inputs: token ids and positions, [2, tokens].
+        attend: what the backend has bound to this shape; inputs: token ids and positions, [2, tokens];
+        chosen: as a `Plan` has them.
         """
         known = shape in self._shapes
         step = self._shape(shape)
         self._fill(step.inputs, inputs)
+        if chosen:
+            step.inputs[0].copy_(look_up(step.inputs[0], chosen))
         forward = partial(self._forward, step.inputs[0], step.inputs[1], attend)
         if step.replay is None and known:
             step.replay = self._capture.capture(forward)

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from turnout.core.interfaces import AttentionBackend, CapturableAttention, PicksRows
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.request import Sequence
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import carry, pick_rows
 from turnout.kernels.ragged import Numbers, ranges
+from turnout.runner.chosen_tokens import look_up
 from turnout.runner.graphs import Capture, StepGraphs
 from turnout.runner.prompt_scores import prompt_scores
 
@@ -48,7 +49,8 @@ class ModelRunner:
         prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         if len(wanted) < len(hidden):
             hidden = hidden[carry(wanted, self.device)]
-        return Logits(self.model.logits(hidden), rows, prompts)  # type: ignore[operator]  # nn.Module's methods are untyped
+        values = self.model.logits(hidden)  # type: ignore[operator]  # nn.Module's methods are untyped
+        return Logits(values, rows, prompts, pick_rows)
 
     def _hidden(self, plan: Plan, wanted: Numbers) -> Tensor:
         """Hidden states of all tokens, [tokens, hidden_size], or of those that are wanted."""
@@ -59,10 +61,11 @@ class ModelRunner:
         if self._graphs is not None and isinstance(attention, CapturableAttention):
             shape = attention.shape(plan)
             if shape is not None:
-                return self._graphs.run(shape, attention.bind_to(plan, shape), inputs)
+                return self._graphs.run(shape, attention.bind_to(plan, shape), inputs, plan.chosen)
         attention.bind(plan)
         more = (carry(picked, self.device),) if (picked := self._picked(plan, wanted)) is not None else ()
-        hidden: Tensor = self.model(*carry(inputs, self.device), attention, *more)
+        ids, positions = carry(inputs, self.device)
+        hidden: Tensor = self.model(look_up(ids, plan.chosen), positions, attention, *more)
         return hidden
 
     def _picked(self, plan: Plan, wanted: Numbers) -> Numbers | None:

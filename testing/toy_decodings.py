@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from turnout.core.decision import Continuation
+from turnout.core.decision import Chosen, Continuation
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
 from turnout.core.request import Request
@@ -24,17 +24,33 @@ class ToyDecoding(Decoding):
     """Serves the requests whose ``stop`` names it; decides one request at a time."""
 
     name: ClassVar[str] = ""
+    later: ClassVar[bool] = False
+    """It is enough to know that it chose a token for each."""
 
     def accepts(self, params: SamplingParams) -> bool:
         return params.stop == (self.name,)
 
-    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
-        for request in requests:
-            yield from self.choose(request, {s: _rows(logits, s) for s in request.live})
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        continuations = [
+            continuation
+            for request in requests
+            for continuation in self.choose(request, {s: _rows(logits, s) for s in request.live})
+        ]
+        return as_chosen(continuations, logits) if self.later else continuations
 
     @abstractmethod
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
         """Continue the request's live sequences."""
+
+
+def as_chosen(continuations: list[Continuation], logits: Logits) -> Chosen:
+    """By a token each, kept where the logits are: in a tensor, or in a list that stands in for one."""
+    tokens: Any = [token for continuation in continuations for token in continuation.tokens]
+    if not isinstance(logits.values, list):
+        import torch
+
+        tokens = torch.tensor(tokens, device=logits.values.device)
+    return Chosen([continuation.parent for continuation in continuations], tokens, lambda: continuations)
 
 
 def _rows(logits: Logits, sequence: TokenSequence) -> list[list[float]]:
@@ -44,6 +60,7 @@ def _rows(logits: Logits, sequence: TokenSequence) -> list[list[float]]:
 
 class Greedy(ToyDecoding):
     name = "greedy"
+    later = True
 
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
         return [Continuation(s, [argmax(r[-1])]) for s, r in rows.items()]
@@ -76,6 +93,7 @@ class Parallel(ToyDecoding):
     """n choices: the i-th starts with the i-th likeliest token and is greedy from there."""
 
     name = "parallel"
+    later = True
 
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
         if request.births == 1 and len(rows) == 1 and request.params.n > 1:

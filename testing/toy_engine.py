@@ -45,6 +45,7 @@ def toy_engine(
     decodings: Sequence[Decoding] = (),
     runner: Runner | None = None,
     waiting: int = 1000,
+    overlaps: bool = False,
 ) -> Engine:
     """Its clock ticks by a second whenever it is read. `decodings` are asked before the toy's own."""
     capacity, predictor = Capacity(budget, slots), predictor or MaxTokens()
@@ -58,7 +59,8 @@ def toy_engine(
     def clock() -> float:
         return float(next(ticks))
 
-    return Engine(scheduler, runner or ToyRunner(kv), strategies, limits, clock, observers, processors)
+    runner = runner or ToyRunner(kv)
+    return Engine(scheduler, runner, strategies, limits, clock, observers, processors, overlaps=overlaps)
 
 
 @dataclass

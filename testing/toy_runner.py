@@ -63,9 +63,11 @@ class ToyRunner:
     def run(self, plan: Plan) -> Logits:
         for move in plan.moves:
             self._move(*move)
+        chosen = [int(token) for tokens in plan.chosen for token in tokens]
         for chunk in plan.chunks:
             slots = slots_of(self.kv, chunk.sequence, chunk.end)[chunk.start :]
-            self.pool.update(zip(slots, chunk.tokens, strict=True))
+            tokens = [token if token >= 0 else chosen[-1 - token] for token in chunk.tokens]
+            self.pool.update(zip(slots, tokens, strict=True))
         values: list[list[float]] = []
         rows: dict[TokenSequence, range] = {}
         for chunk in plan.chunks:

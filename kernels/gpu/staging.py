@@ -1,7 +1,8 @@
-"""Host numbers onto a device without waiting for it."""
+"""Host numbers onto a device without waiting for it, and back without waiting for more than they take."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["carry"]
+__all__ = ["carry", "fetch", "pick_rows"]
 
 
 def carry(host: npt.NDArray[Any] | Tensor, device: torch.device, out: Tensor | None = None) -> Tensor:
@@ -24,3 +25,27 @@ def carry(host: npt.NDArray[Any] | Tensor, device: torch.device, out: Tensor | N
     if out is not None:
         return out.copy_(numbers.view(out.shape), non_blocking=True)
     return numbers.to(device, non_blocking=True)
+
+
+def fetch(tensor: Tensor) -> Callable[[], Tensor]:
+    """Sends `tensor` to the host. What is returned waits until it is there, and gives it.
+
+    For nothing that was asked of the device after it, as `Tensor.tolist` would. On a CPU nothing is copied.
+    """
+    if tensor.device.type != "cuda":
+        return lambda: tensor
+    there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    there.copy_(tensor, non_blocking=True)
+    sent = torch.cuda.Event()
+    sent.record()
+
+    def wait() -> Tensor:
+        sent.synchronize()
+        return there
+
+    return wait
+
+
+def pick_rows(tensor: Tensor, rows: list[int]) -> Tensor:
+    """As `tensor[rows]`, which waits for a GPU."""
+    return tensor[carry(np.array(rows, dtype=np.int64), tensor.device)]

@@ -70,8 +70,9 @@ class Profiler:
     """Measures the steps of an engine of its own, scene by scene."""
 
     def __init__(self, config: EngineConfig, clock: Clock) -> None:
-        # Steps of known contents: nobody guesses ahead.
-        config = config.model_copy(update={"spec_draft": None, "spec_ngram": False, "spec_tokens": None})
+        # Steps of known contents, one after the other: nobody guesses ahead.
+        alone = {"spec_draft": None, "spec_ngram": False, "spec_tokens": None, "async_scheduling": False}
+        config = config.model_copy(update=alone)
         self._model, self._clock = config.model, clock
         self._assembled = assembled = build_engine(config)
         engine = assembled.engine

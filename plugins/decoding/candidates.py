@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
 
-from turnout.core.decision import Continuation
+from turnout.core.decision import Chosen, Continuation
 from turnout.core.logits_processor import Row
 from turnout.core.plan import Logits
 from turnout.core.processors import adjust
 from turnout.core.request import Request
-from turnout.plugins.decoding.logprobs import token_logprobs
+from turnout.kernels.gpu.staging import fetch
+from turnout.plugins.decoding.logprobs import token_logprobs_later
 
 __all__ = ["continue_each"]
 
 
 def continue_each(
     requests: Sequence[Request], logits: Logits, pick: Callable[[Tensor, list[Row]], Tensor]
-) -> Iterable[Continuation]:
+) -> Chosen:
     """One more token for every choice, by ``pick(logits [rows, vocab] fp32, rows) -> [rows]``.
 
     A request's choices part here, after its prompt was computed once.
@@ -26,9 +27,15 @@ def continue_each(
     rows = [row for request in requests for row in _rows(request)]
     raw = logits.of(row.sequence for row in rows).float()
     tokens = pick(adjust(raw, rows), rows)
-    details = token_logprobs(raw, tokens, [row.params.logprobs for row in rows])
-    for row, token, detail in zip(rows, tokens.tolist(), details, strict=True):
-        yield Continuation(row.sequence, [token], details=None if detail is None else [detail])
+    arrival = fetch(tokens)
+    details = token_logprobs_later(raw, tokens, [row.params.logprobs for row in rows])
+    parents = [row.sequence for row in rows]
+
+    def read() -> Iterator[Continuation]:
+        for parent, token, detail in zip(parents, arrival().tolist(), details(), strict=True):
+            yield Continuation(parent, [token], details=None if detail is None else [detail])
+
+    return Chosen(parents, tokens, read)
 
 
 def _rows(request: Request) -> list[Row]:

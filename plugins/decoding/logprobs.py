@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from turnout.core.decision import TokenLogprobs
+from turnout.kernels.gpu.staging import fetch, pick_rows
 
-__all__ = ["TopLogprobs", "token_logprobs", "top_logprobs"]
+__all__ = ["TopLogprobs", "token_logprobs", "token_logprobs_later", "top_logprobs"]
 
 TopLogprobs = list[tuple[int, float]]
 """Tokens and their log-probabilities, best first."""
@@ -19,25 +22,44 @@ def token_logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> 
     logits: [rows, vocab_size] fp32, of the model itself: before penalties, bias and temperature;
     tokens: [rows].
     """
-    result: list[TokenLogprobs | None] = [None] * len(wanted)
+    return token_logprobs_later(logits, tokens, wanted)()
+
+
+def token_logprobs_later(
+    logits: Tensor, tokens: Tensor, wanted: list[int | None]
+) -> Callable[[], list[TokenLogprobs | None]]:
+    """As `token_logprobs`; it is what is returned that waits for the device."""
     rows = [row for row, count in enumerate(wanted) if count is not None]
     if not rows:
+        return lambda: [None] * len(wanted)
+    logprobs = torch.log_softmax(pick_rows(logits, rows), dim=-1)
+    ids = pick_rows(tokens, rows)
+    chosen = fetch(logprobs.gather(1, ids[:, None]).squeeze(1))
+    best, known = _likeliest(logprobs, [wanted[row] for row in rows]), fetch(ids)
+
+    def read() -> list[TokenLogprobs | None]:
+        result: list[TokenLogprobs | None] = [None] * len(wanted)
+        for row, token, logprob, top in zip(rows, known().tolist(), chosen().tolist(), best(), strict=True):
+            result[row] = TokenLogprobs(token, logprob, top)
         return result
-    logprobs = torch.log_softmax(logits[rows], dim=-1)
-    chosen = logprobs.gather(1, tokens[rows, None]).squeeze(1).tolist()
-    tops = top_logprobs(logprobs, [wanted[row] for row in rows])
-    for row, token, logprob, top in zip(rows, tokens[rows].tolist(), chosen, tops, strict=True):
-        result[row] = TokenLogprobs(token, logprob, top)
-    return result
+
+    return read
 
 
 def top_logprobs(logprobs: Tensor, wanted: list[int | None]) -> list[TopLogprobs]:
     """For each row of logprobs [rows, vocab_size] its `wanted` likeliest tokens; None wants none."""
+    return _likeliest(logprobs, wanted)()
+
+
+def _likeliest(logprobs: Tensor, wanted: list[int | None]) -> Callable[[], list[TopLogprobs]]:
     most = max((count or 0 for count in wanted), default=0)
     if not most:
-        return [[] for _ in wanted]
+        return lambda: [[] for _ in wanted]
     best = logprobs.topk(most)
-    return [
-        list(zip(ids, values, strict=True))[: count or 0]
-        for count, ids, values in zip(wanted, best.indices.tolist(), best.values.tolist(), strict=True)
-    ]
+    tokens, values = fetch(best.indices), fetch(best.values)
+
+    def read() -> list[TopLogprobs]:
+        rows = zip(wanted, tokens().tolist(), values().tolist(), strict=True)
+        return [list(zip(ids, scores, strict=True))[: count or 0] for count, ids, scores in rows]
+
+    return read

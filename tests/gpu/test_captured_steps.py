@@ -40,9 +40,10 @@ def engine_of(model: Path, device: torch.device, **options: Any) -> Engine:
     "options",
     [
         {"kv_memory": "1MiB", "gpu_kernels": "triton"},
+        {"kv_memory": "1MiB", "async_scheduling": True},
         {"kv_memory": "1MiB", "spec_ngram": True, "spec_tokens": 2},
     ],
-    ids=["decoding", "verifying"],
+    ids=["decoding", "overlapping", "verifying"],
 )
 def test_tokens_are_the_same(random_model: Path, options: dict[str, Any], device: torch.device) -> None:
     plain, _ = served(random_model, "paged:attention=torch", device, kv_memory="1MiB")

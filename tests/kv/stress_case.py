@@ -78,6 +78,8 @@ class Case:
     pinned: int
     """Prefixes of prompts that are pinned from the start."""
     asks: tuple[Ask, ...]
+    overlaps: bool
+    """Steps begin before the tokens of those before are known."""
 
     @property
     def strict(self) -> bool:
@@ -175,6 +177,7 @@ def draw_case(seed: int, reference: BruteForce) -> Case:
         eviction=rng.choice(["lru", "any"]),
         pinned=rng.choice([0, 0, 1, 3]),
         asks=asks,
+        overlaps=rng.random() < 0.5,
     )
 
 

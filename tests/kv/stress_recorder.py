@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from brute_force import Context, Rows, tiny_model
@@ -35,6 +35,8 @@ class Tally:
     """Of which keys and values were compared."""
     scores: int = 0
     """Of prompt tokens, compared."""
+    unknown: int = 0
+    """Tokens that were computed before anybody knew them."""
     complaints: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """What was wrong, by the kind of check that found it."""
 
@@ -62,23 +64,24 @@ class Recorder(ModelRunner):
         self._tally.copies += sum(move.way == "copy" for move in plan.moves)
         self._tally.restores += sum(move.way == "restore" for move in plan.moves)
         for chunk in plan.chunks:
-            self._check(chunk)
-        logits = super().run(Plan(plan.chunks, self._fault.carried_out(plan.moves)))
+            self._tally.unknown += min(chunk.tokens) < 0
+            self._check(chunk, _context(chunk, plan))
+        logits = super().run(replace(plan, moves=self._fault.carried_out(plan.moves)))
         for chunk in plan.chunks:
-            self._record(chunk, logits)
+            self._record(chunk, _context(chunk, plan), logits)
         return logits
 
-    def _check(self, chunk: Chunk) -> None:
+    def _check(self, chunk: Chunk, context: Context) -> None:
         """Nobody skips what was never computed, or was computed under another salt alone."""
-        context = _context(chunk)
-        assert chunk.tokens and tuple(chunk.tokens) == context[chunk.start :], chunk
+        own = [*chunk.sequence.tokens, *chunk.sequence.draft]
+        assert chunk.tokens and chunk.tokens == own[chunk.start : chunk.end], chunk
         if chunk.start and context[: chunk.start] not in self.known[_salt(chunk)]:
             self._tally.complain(
                 "hits", f"nobody computed {context[: chunk.start]} for {chunk.sequence.request}"
             )
 
-    def _record(self, chunk: Chunk, logits: Logits) -> None:
-        sequence, context = chunk.sequence, _context(chunk)
+    def _record(self, chunk: Chunk, context: Context, logits: Logits) -> None:
+        sequence = chunk.sequence
         ends = range(chunk.start, chunk.end)
         self.known[_salt(chunk)].update((context[: end + 1], None) for end in ends)
         if chunk.rows:
@@ -89,8 +92,11 @@ class Recorder(ModelRunner):
         self._computed |= final
 
 
-def _context(chunk: Chunk) -> Context:
-    return tuple([*chunk.sequence.tokens, *chunk.sequence.draft][: chunk.end])
+def _context(chunk: Chunk, plan: Plan) -> Context:
+    """What is computed, with all that it comes after."""
+    chosen = [int(token) for tokens in plan.chosen for token in tokens]
+    tokens = [*chunk.sequence.tokens, *chunk.sequence.draft][: chunk.end]
+    return tuple(token if token >= 0 else chosen[-1 - token] for token in tokens)
 
 
 def _salt(chunk: Chunk) -> str:

@@ -103,7 +103,14 @@ class _Run:
         )
         limits = Limits(MAX_MODEL_LEN, VOCABULARY, max_waiting=100, eos_token_ids=frozenset({EOS}))
         decodings = strategies(lambda name: self.asks[name].answers)
-        return Engine(scheduler, self.runner, decodings, limits, lambda: float(self.tally.steps))
+        return Engine(
+            scheduler,
+            self.runner,
+            decodings,
+            limits,
+            lambda: float(self.tally.steps),
+            overlaps=case.overlaps,
+        )
 
     def _watch_reserve(self) -> None:
         """It must do what `fits` said, or nothing at all."""

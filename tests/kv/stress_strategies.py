@@ -12,9 +12,10 @@ import random
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import numpy as np
+import torch
 from brute_force import VOCABULARY, BruteForce, Rows
 
-from turnout.core.decision import Continuation
+from turnout.core.decision import Chosen, Continuation
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
 from turnout.core.request import Request, RequestSpec
@@ -50,15 +51,22 @@ class Strategy(Decoding):
 
     name: str
     streams = False
+    later = False
+    """It need not know which tokens it chose."""
 
     def accepts(self, params: SamplingParams) -> bool:
         return params.stop == (self.name,)
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         values = logits.values.numpy()
+        continuations = list[Continuation]()
         for request in requests:
             rows = {sequence: values[list(logits.rows[sequence])] for sequence in request.live}
-            yield from self.choose(request, rows)
+            continuations += self.choose(request, rows)
+        if not self.later:
+            return continuations
+        tokens = torch.tensor([token for continuation in continuations for token in continuation.tokens])
+        return Chosen([continuation.parent for continuation in continuations], tokens, lambda: continuations)
 
     def choose(self, request: Request, rows: dict[TokenSequence, Rows]) -> Iterable[Continuation]:
         raise NotImplementedError
@@ -68,6 +76,7 @@ class Choices(Strategy):
     """Greedy; the others leave the first one's path, each at another place."""
 
     name = "choices"
+    later = True
 
     def choose(self, request: Request, rows: dict[TokenSequence, Rows]) -> Iterable[Continuation]:
         for sequence, logits in rows.items():
@@ -106,6 +115,7 @@ class Guesses(Choices):
     """Drafts up to five tokens: what will be, with one of them wrong as often as not."""
 
     name = "guesses"
+    later = False
 
     def __init__(self, known: Callable[[str], Answers]) -> None:
         self._known = known
@@ -124,6 +134,7 @@ class Leaps(Choices):
     """After some tokens others must follow, as under a grammar: nobody computes logits to choose them."""
 
     name = "leaps"
+    later = False
 
     def choose(self, request: Request, rows: dict[TokenSequence, Rows]) -> Iterable[Continuation]:
         for continuation in super().choose(request, rows):

@@ -1,0 +1,73 @@
+"""Tokens are the same where a step begins before those of the step before are known, whatever else is on."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from driving import drain, run
+from test_seeded_sampling import WISHES, requests
+
+from turnout.core.messages import Delta
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
+from turnout.runner.chosen_tokens import look_up
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"kv": "contiguous"},
+        {"tokens": 336, "max_num_batched_tokens": 32},
+        {"tokens": 336, "max_num_batched_tokens": 32, "swap_memory": "4MiB", "preemption": "swap"},
+        {"scheduler": "mlfq:quantum=16", "max_num_seqs": 8, "max_num_batched_tokens": 32},
+        {"spec_ngram": True},
+        {"decoding": "speculative:ngram=true,adaptive=false"},
+        {"kv": "paged:dtype=int8"},
+        {"quantization": "int8"},
+        {"cpu_kernels": "torch"},
+    ],
+    ids=lambda options: ",".join(f"{name}={value}" for name, value in options.items()) or "plain",
+)
+def test_seeded_requests_get_their_tokens(n: int, options: dict[str, Any], make_engine) -> None:
+    overlapping = make_engine(async_scheduling=True, **options)
+    assert run(overlapping, requests(n)) == run(make_engine(**options), requests(n))
+    stats = overlapping.stats()
+    assert stats.kv_free == stats.kv_capacity
+    assert stats.preemptions > 0 or "tokens" not in options
+
+
+def test_what_comes_with_tokens_is_the_same(make_engine) -> None:
+    """Log-probabilities, of the prompt too, why and by what an answer ended, and structure."""
+    rng = random.Random(1)
+    prompts = [[rng.randrange(160) for _ in range(rng.randrange(2, 40))] for _ in range(6)]
+    params = [
+        SamplingParams(temperature=0, logprobs=3, prompt_logprobs=2, max_tokens=12),
+        SamplingParams(temperature=0, logprobs=0, max_tokens=12, n=2),
+        SamplingParams(temperature=0.8, logprobs=2, max_tokens=30, stop_token_ids=tuple(range(0, 160, 7))),
+        SamplingParams(temperature=1.1, max_tokens=20, frequency_penalty=0.8, min_tokens=4),
+        SamplingParams(use_beam_search=True, n=2, max_tokens=5),
+        SamplingParams(temperature=1.0, max_tokens=25, bad_words_token_ids=((3, 4), (5,))),
+    ]
+
+    def served(**options: Any) -> dict[tuple[str, int], list[Delta]]:
+        engine = make_engine(**options)
+        for number, (prompt, wishes) in enumerate(zip(prompts, params, strict=True)):
+            engine.add(RequestSpec(id=str(number), prompt=prompt, params=wishes, seed=number))
+        told: dict[tuple[str, int], list[Delta]] = {}
+        for delta in drain(engine):
+            told.setdefault((delta.request_id, delta.index), []).append(delta)
+        return told
+
+    assert served(async_scheduling=True) == served()
+
+
+def test_a_step_of_greedy_and_sampled_requests_looks_tokens_up_in_both() -> None:
+    chosen = torch.tensor([50, 51]), torch.tensor([60, 61, 62])
+    assert look_up(torch.tensor([7, -1, -2, -3, 0, -5]), chosen).tolist() == [7, 50, 51, 60, 0, 62]
+    assert look_up(torch.tensor([7, 8]), ()).tolist() == [7, 8]
+    assert any(wishes.get("temperature") == 0 for wishes in WISHES), "requests() mix them"
