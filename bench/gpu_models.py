@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,14 +36,15 @@ class Setup:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-ONE, SOME, MANY = Load(1, 512, 128), Load(32, 512, 128), Load(256, 1024, 256)
+ONE, SOME, MANY, LONG = Load(1, 512, 128), Load(32, 512, 128), Load(256, 1024, 256), Load(32, 1024, 1024)
 
 MODELS: list[tuple[str, Shape, list[Setup]]] = [
     (
         "8b",
         SHAPES["8b"],
         [
-            Setup("turnout", (ONE, SOME, MANY)),
+            Setup("turnout", (ONE, SOME, MANY, LONG)),
+            Setup("turnout, step after step", (ONE, SOME, MANY), {"async_scheduling": False}),
             Setup("turnout, launched", (ONE, SOME), {"enforce_eager": True}),
             Setup("turnout, fp8", (ONE, SOME), {"quantization": "fp8"}),
             Setup("turnout, int8", (ONE, SOME), {"quantization": "int8"}),
@@ -53,7 +56,7 @@ MODELS: list[tuple[str, Shape, list[Setup]]] = [
     (
         "1b",
         SHAPES["1b"],
-        [Setup("turnout", (ONE, SOME, MANY)), Setup("transformers", (ONE, SOME))],
+        [Setup("turnout", (ONE, SOME, MANY, LONG)), Setup("transformers", (ONE, SOME))],
     ),
 ]
 SMALL = Load(2, 8, 4)
@@ -127,9 +130,46 @@ def _figures(engine: Any, load: Load, repeats: int) -> dict[str, Any]:
             best = result
     assert best is not None
     row: dict[str, Any] = asdict(best)
-    if isinstance(engine, Turnout) and load.batch == 1:
-        row["read_bytes_per_second"] = _read(engine.assembled.engine.runner) / (row["tpot_ms"] / 1e3)
+    if isinstance(engine, Turnout):
+        row["host_ms"] = _host_ms(engine, load)
+        if load.batch == 1:
+            row["read_bytes_per_second"] = _read(engine.assembled.engine.runner) / (row["tpot_ms"] / 1e3)
     return row
+
+
+def _host_ms(engine: Turnout, load: Load) -> float:
+    """What the host does for a step, in a run of its own: all but waiting for tokens."""
+    loop, prompts = engine.assembled.engine, random_prompts(load.batch, load.prompt, seed=load.batch)
+    steps, started = loop.stats().steps, time.perf_counter()
+    with _waiting() as waited:
+        engine.run(prompts, min(load.output, 64))
+    whole = time.perf_counter() - started
+    return float(1e3 * (whole - sum(waited)) / (loop.stats().steps - steps))
+
+
+@contextmanager
+def _waiting() -> Iterator[list[float]]:
+    """Seconds of each wait for tokens."""
+    waited: list[float] = []
+    candidates: Any = importlib.import_module("turnout.plugins.decoding.candidates")
+    fetch = candidates.fetch
+
+    def timed(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+        arrival = fetch(tensor)
+
+        def wait() -> torch.Tensor:
+            since = time.perf_counter()
+            there: torch.Tensor = arrival()
+            waited.append(time.perf_counter() - since)
+            return there
+
+        return wait
+
+    candidates.fetch = timed
+    try:
+        yield waited
+    finally:
+        candidates.fetch = fetch
 
 
 def _read(runner: Any) -> int:

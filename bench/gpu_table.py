@@ -10,7 +10,17 @@ from turnout.lab.marked import markdown_table
 __all__ = ["table"]
 
 KERNELS = ("kernel", "shape", "time", "of the roofline")
-MODELS = ("model", "engine", "batch", "prompt/output", "tokens/s", "TTFT", "TPOT", "of the bandwidth")
+MODELS = (
+    "model",
+    "engine",
+    "batch",
+    "prompt/output",
+    "tokens/s",
+    "TTFT",
+    "TPOT",
+    "host, a step",
+    "of the bandwidth",
+)
 
 
 def table(report: dict[str, Any]) -> str:
@@ -23,7 +33,7 @@ def table(report: dict[str, Any]) -> str:
         markdown_table(KERNELS, map(_kernel, report["kernel_times"]), "llrr"),
     ]
     if report.get("models"):
-        parts.append(markdown_table(MODELS, map(_model, report["models"]), "llrlrrrr"))
+        parts.append(markdown_table(MODELS, map(_model, report["models"]), "llrlrrrrr"))
     return "\n\n".join(parts)
 
 
@@ -34,12 +44,13 @@ def _kernel(row: dict[str, Any]) -> tuple[str, ...]:
 def _model(row: dict[str, Any]) -> tuple[str, ...]:
     start = (row["model"], row["engine"], str(row["batch"]), f"{row['prompt']}/{row['output']}")
     if "tokens_per_second" not in row:
-        return *start, row.get("left out") or "failed", "", "", ""
-    share = row.get("of_roofline")
+        return *start, row.get("left out") or "failed", "", "", "", ""
+    share, host = row.get("of_roofline"), row.get("host_ms")
     return (
         *start,
         f"{row['tokens_per_second']:,.0f}",
         f"{row['ttft_ms']:,.0f} ms",
         f"{row['tpot_ms']:.2f} ms",
+        "" if host is None else f"{host:.2f} ms",
         "" if share is None else f"{share:.0%}",
     )

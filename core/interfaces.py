@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from turnout.core.decision import Completion, Continuation
+    from turnout.core.decision import Chosen, Completion, Continuation
     from turnout.core.eviction import EvictionPolicy
     from turnout.core.messages import KVSnapshot, PinnedPrefix
     from turnout.core.model import ModelSpec
@@ -312,13 +312,17 @@ class Decoding(ABC):
         return ()
 
     @abstractmethod
-    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation | Completion]:
+    def decide(
+        self, requests: Sequence[Request], logits: Logits
+    ) -> Iterable[Continuation | Completion] | Chosen:
         """Continue the live sequences of each of `requests`, or complete it.
 
         Called once a step for all requests of this strategy whose sequences all have logits. A
         sequence named as a parent once continues in place; named again it forks; not named it is
         dropped. Tokens are cut at the first stop by the engine. A `Completion` ends the request with
         choices that the strategy kept itself, in `Request.state`; fewer than `n` are the request's error.
+
+        `Chosen` where it is enough to know that a token was chosen for each: the next step need not wait.
         """
 
     def forget(self, sequences: Sequence[TokenSequence]) -> None:  # noqa: B027

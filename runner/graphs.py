@@ -16,62 +16,25 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.core.errors import TurnoutError
 from turnout.core.interfaces import Attend
 from turnout.core.plan import StepShape
 from turnout.kernels.gpu.staging import carry
+from turnout.runner.capture import Capture
 from turnout.runner.chosen_tokens import look_up
 
-__all__ = ["Capture", "CudaCapture", "StepGraphs", "choose_capture"]
+__all__ = ["StepGraphs"]
 
 MOST_GRAPHS = 96
 """Kept at a time; the one that was replayed longest ago goes first."""
 
 Forward = Callable[[Tensor, Tensor, Attend], Tensor]
 """Token ids and positions, int64 [tokens], to hidden states [tokens, hidden_size]."""
-
-
-class Capture(Protocol):
-    """Records work and replays it."""
-
-    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """What does `work` again, on the same memory, and returns the same tensor each time."""
-        ...
-
-
-class CudaCapture:
-    """CUDA graphs; all of them share one memory pool."""
-
-    def __init__(self) -> None:
-        self._pool: Any = torch.cuda.graph_pool_handle()
-
-    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                out = work()
-        except RuntimeError as error:
-            raise TurnoutError(
-                f"a step of this model cannot be captured in a CUDA graph ({error}); use --enforce-eager"
-            ) from error
-
-        def replay() -> Tensor:
-            graph.replay()
-            return out
-
-        return replay
-
-
-def choose_capture(device: torch.device, eager: bool) -> Capture | None:
-    """eager: as ``--enforce-eager`` says."""
-    return CudaCapture() if device.type == "cuda" and not eager else None
 
 
 @dataclass

@@ -14,8 +14,10 @@ from turnout.core.plan import Chunk, Logits, Plan
 from turnout.core.request import Sequence
 from turnout.kernels.gpu.staging import carry, pick_rows
 from turnout.kernels.ragged import Numbers, ranges
+from turnout.runner.capture import Capture
 from turnout.runner.chosen_tokens import look_up
-from turnout.runner.graphs import Capture, StepGraphs
+from turnout.runner.graphs import StepGraphs
+from turnout.runner.pieces import MOST_TOKENS, StepPieces
 from turnout.runner.prompt_scores import prompt_scores
 
 __all__ = ["ModelRunner"]
@@ -31,11 +33,13 @@ class ModelRunner:
         device: torch.device,
         capture: Capture | None = None,
     ) -> None:
-        """capture: captures steps that the attention backend knows the shape of; None: nothing does."""
+        """capture: captures steps: whole where the attention backend knows their shape, and in pieces where
+        they are small; None: nothing does."""
         self.model = model
         self.attention = attention
         self.device = device
         self._graphs = StepGraphs(model, device, capture) if capture else None
+        self._pieces = StepPieces(model, device, capture) if capture else None
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> Logits:
@@ -63,6 +67,8 @@ class ModelRunner:
             if shape is not None:
                 return self._graphs.run(shape, attention.bind_to(plan, shape), inputs, plan.chosen)
         attention.bind(plan)
+        if self._pieces is not None and plan.tokens <= MOST_TOKENS:
+            return self._pieces.run(attention, inputs, plan.chosen)
         more = (carry(picked, self.device),) if (picked := self._picked(plan, wanted)) is not None else ()
         ids, positions = carry(inputs, self.device)
         hidden: Tensor = self.model(look_up(ids, plan.chosen), positions, attention, *more)

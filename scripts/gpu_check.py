@@ -202,20 +202,42 @@ def make_model(folder: Path, shape: Any, dtype: str, device: str = "cpu") -> Pat
 def check_greedy(device: torch.device, folder: Path) -> Rows:
     """Tokens of a small random model in float32, through the whole engine, against transformers'.
 
-    Long enough to be replayed from graphs, where there are any; and how often a step waits for the device.
+    Long enough to be replayed from graphs, whole or in pieces, where there are any. And how often a step
+    waits for the device, but for tokens of the step before.
     """
     from throughput import Transformers, random_prompts
 
-    from turnout.core.config import EngineConfig
-    from turnout.core.request import RequestSpec
-    from turnout.core.sampling_params import SamplingParams
     from turnout.models.shapes import Shape
-    from turnout.runner.assembly import build_engine
 
     shape = Shape(128, 2, 4, 2, 256, 5000, max_positions=256)
     model = str(make_model(folder / "small", shape, "float32"))
     prompts = random_prompts(3, 9, seed=1)
     output = 24 if device.type == "cuda" else 6
+    expected = Transformers(model, "float32", str(device)).generate(prompts, output)
+    rows: Rows = []
+    for way, options in GREEDY.items():
+        found, waits = _served(model, prompts, output, device, options)
+        assert found == expected, f"greedy tokens, {way}, differ: {found} and {expected}"
+        rows.append({"check": f"greedy tokens, {way}", "equal": True, "waits_of_a_step": waits})
+    return rows
+
+
+GREEDY: dict[str, dict[str, Any]] = {
+    "step after step": {"async_scheduling": False},
+    "overlapping": {"async_scheduling": True},
+    "in chunks": {"async_scheduling": True, "max_num_batched_tokens": 4},
+}
+
+
+def _served(
+    model: str, prompts: list[list[int]], output: int, device: torch.device, options: dict[str, Any]
+) -> tuple[list[list[int]], int]:
+    """Tokens, and how often a step in the middle waited."""
+    from turnout.core.config import EngineConfig
+    from turnout.core.request import RequestSpec
+    from turnout.core.sampling_params import SamplingParams
+    from turnout.runner.assembly import build_engine
+
     config = EngineConfig(
         model=model,
         kv="paged:attention=triton",
@@ -223,6 +245,7 @@ def check_greedy(device: torch.device, folder: Path) -> Rows:
         dtype="float32",
         kv_memory="8MiB",
         gpu_kernels="triton",
+        **options,
     )
     engine = build_engine(config).engine
     params = SamplingParams(temperature=0, max_tokens=output, ignore_eos=True)
@@ -235,9 +258,7 @@ def check_greedy(device: torch.device, folder: Path) -> Rows:
         waits.append(waited)
         for delta in deltas:
             found[delta.request_id] += delta.tokens
-    expected = Transformers(model, "float32", str(device)).generate(prompts, output)
-    assert list(found.values()) == expected, f"greedy tokens differ: {found} and {expected}"
-    return [{"check": "greedy tokens", "prompts": len(prompts), "equal": True, "waits_of_a_step": waits[-1]}]
+    return list(found.values()), waits[len(waits) // 2]
 
 
 def _watched(step: Callable[[], Any], device: torch.device) -> tuple[Any, int]:

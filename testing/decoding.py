@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -79,6 +79,17 @@ class DecodingSuite(Suite[Decoding]):
             assert tokens_of(run(short, specs)) == together, (
                 f"{shown(params)}: other tokens where memory is short"
             )
+
+    def test_answers_are_the_same_where_steps_overlap(self) -> None:
+        """As on a GPU, where a step begins before the tokens of the one before are known."""
+        for params in self._accepted():
+            specs = self._requests(msgspec.structs.replace(params, logprobs=1))
+            for short in (False, True):
+                machine = {"blocks": 6 * _width(self.make(), params) + 8, "budget": 24} if short else {}
+                found = run(self._engine(overlaps=True, **machine), specs)
+                assert found == run(self._engine(**machine), specs), (
+                    f"{shown(params)}: other answers where a step begins before the last one is read"
+                )
 
     def test_a_seed_says_it_all(self) -> None:
         for params in self._accepted():
@@ -178,7 +189,7 @@ class DecodingSuite(Suite[Decoding]):
 
     # -------------------------------------------------------------- details
 
-    def _engine(self, **machine: int) -> Engine:
+    def _engine(self, **machine: Any) -> Engine:
         return strategy_engine([self.make()], **machine)
 
     def _accepted(self) -> list[SamplingParams]:

@@ -46,7 +46,12 @@ def request(name: str, params: SamplingParams, seed: int, *, prompt: Sequence[in
 
 
 def strategy_engine(
-    strategies: Sequence[Decoding], *, blocks: int = 2048, budget: int = 256, slots: int = 64
+    strategies: Sequence[Decoding],
+    *,
+    blocks: int = 2048,
+    budget: int = 256,
+    slots: int = 64,
+    overlaps: bool = False,
 ) -> Engine:
     """All of our logits processors are active in it."""
     resources = ToyResources(max_batched_tokens=budget)
@@ -63,6 +68,7 @@ def strategy_engine(
         decodings=strategies,
         runner=ToyRunner(kv, values=as_tensor),
         waiting=10**6,
+        overlaps=overlaps,
     )
 
 

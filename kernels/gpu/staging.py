@@ -36,7 +36,7 @@ def fetch(tensor: Tensor) -> Callable[[], Tensor]:
         return lambda: tensor
     there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     there.copy_(tensor, non_blocking=True)
-    sent = torch.cuda.Event()
+    sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
     sent.record()
 
     def wait() -> Tensor:

@@ -19,7 +19,7 @@ import msgspec
 import turnout
 import turnout.testing as kit
 from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer, router, view
-from turnout.core.decision import Choice, Completion, Continuation
+from turnout.core.decision import Choice, Chosen, Completion, Continuation
 from turnout.core.deprecation import PluginDeprecationWarning
 from turnout.core.hookspecs import HOOK_API_VERSION
 from turnout.core.messages import KVSnapshot, PinnedPrefix
@@ -79,6 +79,7 @@ GIVEN = [
     Continuation,
     Completion,
     Choice,
+    Chosen,
     Chunk,
     Plan,
     Logits,

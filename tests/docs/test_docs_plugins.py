@@ -153,7 +153,13 @@ def test_all_that_a_policy_sees_is_there() -> None:
 
 ELSEWHERE = {"Drop", "Share", "Completion"}
 """Described with the methods that take or give them."""
-UNTOLD = {"Sequence.fork", "Sequence.held", "SamplingParams.generating", "SamplingParams.token_ids"}
+UNTOLD = {
+    "Logits.pick",
+    "Sequence.fork",
+    "Sequence.held",
+    "SamplingParams.generating",
+    "SamplingParams.token_ids",
+}
 """Promised, and of no use to most."""
 
 

@@ -15,7 +15,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
 from turnout.plugins.kv_backends.paged_shapes import padded_batch, padded_parts
 from turnout.runner.assembly import build_engine
-from turnout.runner.graphs import choose_capture
+from turnout.runner.capture import choose_capture
 from turnout.runner.model_runner import ModelRunner
 
 # Rows that pad a step to its shape have no context, so attention leaves in them what the memory held. Nobody
@@ -54,6 +54,20 @@ def test_tokens_are_the_same(random_model: Path, options: dict[str, Any], device
     engine.runner = ModelRunner(runner.model, runner.attention, device, capture)
     assert serve(engine) == plain
     assert device.type == "cuda" or recorder.replayed > 2 * recorder.captured > 0
+
+
+def test_tokens_are_the_same_when_steps_with_prompts_are_cut_at_attention(
+    random_model: Path, device: torch.device
+) -> None:
+    plain, _ = served(random_model, "paged:attention=torch", device, kv_memory="1MiB")
+    options = {"kv_memory": "1MiB", "gpu_kernels": "triton", "max_num_batched_tokens": 7, "block_size": 4}
+    engine, recorder = engine_of(random_model, device, **options), Recorder()
+    runner = engine.runner
+    assert isinstance(runner, ModelRunner)
+    capture = choose_capture(device, eager=False) or recorder
+    engine.runner = ModelRunner(runner.model, runner.attention, device, capture)
+    assert serve(engine) == plain
+    assert device.type == "cuda" or (recorder.cuts == 1 and recorder.pieces >= 4 * 3)  # of two layers
 
 
 @pytest.mark.parametrize(

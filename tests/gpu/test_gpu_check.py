@@ -36,7 +36,13 @@ def test_its_tables_have_a_row_for_each_kernel_and_model(monkeypatch: pytest.Mon
 
     kernel = {"kernel": "norm", "shape": "4 x 8", "seconds": 2e-6, "of_roofline": 0.5}
     run = {"model": "8b", "engine": "turnout", "batch": 1, "prompt": 8, "output": 4}
-    figures = {"tokens_per_second": 1000.0, "ttft_ms": 3.0, "tpot_ms": 1.0, "of_roofline": 0.75}
+    figures = {
+        "tokens_per_second": 1000.0,
+        "ttft_ms": 3.0,
+        "tpot_ms": 1.0,
+        "host_ms": 0.5,
+        "of_roofline": 0.75,
+    }
     rooflines = [{"copy_bytes_per_second": 2e12, "bf16_flops": 6e14}]
     report = {
         "device": "A card",
@@ -49,5 +55,5 @@ def test_its_tables_have_a_row_for_each_kernel_and_model(monkeypatch: pytest.Mon
     text = table({**report, "models": [{**run, **figures}, {**run, "left out": "time was up"}]})
     assert text.startswith("A card, torch 2")
     assert text.count("| norm | 4 x 8 | 2 µs | 50% |") == 1
-    assert "| 8b | turnout | 1 | 8/4 | 1,000 | 3 ms | 1.00 ms | 75% |" in text
-    assert "| 8b | turnout | 1 | 8/4 | time was up |  |  |  |" in text
+    assert "| 8b | turnout | 1 | 8/4 | 1,000 | 3 ms | 1.00 ms | 0.50 ms | 75% |" in text
+    assert "| 8b | turnout | 1 | 8/4 | time was up |  |  |  |  |" in text

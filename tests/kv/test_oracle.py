@@ -26,7 +26,7 @@ import pytest
 from brute_force import BruteForce
 from fault import Fault
 from seeded_faults import FAULTS
-from stress_case import Case, draw_case
+from stress_case import Case, draw_case, of_choices_alone
 from stress_recorder import Tally
 from stress_run import serve
 
@@ -34,10 +34,10 @@ from turnout.plugins.kv_backends.formats import KVDtype
 
 GROUP = 25
 """Cases of one test."""
-CASES: dict[KVDtype, range] = {
-    "auto": range(75),
-    "int8": range(10_000, 10_015),
-    "bfloat16": range(12_000, 12_010),
+CASES: dict[KVDtype, tuple[range, ...]] = {
+    "auto": (range(75), range(50_200, 50_225)),
+    "int8": (range(10_000, 10_015),),
+    "bfloat16": (range(12_000, 12_010),),
 }
 FAULTY_CASES = range(20_000, 20_060)
 RARE = {"KeptKey": range(20_170, 20_180), "SiblingsTakenForEqual": range(20_325, 20_330)}
@@ -51,7 +51,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         groups = [
             pytest.param(stored, range(first, min(first + GROUP, seeds.stop)), id=f"{stored}-{first}")
             for stored, default in CASES.items()
-            for seeds in [given or default]
+            for seeds in ([given] if given else default)
             for first in range(seeds.start, seeds.stop, GROUP)
         ]
         metafunc.parametrize(("stored", "seeds"), groups)
@@ -77,6 +77,8 @@ def test_outputs_equal_brute_force(stored: KVDtype, seeds: range) -> None:
         assert not tally.complaints, told(case, tally)
         total.update(tally.counts())
     print(f"{stored} {seeds}: {dict(total)}")
+    if not of_choices_alone(seeds.start):
+        del total["unknown"]
     missed = [what for what, count in total.items() if count < len(seeds) / 5]
     assert len(seeds) < GROUP or not missed, f"cases that hardly try {missed} prove little: {total}"
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from turnout.core.interfaces import Attend
 from turnout.core.plan import StepShape
 from turnout.runner import graphs
+from turnout.runner.capture import choose_capture
 from turnout.runner.graphs import StepGraphs
 
 CPU = torch.device("cpu")
@@ -65,4 +66,4 @@ def test_shapes_have_graphs_of_their_own_and_the_oldest_goes(monkeypatch: pytest
 
 
 def test_nothing_is_captured_on_a_cpu() -> None:
-    assert graphs.choose_capture(CPU, eager=False) is None
+    assert choose_capture(CPU, eager=False) is None
