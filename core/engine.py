@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-
-import msgspec
 
 from turnout.core.admission import Admission, Limits
 from turnout.core.advance import advance, complete, promise
 from turnout.core.clock import Clock
 from turnout.core.decision import Chosen, Completion, Continuation
-from turnout.core.errors import Overloaded, RequestError
+from turnout.core.errors import Overloaded
 from turnout.core.interfaces import Decoding, Runner
 from turnout.core.messages import Delta, Stats
 from turnout.core.observers import Observers, StepRecord
 from turnout.core.plan import Logits, Plan
-from turnout.core.policy import Drop
 from turnout.core.processors import Processors
 from turnout.core.request import Request, RequestSpec, Timing
-from turnout.core.request import Sequence as TokenSequence
 from turnout.core.scheduler import Scheduler
+from turnout.core.served import Served
 from turnout.core.strategies import Decision, Strategies, by_strategy
 from turnout.core.unread import Unread, may_wait
-from turnout.core.view import unveil
 
 __all__ = ["Engine"]
 
@@ -53,13 +49,13 @@ class Engine:
         self._processors = processors or Processors()
         self._admission = Admission(limits, scheduler, self._strategies, self._processors)
         self._observers = observers or Observers()
+        self._served = Served(scheduler, self._strategies, self._observers)
         self._kv = scheduler.kv
         self._queues = scheduler.queues
         self._overlaps = overlaps
         self._unread: list[Unread] = []
         """Of the latest step."""
-        self._requests: dict[str, Request] = {}
-        self._steps = self._computed_tokens = self._output_tokens = 0
+        self._steps = self._computed_tokens = 0
 
     @property
     def busy(self) -> bool:
@@ -75,7 +71,7 @@ class Engine:
             preemptions=self.scheduler.preemptions,
             parkings=self.scheduler.parkings,
             computed_tokens=self._computed_tokens,
-            output_tokens=self._output_tokens,
+            output_tokens=self._served.output_tokens,
             policy_faults=self.scheduler.policy_faults,
             slow_orders=self.scheduler.slow_orders,
             counters=self._strategies.counters(),
@@ -89,43 +85,17 @@ class Engine:
 
     def add(self, spec: RequestSpec) -> None:
         """Queue a request. Raises RequestError when it can never be served, with the sums."""
-        if spec.id in self._requests:
-            raise RequestError(f"a request with id {spec.id!r} is being served already")
+        self._served.check_new(spec.id)
         if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
             raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
-        request = self._admission.admit(spec, self.clock())
-        self._requests[spec.id] = request
-        self._queues.arrive(request)
+        self._served.arrive(self._admission.admit(spec, self.clock()))
 
     def abort(self, request_id: str, index: int | None = None) -> Timing | None:
         """End a request, or one of its choices, and free its memory; unknown ones are ignored.
 
         Returns the request's timing, complete if that was its end; None for an unknown one.
         """
-        request = self._requests.get(request_id)
-        if request is None:
-            return None
-        gone = [sequence for sequence in request.live if index is None or sequence.index == index]
-        self._retire(request, gone, "abort", self.clock())
-        return request.timing
-
-    def _retire(self, request: Request, gone: Collection[TokenSequence], reason: str, now: float) -> None:
-        """Sequences of a request that ended, and the request itself with the last of them."""
-        if not gone:
-            return
-        self._kv.release(gone)
-        self._strategies.forget(request.decoding, gone)
-        request.live = tuple(sequence for sequence in request.live if sequence not in gone)
-        if not request.live:
-            self.scheduler.remove(request)
-            self._close(request, reason, now)
-
-    def _close(self, request: Request, reason: str, now: float) -> None:
-        del self._requests[request.id]
-        request.timing.finished = now
-        if reason in ("stop", "length"):
-            self.scheduler.predictions.observe(request.view)
-        self._observers.request_finished(request, reason)
+        return self._served.abort(request_id, index, self.clock())
 
     # -------------------------------------------------------------- a step
 
@@ -137,7 +107,7 @@ class Engine:
         self._strategies.draft(r for r in self._queues.running if r.level and r.live[0].tokens[-1] >= 0)
         started = self.clock()
         plan, dropped = self.scheduler.plan(started)
-        deltas = [self._give_up(drop, started) for drop in dropped]
+        deltas = [self._served.give_up(drop, started) for drop in dropped]
         logits = self.runner.run(self._with_unread(plan)) if plan else None
         deltas += self._read()
         if logits is None:
@@ -190,11 +160,11 @@ class Engine:
     def _act(self, requests: list[Request], decisions: dict[Request, Decision] | str) -> list[Delta]:
         now = self.clock()
         if isinstance(decisions, str):
-            return [delta for request in requests for delta in self._fail(request, decisions, now)]
+            return [delta for request in requests for delta in self._served.fail(request, decisions, now)]
         deltas = []
         for request, chosen in decisions.items():
             if request.fault is not None:
-                deltas += self._fail(request, request.fault, now)
+                deltas += self._served.fail(request, request.fault, now)
             else:
                 deltas += self._advance(request, chosen, now)
         return deltas
@@ -206,51 +176,28 @@ class Engine:
         elif len(chosen.choices) == request.params.n:
             deltas, ended = complete(request, chosen), list(request.live)
         else:
-            return self._fail(request, _too_few(chosen), now, "invalid")
-        self._continued(request, parents, before, now)
-        return self._told(request, deltas, ended, now)
-
-    def _continued(self, request: Request, parents: Sequence[TokenSequence], before: int, now: float) -> None:
-        """It went on, from `parents` and from `before` tokens of output."""
-        if parents != request.live:
-            dropped = [sequence for sequence in parents if sequence not in request.live]
-            self._strategies.forget(request.decoding, dropped)
-        produced = request.output_tokens - before
-        self._output_tokens += produced
-        if request.timing.first_token is None:
-            request.timing.first_token = now
-        self.scheduler.observe(request, produced, now)
-
-    def _told(
-        self, request: Request, deltas: list[Delta], ended: list[TokenSequence], now: float
-    ) -> list[Delta]:
-        """What its client is told beside its tokens; and whoever ended is."""
-        if deltas and request.tells_prompt:
-            request.tells_prompt = False
-            deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
-        if ended:
-            self._retire(request, ended, deltas[-1].finish_reason or "", now)
-            if not request.live and request.spec.timing:
-                deltas[-1] = msgspec.structs.replace(deltas[-1], timing=request.timing)
-        return deltas
+            return self._served.fail(request, _too_few(chosen), now, "invalid")
+        self._served.continued(request, parents, before, now)
+        return self._served.told(request, deltas, ended, now)
 
     # -------------------------------------------------------------- what is not known yet
 
     def _promise(self, decoding: Decoding, requests: list[Request], chosen: Chosen) -> list[Delta]:
         """Go on with tokens that nobody knows yet; `_read` says what they were."""
-        now, deltas = self.clock(), list[Delta]()
-        first = sum(len(unread.chosen.parents) for unread in self._unread)
+        rows, now = self._strategies.promised(decoding, requests, chosen), self.clock()
+        if isinstance(rows, str):
+            return [delta for request in requests for delta in self._served.fail(request, rows, now)]
+        first, deltas = sum(len(unread.chosen.parents) for unread in self._unread), list[Delta]()
         unread = Unread(decoding, chosen, now)
         self._unread.append(unread)
-        rows = self._strategies.promised(decoding, requests, chosen)
-        for request in requests:
-            if isinstance(rows, str) or request.fault is not None:
-                deltas += self._fail(request, request.fault or str(rows), now)
+        for request, mine in rows.items():
+            if request.fault is not None:
+                deltas += self._served.fail(request, request.fault, now)
                 continue
             before, parents = request.output_tokens, request.live
-            places = [Continuation(chosen.parents[row], [-1 - first - row]) for row in rows[request]]
-            unread.owners[request] = list(zip(rows[request], promise(request, places, self._kv), strict=True))
-            self._continued(request, parents, before, now)
+            places = [Continuation(chosen.parents[row], [-1 - first - row]) for row in mine]
+            unread.owners[request] = list(zip(mine, promise(request, places, self._kv), strict=True))
+            self._served.continued(request, parents, before, now)
             if not request.live[0].room:
                 self._queues.leave(request)
         return deltas
@@ -265,28 +212,12 @@ class Engine:
                 if request.place == "gone":
                     continue
                 if isinstance(known, str):
-                    deltas += self._fail(request, known, now)
+                    deltas += self._served.fail(request, known, now)
                     continue
                 if request.timing.first_token == each.chosen_at:
                     request.timing.first_token = now
-                deltas += self._told(request, *each.told(request, known), now)
+                deltas += self._served.told(request, *each.told(request, known), now)
         return deltas
-
-    # -------------------------------------------------------------- what ends badly
-
-    def _fail(self, request: Request, message: str, now: float, kind: str = "internal") -> list[Delta]:
-        """A fault of a strategy or a logits processor ends the requests it served; all others go on."""
-        error = Delta(request_id=request.id, finish_reason="error", error=message, error_kind=kind)
-        deltas = [msgspec.structs.replace(error, index=sequence.index) for sequence in request.live]
-        self._retire(request, request.live, "error", now)
-        return deltas
-
-    def _give_up(self, drop: Drop, now: float) -> Delta:
-        """What the policy dropped is out of the scheduler already."""
-        request = unveil(drop.request)
-        self._strategies.forget(request.decoding, request.live)
-        self._close(request, "error", now)
-        return Delta(request_id=request.id, finish_reason="error", error=drop.reason, error_kind="timeout")
 
     def _step_record(self, plan: Plan, started: float) -> StepRecord:
         return StepRecord(

@@ -81,6 +81,8 @@ class Strategies:
         """Of each of `requests` which rows were chosen for it; or, when that cannot be, why."""
         rows: dict[Request, list[int]] = {request: [] for request in requests}
         try:
+            if len(chosen.tokens) != len(chosen.parents):
+                raise ValueError(f"chose {len(chosen.tokens)} tokens for {len(chosen.parents)} sequences")
             for row, parent in enumerate(chosen.parents):
                 if parent.request not in rows:
                     raise ValueError(f"chose for {parent.request!r}, which it was not asked about")

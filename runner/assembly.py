@@ -185,6 +185,8 @@ class _Parts:
         yield f"model {self.config.model} ({what}) in {computing}"
         if computing.kernels_note:
             yield computing.kernels_note
+        if computing.overlaps:
+            yield "steps overlap: the next is handed to the device before this one's tokens are known"
         yield _describe_policies(self.config, quantization_of(checkpoint, self.config.quantization))
         yield from describe_quantization(
             self.model,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -46,7 +46,8 @@ class ProposerSuite(Suite[Proposer]):
         for params in PARAMS:
             specs = self._requests(params)
             plain = run(strategy_engine([Greedy(), Sampling()]), specs)
-            for machine in ({}, {"blocks": 24, "budget": 24, "slots": 12}):
+            machines: list[dict[str, Any]] = [{}, {"blocks": 24, "budget": 24, "slots": 12}]
+            for machine in machines:
                 found = run(strategy_engine([self._speculative()], **machine), specs)
                 assert tokens_of(found) == tokens_of(plain), (
                     f"{shown(params)}: other answers than without guesses"

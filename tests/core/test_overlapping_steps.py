@@ -83,7 +83,7 @@ def test_clients_that_leave_get_the_beginning_and_harm_nobody(seed):
             engine.add(todo.pop(0)[1])
         if rng.random() < 0.2:
             spec = rng.choice(arrivals)[1]
-            request = engine._requests.get(spec.id)
+            request = engine._served._requests.get(spec.id)
             index = rng.choice([None, rng.randrange(spec.params.n)])
             if request is not None:
                 born = {sequence.index for sequence in request.live}
@@ -254,8 +254,9 @@ def test_a_policy_may_drop_who_has_an_unknown_token():
             "gave token 99",
         ),
         (lambda chosen: Chosen([], [], list), "chose nothing for a request"),
+        (lambda chosen: Chosen(chosen.parents, [1, 2, 3], chosen.read), "chose 3 tokens for 1 sequences"),
     ],
-    ids=["fails", "too few", "outside the vocabulary", "nothing"],
+    ids=["fails", "too few", "outside the vocabulary", "nothing", "too many"],
 )
 def test_a_strategys_fault_ends_its_own_requests_and_no_others(broken, message):
     class Broken(Greedy):

@@ -10,9 +10,11 @@ import torch
 from driving import drain, run
 from test_seeded_sampling import WISHES, requests
 
+from turnout.core.config import EngineConfig
 from turnout.core.messages import Delta
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
+from turnout.runner.assembly import build_engine
 from turnout.runner.chosen_tokens import look_up
 
 
@@ -64,6 +66,15 @@ def test_what_comes_with_tokens_is_the_same(make_engine) -> None:
         return told
 
     assert served(async_scheduling=True) == served()
+
+
+def test_start_up_says_so_and_a_cpu_has_nothing_to_gain() -> None:
+    def said(**options: Any) -> bool:
+        config = EngineConfig(device="cpu", kv_memory="1MiB", max_model_len=64, **options)
+        return any(line.startswith("steps overlap") for line in build_engine(config).ready.summary)
+
+    assert said(async_scheduling=True)
+    assert not said() and not said(async_scheduling=False)
 
 
 def test_a_step_of_greedy_and_sampled_requests_looks_tokens_up_in_both() -> None:
