@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import getitem
 from typing import TYPE_CHECKING
 
 from turnout.core.complaints import Complaints
@@ -22,6 +23,15 @@ __all__ = ["ActiveProcessor", "Processors", "adjust"]
 
 logger = logging.getLogger(__name__)
 
+Pick = Callable[["Tensor", list[int]], "Tensor"]
+"""Rows of a tensor, by their numbers."""
+Put = Callable[["Tensor", list[int], "Tensor"], object]
+"""Writes rows of a tensor."""
+
+
+def _put(logits: Tensor, rows: list[int], values: Tensor) -> None:
+    logits[rows] = values
+
 
 class ActiveProcessor:
     """A processor, its place in the order, and what messages call it."""
@@ -30,6 +40,8 @@ class ActiveProcessor:
         self.title = title
         self.processor = processor
         self.place = place
+        self.pick: Pick = getitem
+        self.put: Put = _put
         self._complaints = Complaints(logger)
 
     def preparation(self, spec: RequestSpec) -> Callable[[], object] | None:
@@ -77,9 +89,13 @@ class Processors:
         self._active = [ActiveProcessor(*named, place) for place, named in enumerate(ordered)]
         self._extra_args = {name for _, processor in ordered for name in processor.extra_args}
 
-    def start(self, model: ServedModel) -> None:
-        """Raises PluginError, naming the one that cannot."""
+    def start(self, model: ServedModel, pick: Pick = getitem, put: Put = _put) -> None:
+        """Raises PluginError, naming the one that cannot.
+
+        pick, put: how to come by rows that are not neighbours, for who can without waiting for a device.
+        """
         for active in self._active:
+            active.pick, active.put = pick, put
             with blaming(active.title):
                 active.processor.start(model)
 
@@ -122,7 +138,7 @@ def _apply(active: ActiveProcessor, logits: Tensor, wanting: list[int], rows: Se
     first, last = wanting[0], wanting[-1]
     if last - first == len(wanting) - 1:  # neighbours: a view will do
         return active.apply(logits[first : last + 1], rows)
-    part = logits[wanting]
+    part = active.pick(logits, wanting)
     fault = active.apply(part, rows)
-    logits[wanting] = part
+    active.put(logits, wanting, part)
     return fault

@@ -20,6 +20,7 @@ from turnout.core.messages import Ready
 from turnout.core.model import ModelSpec
 from turnout.core.plugin_spec import PluginSpec
 from turnout.core.plugins import Registry
+from turnout.kernels.gpu.staging import pick_rows, put_rows
 from turnout.models.blueprint import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.computing import Computing
@@ -78,7 +79,7 @@ def build_engine(
     budget = _budget(config, checkpoint.spec, policies, computing)
     # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
-    policies.processors.start(served)
+    policies.processors.start(served, pick_rows, put_rows)
     model = _load(registry, checkpoint, config.quantization, computing)
     observers = registry.observers()
     resources = EngineResources(

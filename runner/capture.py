@@ -44,11 +44,13 @@ class CudaCapture:
 
     def __init__(self) -> None:
         self._pool: Any = torch.cuda.graph_pool_handle()
+        # Of one stream, since memory that is freed is used again by that stream alone.
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         graph = torch.cuda.CUDAGraph()
-        with _named(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        where = {"pool": self._pool, "stream": self._stream}
+        with _named(), torch.cuda.graph(graph, **where, capture_error_mode="thread_local"):
             out = work()
 
         def replay() -> Tensor:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["carry", "fetch", "pick_rows"]
+__all__ = ["carry", "fetch", "pick_rows", "put_rows"]
 
 
 def carry(host: npt.NDArray[Any] | Tensor, device: torch.device, out: Tensor | None = None) -> Tensor:
@@ -48,4 +48,13 @@ def fetch(tensor: Tensor) -> Callable[[], Tensor]:
 
 def pick_rows(tensor: Tensor, rows: list[int]) -> Tensor:
     """As `tensor[rows]`, which waits for a GPU."""
-    return tensor[carry(np.array(rows, dtype=np.int64), tensor.device)]
+    return tensor.index_select(0, _index(rows, tensor.device))
+
+
+def put_rows(tensor: Tensor, rows: list[int], values: Tensor) -> None:
+    """As `tensor[rows] = values`, which waits for a GPU."""
+    tensor.index_copy_(0, _index(rows, tensor.device), values)
+
+
+def _index(rows: list[int], device: torch.device) -> Tensor:
+    return carry(np.array(rows, dtype=np.int64), device)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from turnout.core.logits_processor import Row
+from turnout.kernels.gpu.staging import pick_rows, put_rows
 from turnout.plugins.decoding.draw import draw
 from turnout.plugins.decoding.likeliest import likeliest
 
@@ -20,5 +21,5 @@ def choose(logits: Tensor, rows: Sequence[Row]) -> Tensor:
         return draw(logits, rows)
     tokens = likeliest(logits)
     if random:
-        tokens[random] = draw(logits[random], [rows[number] for number in random])
+        put_rows(tokens, random, draw(pick_rows(logits, random), [rows[number] for number in random]))
     return tokens

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from turnout.core.sampling_params import SamplingParams
 from turnout.kernels.gpu.choice import triton_problem
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import carry, pick_rows, put_rows
 
 __all__ = ["column", "cut_by_kernel", "cut_by_sorting", "token_weights"]
 
@@ -27,7 +27,7 @@ def token_weights(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     if len(ranked) == len(params):
         return _cut(weights, params)
     if ranked:
-        weights[ranked] = _cut(weights[ranked], [params[row] for row in ranked])
+        put_rows(weights, ranked, _cut(pick_rows(weights, ranked), [params[row] for row in ranked]))
     return weights
 
 

@@ -145,6 +145,31 @@ def test_every_scheme_has_a_layer_for_a_gpu(
     assert type(layer).__module__.endswith("gpu.layers") and error < 0.1
 
 
+@pytest.mark.parametrize("spec", ["int8", "int8wo", "int4wo", "fp8wo"])
+def test_layers_that_read_the_same_input_become_one(
+    spec: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_layers, "_on_cpu", lambda codes: False)
+    monkeypatch.setattr(products, "MOST_PARTS", 1)  # into how many parts inputs are cut depends on outputs
+    scheme = Registry.load().create("quantization", spec)
+    linears = [nn.Linear(128, outputs, bias=outputs != 32, device=device) for outputs in (64, 32, 48)]
+    with torch.inference_mode():
+        layers = [scheme.convert(linear) for linear in linears]
+        joint, x = layers[0].join(layers[1:]), torch.randn(3, 128, device=device)
+        assert joint(x).equal(torch.cat([layer(x) for layer in layers], dim=1))
+        assert joint.out_features == 144 and type(joint) is type(layers[0])
+
+
+def test_layers_that_do_not_go_together_stay_as_they_are(device: torch.device) -> None:
+    codes, scale = torch.zeros(32, 64, dtype=torch.int8, device=device), torch.ones(32, device=device)
+    both, alone = GpuLayers.int8(codes, scale, None), GpuLayers.int8_weights(codes, scale, None)
+    grouped = torch.zeros(32, 64, dtype=torch.uint8, device=device)
+    scales, order = torch.ones(32, 2, device=device), torch.arange(64, device=device)
+    ordered = GpuLayers.int8_groups(grouped, scales, scales, None, order)
+    for one, other in [(both, alone), (alone, both), (ordered, ordered), (both, nn.Linear(64, 32))]:
+        assert one.join([other]) is None
+
+
 def test_groups_that_no_program_takes_are_refused(device: torch.device) -> None:
     codes = torch.zeros(16, 40, dtype=torch.uint8, device=device)
     scale = torch.ones(16, 2, device=device)

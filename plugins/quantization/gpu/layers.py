@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
+from turnout.models.packed import Joinable
 from turnout.plugins.quantization.gpu.products import Kind, Weights, multiply, multiply_codes, quantize
 
 __all__ = ["CodesLinear", "WeightOnlyLinear"]
 
 
-class GpuLinear(nn.Module, ABC):
+class GpuLinear(Joinable, ABC):
     """Takes the place of an `nn.Linear`. Weights are buffers: nothing here is trained."""
 
     codes: Tensor
@@ -34,6 +37,22 @@ class GpuLinear(nn.Module, ABC):
     @abstractmethod
     def multiply(self, x: Tensor) -> Tensor:
         """x: [rows, in_features]; returns [rows, out_features] in x's dtype, with the bias."""
+
+    def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
+        layers = [self, *(layer for layer in others if isinstance(layer, GpuLinear))]
+        kinds = {layer.sort for layer in layers}
+        if len(layers) <= len(others) or len(kinds) > 1 or None in kinds:
+            return None
+        return self._joined(layers)
+
+    @property
+    @abstractmethod
+    def sort(self) -> tuple[object, ...] | None:
+        """Equal for layers that may be joined; None: it is not joined with any."""
+
+    @abstractmethod
+    def _joined(self, layers: Sequence[GpuLinear]) -> GpuLinear:
+        """One layer with the outputs of `layers`, which are of this one's sort."""
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}"
@@ -62,7 +81,22 @@ class WeightOnlyLinear(GpuLinear):
     def multiply(self, x: Tensor) -> Tensor:
         if self.order is not None:
             x = x[:, self.order]
-        return multiply(x, Weights(self._kind, self.codes, self.scale, self.offset, self._group), self.bias)
+        return multiply(x, self._weights, self.bias)
+
+    @property
+    def _weights(self) -> Weights:
+        return Weights(self._kind, self.codes, self.scale, self.offset, self._group)
+
+    @property
+    def sort(self) -> tuple[object, ...] | None:
+        if self.order is not None:
+            return None
+        return type(self), self._kind, self._group, self.scale.shape[1:], self.offset is None
+
+    def _joined(self, layers: Sequence[GpuLinear]) -> GpuLinear:
+        offset = None if self.offset is None else _joint(layers, "offset")
+        weights = self._weights._replace(codes=_joint(layers, "codes"), scale=_joint(layers, "scale"))
+        return WeightOnlyLinear(weights._replace(offset=offset), _joint_bias(layers))
 
 
 class CodesLinear(GpuLinear):
@@ -78,3 +112,26 @@ class CodesLinear(GpuLinear):
     def multiply(self, x: Tensor) -> Tensor:
         codes, scale = quantize(x, self._kind)
         return multiply_codes(codes, scale, Weights(self._kind, self.codes, self.scale), self.bias, x.dtype)
+
+    @property
+    def sort(self) -> tuple[object, ...]:
+        return type(self), self._kind
+
+    def _joined(self, layers: Sequence[GpuLinear]) -> GpuLinear:
+        return CodesLinear(self._kind, _joint(layers, "codes"), _joint(layers, "scale"), _joint_bias(layers))
+
+
+def _joint(layers: Sequence[GpuLinear], name: str) -> Tensor:
+    return torch.cat([getattr(layer, name) for layer in layers])
+
+
+def _joint_bias(layers: Sequence[GpuLinear]) -> Tensor | None:
+    """Zeros where only some of them add one."""
+    some = next((layer.bias for layer in layers if layer.bias is not None), None)
+    if some is None:
+        return None
+    parts = (layer.bias for layer in layers)
+    sizes = (layer.out_features for layer in layers)
+    return torch.cat(
+        [some.new_zeros(size) if part is None else part for part, size in zip(parts, sizes, strict=True)]
+    )
