@@ -199,5 +199,6 @@ FEATURES = [
     Feature(
         "preemption by swap", engine={**SEESAW, "preemption": "swap", "swap_memory": 2**26}, check=parked
     ),
+    Feature("overlapping steps", engine={"async_scheduling": True}),
 ]
 BY_NAME = {feature.name: feature for feature in FEATURES}
