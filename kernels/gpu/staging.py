@@ -37,7 +37,7 @@ def fetch(tensor: Tensor) -> Callable[[], Tensor]:
     there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     there.copy_(tensor, non_blocking=True)
     sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    sent.record()
+    sent.record(torch.cuda.current_stream(tensor.device))
 
     def wait() -> Tensor:
         sent.synchronize()
