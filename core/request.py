@@ -230,10 +230,10 @@ class Request:
 
     @property
     def pending(self) -> int:
-        """Tokens it wants computed this step, over all its sequences."""
+        """Tokens it wants computed this step, over all its sequences; guesses are no wish."""
         total = 0  # loops here and below, not generators: policies ask this of everybody in every step
         for sequence in self.live:
-            total += len(sequence.tokens) + len(sequence.draft) - sequence.computed
+            total += len(sequence.tokens) - sequence.computed
         return total
 
     @property

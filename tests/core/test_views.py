@@ -34,6 +34,8 @@ def test_it_follows_what_becomes_of_the_request():
     served.live[0].tokens.append(4)
     served.output_tokens = 1
     assert (served.view.pending, served.view.decoding, served.view.output_tokens) == (1, True, 1)
+    served.live[0].draft = [5, 6]  # is computed where there is room: nothing that it waits for
+    assert served.view.pending == 1
 
 
 def test_its_history_is_that_of_the_request():

@@ -83,6 +83,14 @@ def test_outputs_equal_brute_force(stored: KVDtype, seeds: range) -> None:
     assert len(seeds) < GROUP or not missed, f"cases that hardly try {missed} prove little: {total}"
 
 
+@pytest.mark.parametrize("seed", [373_110_704])
+def test_cases_that_once_failed(seed: int) -> None:
+    """373110704: guesses counted as work to be done, so that `srpt` had two equal requests evict each other."""
+    case = draw_case(seed, reference("auto"))
+    tally = attempt(case)
+    assert not tally.complaints, told(case, tally)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_for_minutes(request: pytest.FixtureRequest) -> None:
