@@ -85,7 +85,7 @@ def test_outputs_equal_brute_force(stored: KVDtype, seeds: range) -> None:
 
 @pytest.mark.parametrize("seed", [373_110_704])
 def test_cases_that_once_failed(seed: int) -> None:
-    """373110704: guesses counted as work to be done, so that `srpt` had two equal requests evict each other."""
+    """373110704: guesses counted as work to do, so that `srpt` had two equal requests evict each other."""
     case = draw_case(seed, reference("auto"))
     tally = attempt(case)
     assert not tally.complaints, told(case, tally)
