@@ -78,21 +78,24 @@ def _urgency(request):
 POLICIES = (Fcfs, ShortestFirst, Priority, ChunkedPrefill, PrefillFirst, StaticBatch, LongestPrefix, Fair)
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
-def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy):
-    preemptions = parkings = 0
-    for trial in range(120):
+def served(policy, trials, *, workload=random_workload, make=toy_engine):
+    """The engines that served random requests, each held against brute force."""
+    for trial in range(trials):
         rng = random.Random(trial)
-        arrivals = list(random_workload(rng))
+        arrivals = list(workload(rng))
         kv, preemption = random_cache(rng, arrivals), random_preemption(rng)
         budget, slots = rng.randrange(5, 24), rng.randrange(4, 8)
-        engine = toy_engine(policy(), kv, budget=budget, slots=slots, preemption=preemption)
+        engine = make(policy(), kv, budget=budget, slots=slots, preemption=preemption)
         outcome = drive(engine, arrivals)
         for _, spec in arrivals:
             assert outcome.outputs(spec.id) == expected(spec), (trial, spec)
             assert len(outcome.finished[spec.id]) == spec.params.n
         assert_all_memory_is_free(kv)
-        preemptions += engine.stats().preemptions
-        parkings += engine.stats().parkings
-    assert preemptions > 5, "the workloads must exercise preemption"
-    assert parkings > 0, "and parking"
+        yield engine
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
+def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy):
+    stats = [engine.stats() for engine in served(policy, 120)]
+    assert sum(each.preemptions for each in stats) > 5, "the workloads must exercise preemption"
+    assert sum(each.parkings for each in stats) > 0, "and parking"

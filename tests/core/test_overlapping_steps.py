@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 from test_engine import PROMPT_THAT_ENDS
-from test_mechanism_against_brute_force import POLICIES
+from test_mechanism_against_brute_force import POLICIES, served
 from toy import EOS, Greedy, Parallel, ToyRunner, argmax, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.decision import Chosen, Continuation
@@ -53,17 +53,7 @@ def simple(rng):
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.__name__)
 def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy, workload):
     preemptions, plans = 0, Counter()
-    for trial in range(100):
-        rng = random.Random(trial)
-        arrivals = list(workload(rng))
-        kv, preemption = random_cache(rng, arrivals), random_preemption(rng)
-        budget, slots = rng.randrange(5, 24), rng.randrange(4, 8)
-        engine = overlapping(policy(), kv, budget=budget, slots=slots, preemption=preemption)
-        outcome = drive(engine, arrivals)
-        for _, spec in arrivals:
-            assert outcome.outputs(spec.id) == expected(spec), (trial, spec)
-            assert len(outcome.finished[spec.id]) == spec.params.n
-        assert_all_memory_is_free(kv)
+    for engine in served(policy, 100, workload=workload, make=overlapping):
         preemptions += engine.stats().preemptions
         plans += engine.runner.plans
     assert preemptions > 0, "the workloads must exercise preemption"
