@@ -24,9 +24,8 @@ from torch import Tensor
 
 from turnout.core.interfaces import Attend
 from turnout.core.plan import StepShape
-from turnout.kernels.gpu.staging import carry
 from turnout.runner.capture import Capture
-from turnout.runner.chosen_tokens import look_up
+from turnout.runner.step_inputs import fill
 
 __all__ = ["StepGraphs"]
 
@@ -63,9 +62,7 @@ class StepGraphs:
         """
         known = shape in self._shapes
         step = self._shape(shape)
-        self._fill(step.inputs, inputs)
-        if chosen:
-            step.inputs[0].copy_(look_up(step.inputs[0], chosen))
+        fill(step.inputs, inputs, chosen)
         forward = partial(self._forward, step.inputs[0], step.inputs[1], attend)
         if step.replay is None and known:
             step.replay = self._capture.capture(forward)
@@ -80,9 +77,3 @@ class StepGraphs:
             self._shapes[shape] = _Shape(inputs)
         self._shapes.move_to_end(shape)
         return self._shapes[shape]
-
-    def _fill(self, memory: Tensor, inputs: npt.NDArray[np.int64]) -> None:
-        """What lies beyond them is token 0 at position 0."""
-        host = np.zeros(memory.shape, dtype=np.int64)
-        host[:, : inputs.shape[1]] = inputs
-        carry(host, self._device, memory)

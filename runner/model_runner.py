@@ -15,10 +15,10 @@ from turnout.core.request import Sequence
 from turnout.kernels.gpu.staging import carry, pick_rows
 from turnout.kernels.ragged import Numbers, ranges
 from turnout.runner.capture import Capture
-from turnout.runner.chosen_tokens import look_up
 from turnout.runner.graphs import StepGraphs
 from turnout.runner.pieces import MOST_TOKENS, StepPieces
 from turnout.runner.prompt_scores import prompt_scores
+from turnout.runner.step_inputs import look_up
 
 __all__ = ["ModelRunner"]
 

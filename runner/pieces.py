@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces import Attend, RotatingAttend
-from turnout.kernels.gpu.staging import carry
 from turnout.runner.capture import Capture, Pieces
-from turnout.runner.chosen_tokens import look_up
+from turnout.runner.step_inputs import fill
 
 __all__ = ["MOST_TOKENS", "StepPieces", "padded_tokens"]
 
@@ -61,24 +60,16 @@ class StepPieces:
         count = inputs.shape[1]
         size = padded_tokens(count)
         known, rotating = size in self._inputs, isinstance(attend, RotatingAttend)
-        filled = self._fill(size, inputs, chosen)
+        if not known:
+            self._inputs[size] = torch.zeros((2, size), dtype=torch.int64, device=self._device)
+        memory = self._inputs[size]
+        fill(memory, inputs, chosen)
         if not known:  # what compiles, compiles now
             padding = (_RotatingPadding if rotating else _Padding)(self._edges, attend, count)
-            return self._forward(filled[0], filled[1], padding)[:count]
+            return self._forward(memory[0], memory[1], padding)[:count]
         if size not in self._cuts:
-            self._cuts[size] = self._cut(filled, rotating)
+            self._cuts[size] = self._cut(memory, rotating)
         return self._cuts[size].replay(attend, count)
-
-    def _fill(self, size: int, inputs: npt.NDArray[np.int64], chosen: Sequence[Tensor]) -> Tensor:
-        """What lies beyond them is token 0 at position 0."""
-        if size not in self._inputs:
-            self._inputs[size] = torch.zeros((2, size), dtype=torch.int64, device=self._device)
-        memory, host = self._inputs[size], np.zeros((2, size), dtype=np.int64)
-        host[:, : inputs.shape[1]] = inputs
-        carry(host, self._device, memory)
-        if chosen:
-            memory[0].copy_(look_up(memory[0], chosen))
-        return memory
 
     def _cut(self, inputs: Tensor, rotating: bool) -> _Cut:
         stops: list[_Stop] = []

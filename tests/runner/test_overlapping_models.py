@@ -15,7 +15,7 @@ from turnout.core.messages import Delta
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine
-from turnout.runner.chosen_tokens import look_up
+from turnout.runner.step_inputs import look_up
 
 
 @pytest.mark.parametrize("n", [1, 3])

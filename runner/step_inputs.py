@@ -1,0 +1,37 @@
+"""A step's token ids and positions on the device, also of tokens that the host does not know yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from turnout.kernels.gpu.staging import carry
+
+__all__ = ["fill", "look_up"]
+
+
+def look_up(ids: Tensor, chosen: Sequence[Tensor]) -> Tensor:
+    """Token ids, those below 0 looked up in `chosen`, whose tensors are numbered through: -1 is the first.
+
+    All int64 on one device, which nobody waits for.
+    """
+    if not chosen:
+        return ids
+    tokens = chosen[0] if len(chosen) == 1 else torch.cat(list(chosen))
+    return torch.where(ids < 0, tokens[(-1 - ids).clamp_min(0)], ids)
+
+
+def fill(memory: Tensor, inputs: npt.NDArray[np.int64], chosen: Sequence[Tensor]) -> None:
+    """Put ids and positions, [2, tokens], into `memory`, int64 [2, at least as many].
+
+    Ids are looked up in `chosen` as `look_up` does. What lies beyond them becomes token 0 at position 0.
+    """
+    host = np.zeros(memory.shape, dtype=np.int64)
+    host[:, : inputs.shape[1]] = inputs
+    carry(host, memory.device, memory)
+    if chosen:
+        memory[0].copy_(look_up(memory[0], chosen))
