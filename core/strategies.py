@@ -62,7 +62,7 @@ class Strategies:
             decisions = decoding.decide(requests, logits)
             if later and isinstance(decisions, Chosen) and decoding.rows == 1:
                 return decisions
-            return _by_request(requests, self._checked(decisions))
+            return _by_request(requests, decisions, self._vocab_size)
         except Exception as error:
             return self._complain(decoding, error)
 
@@ -71,7 +71,7 @@ class Strategies:
     ) -> dict[Request, Decision] | str:
         """As `decide`, of what was chosen: waits for it."""
         try:
-            return _by_request(requests, self._checked(chosen))
+            return _by_request(requests, chosen, self._vocab_size)
         except Exception as error:
             return self._complain(decoding, error)
 
@@ -97,7 +97,8 @@ class Strategies:
         """One for each parent: waits."""
         try:
             continuations = list(chosen)
-            self._checked(continuations)
+            for continuation in continuations:
+                _check_tokens(continuation.tokens, self._vocab_size)
             if [(c.parent, len(c.tokens)) for c in continuations] != [(p, 1) for p in chosen.parents]:
                 raise ValueError("continues other sequences than it chose for, or not by one token each")
             return continuations
@@ -123,19 +124,12 @@ class Strategies:
                 self._complain(decoding, error)
         return totals
 
-    def _checked(self, decisions: Iterable[Continuation | Completion]) -> list[Continuation | Completion]:
-        listed = list(decisions)
-        for decision in listed:
-            if isinstance(decision, Continuation):
-                _check_tokens(decision.tokens, self._vocab_size)
-        return listed
-
     def _complain(self, decoding: Decoding, error: Exception) -> str:
         return self._complaints.about(f"decoding strategy {type(decoding).__name__}", error)
 
 
 def _by_request(
-    requests: Sequence[Request], decisions: Iterable[Continuation | Completion]
+    requests: Sequence[Request], decisions: Iterable[Continuation | Completion], vocab_size: int
 ) -> dict[Request, Decision]:
     """Raises ValueError for decisions that cannot be carried out."""
     continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
@@ -148,6 +142,7 @@ def _by_request(
             _check(decision)
             completed[request] = decision
         elif decision.tokens:
+            _check_tokens(decision.tokens, vocab_size)
             continued[request].append(decision)
         else:
             raise ValueError(f"continued {request!r} with no token")

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from turnout.kernels.joined import joint_bias, together
+
 __all__ = [
     "FLOAT",
     "INT",
@@ -133,10 +135,10 @@ class IntegerKernels:
         panels = sum(len(each) for each in numbers)
         return IntegerWeights(
             torch.cat(numbers, out=self.room(panels, *numbers[0].shape[1:], dtype=numbers[0].dtype)),
-            _together([part.shift for part in parts]),
+            together([part.shift for part in parts]),
             torch.cat([part.scale for part in parts]),
-            _together([part.offset for part in parts]),
-            _joint_bias(parts),
+            together([part.offset for part in parts]),
+            joint_bias([part.bias for part in parts], [part.outputs for part in parts]),
             first.inputs,
             sum(part.outputs for part in parts),
             first.kind,
@@ -226,16 +228,3 @@ def _nibbles(codes: Tensor) -> Tensor:
     low = pairs[:, :, 0] | pairs[:, :, 1] << 4
     high = pairs[:, :, 2] | pairs[:, :, 3] << 4
     return torch.stack([low, high], dim=-1).flatten(1).view(torch.int32)
-
-
-def _together(tensors: Sequence[Tensor | None]) -> Tensor | None:
-    """Of parts of one kind: all have one, or none."""
-    there = [tensor for tensor in tensors if tensor is not None]
-    return torch.cat(there) if there else None
-
-
-def _joint_bias(parts: Sequence[IntegerWeights]) -> Tensor | None:
-    """Zeros where only some have one."""
-    if all(part.bias is None for part in parts):
-        return None
-    return torch.cat([torch.zeros(part.outputs) if part.bias is None else part.bias for part in parts])

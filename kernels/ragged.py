@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Numbers", "ranges"]
+__all__ = ["Numbers", "padded", "ranges"]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -17,3 +17,12 @@ def ranges(starts: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer
     firsts = lengths.cumsum() - lengths
     numbers: Numbers = np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
     return numbers
+
+
+def padded(count: int, least: int) -> int:
+    """To one of few sizes: multiples of `least`, from eight times that on of twice as much, and so on.
+
+    least: a power of two.
+    """
+    step = max(least, 1 << max(0, (count - 1).bit_length() - 3))
+    return -(-count // step) * step

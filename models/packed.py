@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.kernels import FusedKernels, Kernels
+from turnout.kernels.joined import joint_bias
 from turnout.kernels.layers import FloatWeights, LinearWeights
 
 __all__ = [
@@ -60,22 +61,10 @@ def pack(linears: Sequence[nn.Linear], kernels: FusedKernels) -> nn.Module:
 
     A CPU's compute with packed weights; for a GPU they stay as they are.
     """
-    bias = _joint_bias(linears)
+    bias = joint_bias([linear.bias for linear in linears], [linear.out_features for linear in linears])
     if not isinstance(kernels, Kernels):
         return linears[0] if len(linears) == 1 else _joint(linears, bias)
     return PackedLinear([linear.weight for linear in linears], bias, kernels)
-
-
-def _joint_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
-    """Zeros where only some of them add one."""
-    if all(linear.bias is None for linear in linears):
-        return None
-    return torch.cat(
-        [
-            linear.weight.new_zeros(linear.out_features) if linear.bias is None else linear.bias.detach()
-            for linear in linears
-        ]
-    )
 
 
 def _joint(linears: Sequence[nn.Linear], bias: Tensor | None) -> nn.Linear:

@@ -10,8 +10,12 @@ import torch
 from torch import Tensor
 
 from turnout.core.errors import TurnoutError
+from turnout.core.interfaces import Attend
 
-__all__ = ["Capture", "CudaCapture", "Pieces", "choose_capture"]
+__all__ = ["Capture", "CudaCapture", "Forward", "Pieces", "choose_capture"]
+
+Forward = Callable[[Tensor, Tensor, Attend], Tensor]
+"""Token ids and positions, int64 [tokens], to hidden states [tokens, hidden_size]."""
 
 
 class Pieces(NamedTuple):

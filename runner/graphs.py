@@ -24,16 +24,13 @@ from torch import Tensor
 
 from turnout.core.interfaces import Attend
 from turnout.core.plan import StepShape
-from turnout.runner.capture import Capture
+from turnout.runner.capture import Capture, Forward
 from turnout.runner.step_inputs import fill
 
 __all__ = ["StepGraphs"]
 
 MOST_GRAPHS = 96
 """Kept at a time; the one that was replayed longest ago goes first."""
-
-Forward = Callable[[Tensor, Tensor, Attend], Tensor]
-"""Token ids and positions, int64 [tokens], to hidden states [tokens, hidden_size]."""
 
 
 @dataclass

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces import Attend, RotatingAttend
-from turnout.runner.capture import Capture, Pieces
+from turnout.kernels.ragged import padded
+from turnout.runner.capture import Capture, Forward, Pieces
 from turnout.runner.step_inputs import fill
 
 __all__ = ["MOST_TOKENS", "StepPieces", "padded_tokens"]
@@ -29,14 +30,10 @@ __all__ = ["MOST_TOKENS", "StepPieces", "padded_tokens"]
 MOST_TOKENS = 512
 """In a step that is captured; in larger ones the device takes longer than the host to ask for them."""
 
-Forward = Callable[[Tensor, Tensor, Attend], Tensor]
-"""Token ids and positions, int64 [tokens], to hidden states [tokens, hidden_size]."""
-
 
 def padded_tokens(count: int) -> int:
     """Multiples of 16, from 128 on of 32, from 256 on of 64."""
-    step = max(16, 1 << max(0, (count - 1).bit_length() - 3))
-    return -(-count // step) * step
+    return padded(count, 16)
 
 
 class StepPieces:

@@ -17,7 +17,7 @@ from turnout.testing.toy_model import VOCABULARY, toy_logits
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Model", "ToyRunner", "as_lists", "as_tensor", "slots_of", "toy_kv"]
+__all__ = ["Model", "ToyRunner", "as_lists", "as_tensor", "looked_up", "slots_of", "toy_kv"]
 
 Model = Callable[[Sequence[int]], list[float]]
 """From the tokens so far to a row of logits, [VOCABULARY]."""
@@ -37,6 +37,12 @@ def slots_of(kv: KVCache, sequence: TokenSequence, length: int) -> list[int]:
     assert isinstance(kv, PagedCache)
     table, size = kv.tables[sequence.id], kv.block_size
     return [table[p // size] * size + p % size for p in range(length)]
+
+
+def looked_up(tokens: Sequence[int], plan: Plan) -> list[int]:
+    """`tokens` of a plan, those too that only the device knows."""
+    chosen = [int(token) for part in plan.chosen for token in part]
+    return [token if token >= 0 else chosen[-1 - token] for token in tokens]
 
 
 def as_lists(rows: list[list[float]]) -> Tensor:
@@ -63,11 +69,9 @@ class ToyRunner:
     def run(self, plan: Plan) -> Logits:
         for move in plan.moves:
             self._move(*move)
-        chosen = [int(token) for tokens in plan.chosen for token in tokens]
         for chunk in plan.chunks:
             slots = slots_of(self.kv, chunk.sequence, chunk.end)[chunk.start :]
-            tokens = [token if token >= 0 else chosen[-1 - token] for token in chunk.tokens]
-            self.pool.update(zip(slots, tokens, strict=True))
+            self.pool.update(zip(slots, looked_up(chunk.tokens, plan), strict=True))
         values: list[list[float]] = []
         rows: dict[TokenSequence, range] = {}
         for chunk in plan.chunks:

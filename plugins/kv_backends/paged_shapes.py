@@ -15,6 +15,7 @@ import torch
 
 from turnout.core.plan import Chunk, StepShape
 from turnout.kernels.gpu.staging import carry
+from turnout.kernels.ragged import padded
 from turnout.plugins.kv_backends.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.kernels.ragged_attention import Tiles, most_parts, parts_of
 from turnout.plugins.kv_backends.paged_tiles import SHORT, aligned, padded_rows, slots_table
@@ -45,8 +46,7 @@ def padded_batch(count: int) -> int:
     """1, 2, 4, 8, then multiples of 8, from 64 on of 16, from 128 on of 32 and so on."""
     if count <= 8:
         return 1 << (count - 1).bit_length()
-    step = max(8, 1 << ((count - 1).bit_length() - 3))
-    return -(-count // step) * step
+    return padded(count, 8)
 
 
 def padded_parts(context: int) -> int:

@@ -12,6 +12,7 @@ from fault import Fault
 from turnout.core.interfaces import AttentionBackend
 from turnout.core.plan import Chunk, Logits, Plan
 from turnout.runner.model_runner import ModelRunner
+from turnout.testing.toy_runner import looked_up
 
 __all__ = ["Recorder", "Tally"]
 
@@ -94,9 +95,7 @@ class Recorder(ModelRunner):
 
 def _context(chunk: Chunk, plan: Plan) -> Context:
     """What is computed, with all that it comes after."""
-    chosen = [int(token) for tokens in plan.chosen for token in tokens]
-    tokens = [*chunk.sequence.tokens, *chunk.sequence.draft][: chunk.end]
-    return tuple(token if token >= 0 else chosen[-1 - token] for token in tokens)
+    return tuple(looked_up([*chunk.sequence.tokens, *chunk.sequence.draft][: chunk.end], plan))
 
 
 def _salt(chunk: Chunk) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from turnout.kernels.joined import joint_bias
 from turnout.models.packed import Joinable
 from turnout.plugins.quantization.gpu.products import Kind, Weights, multiply, multiply_codes, quantize
 
@@ -126,12 +127,4 @@ def _joint(layers: Sequence[GpuLinear], name: str) -> Tensor:
 
 
 def _joint_bias(layers: Sequence[GpuLinear]) -> Tensor | None:
-    """Zeros where only some of them add one."""
-    some = next((layer.bias for layer in layers if layer.bias is not None), None)
-    if some is None:
-        return None
-    parts = (layer.bias for layer in layers)
-    sizes = (layer.out_features for layer in layers)
-    return torch.cat(
-        [some.new_zeros(size) if part is None else part for part, size in zip(parts, sizes, strict=True)]
-    )
+    return joint_bias([layer.bias for layer in layers], [layer.out_features for layer in layers])
