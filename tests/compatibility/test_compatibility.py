@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from features import BY_NAME, FEATURES, LENGTH, Feature, Served
+from features import BY_NAME, FEATURES, LENGTH, Events, Feature, Served
 from local_client import answers_over_http
 
 from turnout import LLM, SamplingParams
@@ -63,6 +63,7 @@ def serve(
     llm: LLM, params: SamplingParams, plain: LLM, *, together: bool = True, tolerance: float = 2e-3
 ) -> Served:
     pieces: Counter[tuple[str, int]] = Counter()
+    before = Events.of(llm.engine.stats())
     step = llm.engine.step
 
     def watched() -> list[Delta]:
@@ -77,7 +78,7 @@ def serve(
         else:
             answers = [llm.generate(prompt, params, progress=False)[0] for prompt in PROMPTS]
     assert llm.engine.scheduler.kv.free == llm.engine.scheduler.kv.capacity
-    return Served(params, answers, pieces, llm.engine.stats(), plain, tolerance)
+    return Served(params, answers, pieces, Events.of(llm.engine.stats()).since(before), plain, tolerance)
 
 
 def tokens(served: Served) -> list[list[int]]:
