@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["BuildError", "built_library"]
+__all__ = ["BuildError", "built_library", "find_compiler"]
 
 SOURCES = Path(__file__).parent / "native"
 FLAGS = (
@@ -43,7 +43,7 @@ class BuildError(Exception):
 
 def built_library() -> Path:
     """The compiled library, made now if there is none yet. Raises BuildError."""
-    compiler = _compiler()
+    compiler = find_compiler()
     folder = _cache_folder() / _key(compiler)
     library = folder / "kernels.so"
     if not library.exists():
@@ -55,7 +55,8 @@ def built_library() -> Path:
     return library
 
 
-def _compiler() -> str:
+def find_compiler() -> str:
+    """``$CXX``, or a C++ compiler by one of its usual names. Raises BuildError."""
     asked = os.environ.get("CXX")
     for name in [asked] if asked else ["c++", "g++", "clang++"]:
         if found := shutil.which(name):

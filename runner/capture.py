@@ -52,13 +52,10 @@ class CudaCapture:
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        graph = torch.cuda.CUDAGraph()
-        where = {"pool": self._pool, "stream": self._stream}
-        with _named(), torch.cuda.graph(graph, **where, capture_error_mode="thread_local"):
-            out = work()
+        (replay_all,), out = self.cut(lambda go_on: work())
 
         def replay() -> Tensor:
-            graph.replay()
+            replay_all()
             return out
 
         return replay
@@ -76,6 +73,7 @@ class CudaCapture:
             begin()
 
         torch.cuda.synchronize()  # nothing that runs may use memory that is about to be recorded
+        torch.cuda.empty_cache()  # which cannot be done while something is recorded, if memory is short then
         with _named(), torch.cuda.stream(self._stream):
             begin()
             try:

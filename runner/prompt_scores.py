@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from turnout.core.decision import TokenLogprobs
 from turnout.core.plan import Chunk
 from turnout.core.request import Sequence as TokenSequence
+from turnout.kernels.gpu.staging import carry
 from turnout.plugins.decoding.logprobs import token_logprobs
 
 __all__ = ["prompt_scores"]
@@ -36,9 +38,10 @@ def prompt_scores(
 
 def _scores(chunk: Chunk, hidden: Tensor, logits: Callable[[Tensor], Tensor]) -> list[TokenLogprobs]:
     request = chunk.sequence.request
-    follow = torch.tensor(request.prompt[chunk.scored.start + 1 : chunk.scored.stop + 1]).to(hidden.device)
-    scores: list[TokenLogprobs] = []
-    for rows, tokens in zip(torch.split(hidden, ROWS), torch.split(follow, ROWS), strict=True):
-        wanted = [request.params.prompt_logprobs] * len(tokens)
-        scores += [score for score in token_logprobs(logits(rows).float(), tokens, wanted) if score]
-    return scores
+    prompt = np.array(request.prompt[chunk.scored.start + 1 : chunk.scored.stop + 1], dtype=np.int64)
+    follow = carry(prompt, hidden.device)
+    readers = [
+        token_logprobs(logits(rows).float(), tokens, [request.params.prompt_logprobs] * len(tokens))
+        for rows, tokens in zip(torch.split(hidden, ROWS), torch.split(follow, ROWS), strict=True)
+    ]
+    return [score for read in readers for score in read() if score]

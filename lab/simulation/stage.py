@@ -21,6 +21,7 @@ from turnout.core.plan import Logits, Plan
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
 from turnout.core.scheduler import Capacity
+from turnout.kernels.gpu.staging import pick_rows
 from turnout.lab.simulation.cost import Work, work_of
 from turnout.lab.simulation.fit import Sample
 from turnout.lab.simulation.scenes import Scene
@@ -116,7 +117,8 @@ class _PlannedOnly(Runner):
 
     def run(self, plan: Plan) -> Logits:
         # All have the same row: requests here are of one choice and want only their last one's logits.
-        return Logits(self._values, {chunk.sequence: range(1) for chunk in plan.chunks if chunk.rows})
+        rows = {chunk.sequence: range(1) for chunk in plan.chunks if chunk.rows}
+        return Logits(self._values, rows, pick=pick_rows)
 
 
 class TimedRunner(Runner):

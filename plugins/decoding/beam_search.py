@@ -6,7 +6,7 @@ request, which are plain numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from turnout.core.plan import Logits
 from turnout.core.processors import adjust
 from turnout.core.request import Request
 from turnout.core.request import Sequence as TokenSequence
+from turnout.kernels.gpu.staging import fetch
 from turnout.plugins.decoding.beam_finished import Finished, finished_of
 from turnout.plugins.decoding.distribution import column
 from turnout.plugins.decoding.logprobs import TopLogprobs, top_logprobs
@@ -67,13 +68,13 @@ def _ranked(requests: Sequence[Request], logits: Logits) -> Iterator[tuple[Reque
     logprobs = torch.log_softmax(logits.of(row.sequence for row in rows).float(), dim=-1)
     totals = adjust(logprobs, rows) + column((row.sequence.score for row in rows), logprobs)
     tops = top_logprobs(logprobs, [row.params.logprobs for row in rows])
-    first = 0
-    for shape, group in shapes.items():
-        end = first + shape.live * len(group)
-        best = _best(shape, totals[first:end], logprobs[first:end])
-        for number, (request, found) in enumerate(zip(group, best, strict=True)):
-            yield request, _candidates(request, found, tops[first + number * shape.live :])
-        first = end
+    counts = [shape.live * len(group) for shape, group in shapes.items()]
+    parts = zip(shapes, torch.split(totals, counts), torch.split(logprobs, counts), strict=True)
+    ranked = [_best(*part) for part in parts]
+    rest = iter(tops())  # the first that waits for the device; all that it has to do is asked of it by now
+    for group, best in zip(shapes.values(), ranked, strict=True):
+        for request, found in zip(group, best(), strict=True):
+            yield request, _candidates(request, found, [next(rest) for _ in request.live])
 
 
 def _shape(request: Request) -> _Shape:
@@ -90,14 +91,21 @@ class _Found(NamedTuple):
     logprobs: list[float]
 
 
-def _best(shape: _Shape, totals: Tensor, logprobs: Tensor) -> list[_Found]:
-    """The best candidates of each request of a shape; totals, logprobs: [requests * live, vocab_size]."""
+def _best(shape: _Shape, totals: Tensor, logprobs: Tensor) -> Callable[[], list[_Found]]:
+    """The best candidates of each request of a shape; totals, logprobs: [requests * live, vocab_size].
+
+    It is what is returned that waits for the device.
+    """
     vocabulary = totals.shape[-1]
     totals, logprobs = (rows.view(-1, shape.live * vocabulary) for rows in (totals, logprobs))
     best = totals.topk(min(shape.wanted, totals.shape[-1]))
-    own = logprobs.gather(1, best.indices)
-    columns = zip(best.values.tolist(), best.indices.tolist(), own.tolist(), strict=True)
-    return [_Found(vocabulary, *lists) for lists in columns]
+    arrivals = [fetch(rows) for rows in (best.values, best.indices, logprobs.gather(1, best.indices))]
+
+    def read() -> list[_Found]:
+        columns = zip(*(arrival().tolist() for arrival in arrivals), strict=True)
+        return [_Found(vocabulary, *lists) for lists in columns]
+
+    return read
 
 
 def _candidates(request: Request, found: _Found, tops: Sequence[TopLogprobs]) -> list[Candidate]:

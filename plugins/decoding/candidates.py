@@ -12,7 +12,7 @@ from turnout.core.plan import Logits
 from turnout.core.processors import adjust
 from turnout.core.request import Request
 from turnout.kernels.gpu.staging import fetch
-from turnout.plugins.decoding.logprobs import token_logprobs_later
+from turnout.plugins.decoding.logprobs import token_logprobs
 
 __all__ = ["continue_each"]
 
@@ -28,7 +28,7 @@ def continue_each(
     raw = logits.of(row.sequence for row in rows).float()
     tokens = pick(adjust(raw, rows), rows)
     arrival = fetch(tokens)
-    details = token_logprobs_later(raw, tokens, [row.params.logprobs for row in rows])
+    details = token_logprobs(raw, tokens, [row.params.logprobs for row in rows])
     parents = [row.sequence for row in rows]
 
     def read() -> Iterator[Continuation]:

@@ -10,32 +10,27 @@ from torch import Tensor
 from turnout.core.decision import TokenLogprobs
 from turnout.kernels.gpu.staging import fetch, pick_rows
 
-__all__ = ["TopLogprobs", "token_logprobs", "token_logprobs_later", "top_logprobs"]
+__all__ = ["TopLogprobs", "token_logprobs", "top_logprobs"]
 
 TopLogprobs = list[tuple[int, float]]
 """Tokens and their log-probabilities, best first."""
 
 
-def token_logprobs(logits: Tensor, tokens: Tensor, wanted: list[int | None]) -> list[TokenLogprobs | None]:
-    """For each row None, or the log-probability of its token and of its `wanted` likeliest ones.
-
-    logits: [rows, vocab_size] fp32, of the model itself: before penalties, bias and temperature;
-    tokens: [rows].
-    """
-    return token_logprobs_later(logits, tokens, wanted)()
-
-
-def token_logprobs_later(
+def token_logprobs(
     logits: Tensor, tokens: Tensor, wanted: list[int | None]
 ) -> Callable[[], list[TokenLogprobs | None]]:
-    """As `token_logprobs`; it is what is returned that waits for the device."""
+    """For each row None, or the log-probability of its token and of its `wanted` likeliest ones.
+
+    It is what is returned that waits for the device. logits: [rows, vocab_size] fp32, of the model itself:
+    before penalties, bias and temperature; tokens: [rows].
+    """
     rows = [row for row, count in enumerate(wanted) if count is not None]
     if not rows:
         return lambda: [None] * len(wanted)
     logprobs = torch.log_softmax(pick_rows(logits, rows), dim=-1)
     ids = pick_rows(tokens, rows)
     chosen = fetch(logprobs.gather(1, ids[:, None]).squeeze(1))
-    best, known = _likeliest(logprobs, [wanted[row] for row in rows]), fetch(ids)
+    best, known = top_logprobs(logprobs, [wanted[row] for row in rows]), fetch(ids)
 
     def read() -> list[TokenLogprobs | None]:
         result: list[TokenLogprobs | None] = [None] * len(wanted)
@@ -46,12 +41,11 @@ def token_logprobs_later(
     return read
 
 
-def top_logprobs(logprobs: Tensor, wanted: list[int | None]) -> list[TopLogprobs]:
-    """For each row of logprobs [rows, vocab_size] its `wanted` likeliest tokens; None wants none."""
-    return _likeliest(logprobs, wanted)()
+def top_logprobs(logprobs: Tensor, wanted: list[int | None]) -> Callable[[], list[TopLogprobs]]:
+    """For each row of logprobs [rows, vocab_size] its `wanted` likeliest tokens; None wants none.
 
-
-def _likeliest(logprobs: Tensor, wanted: list[int | None]) -> Callable[[], list[TopLogprobs]]:
+    It is what is returned that waits for the device.
+    """
     most = max((count or 0 for count in wanted), default=0)
     if not most:
         return lambda: [[] for _ in wanted]

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from turnout.core.logits_processor import Row
+from turnout.kernels.gpu.staging import carry, pick_rows
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.draw import key_of
@@ -57,9 +59,11 @@ def _ratios(target: Tensor, drafts: Sequence[Draft], starts: Sequence[int]) -> l
     places = [
         start + n for draft, start in zip(drafts, starts, strict=True) for n in range(len(draft.guesses))
     ]
-    guesses = torch.tensor([token for draft in drafts for token in draft.guesses], device=target.device)
-    q = torch.cat([_probabilities(draft) for draft in drafts]).gather(1, guesses[:, None]).squeeze(1)
-    flat = iter((target[places, guesses] / q.clamp_min(torch.finfo(q.dtype).tiny)).tolist())
+    tokens = np.array([token for draft in drafts for token in draft.guesses], dtype=np.int64)
+    guesses = carry(tokens[:, None], target.device)
+    q = torch.cat([_probabilities(draft) for draft in drafts]).gather(1, guesses)
+    p = pick_rows(target, places).gather(1, guesses)
+    flat = iter((p / q.clamp_min(torch.finfo(q.dtype).tiny)).squeeze(1).tolist())
     return [[next(flat) for _ in draft.guesses] for draft in drafts]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from turnout.core.decision import Continuation, TokenLogprobs
 from turnout.core.plan import Logits
 from turnout.core.processors import adjust
+from turnout.kernels.gpu.staging import carry, pick_rows
 from turnout.plugins.decoding.choose import choose
 from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.logprobs import token_logprobs
@@ -55,7 +56,7 @@ def _checked(adjusted: Tensor, drafts: Sequence[Draft]) -> list[list[int]]:
         ways.setdefault(exactly if draft.probabilities is None else by_rejection, []).append(number)
     for check, numbers in ways.items():
         places = [row for number in numbers for row in spans[number]]
-        values = adjusted if len(ways) == 1 else adjusted[places]
+        values = adjusted if len(ways) == 1 else pick_rows(adjusted, places)
         for number, chosen in zip(numbers, check(values, [drafts[n] for n in numbers]), strict=True):
             tokens[number] = chosen
     return tokens
@@ -72,14 +73,15 @@ def _details(
 ) -> list[list[TokenLogprobs] | None]:
     """Log-probabilities of each draft's tokens, where its request wants them."""
     wanted = [draft.sequence.request.params.logprobs for draft in drafts]
-    if all(count is None for count in wanted):
-        return [None] * len(drafts)
-    details: list[list[TokenLogprobs] | None] = []
-    for span, chosen, count in zip(_spans(drafts), tokens, wanted, strict=True):
-        if count is None:
-            details.append(None)
-            continue
-        rows = raw[span.start : span.start + len(chosen)]
-        scores = token_logprobs(rows, torch.tensor(chosen).to(raw.device), [count] * len(chosen))
-        details.append([score for score in scores if score is not None])
+    asking = [number for number, count in enumerate(wanted) if count is not None]
+    details: list[list[TokenLogprobs] | None] = [None] * len(drafts)
+    if not asking:
+        return details
+    spans = _spans(drafts)
+    places = [row for number in asking for row in spans[number][: len(tokens[number])]]
+    follow = np.array([token for number in asking for token in tokens[number]], dtype=np.int64)
+    counts = [wanted[number] for number in asking for _ in tokens[number]]
+    scores = iter(token_logprobs(pick_rows(raw, places), carry(follow, raw.device), counts)())
+    for number in asking:
+        details[number] = [score for score in islice(scores, len(tokens[number])) if score]
     return details

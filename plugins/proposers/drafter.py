@@ -16,6 +16,7 @@ from turnout.core.processors import adjust
 from turnout.core.proposer import Proposal, Wish
 from turnout.core.request import Request
 from turnout.core.request import Sequence as TokenSequence
+from turnout.kernels.gpu.staging import pick_rows
 from turnout.plugins.decoding.choose import choose
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.draw import key_of
@@ -155,5 +156,5 @@ class Drafter:
         return logits[:, : self._served_vocab_size]
 
 
-def _picked(values: Tensor, numbers: Sequence[int]) -> Tensor:
-    return values if len(numbers) == len(values) else values[numbers]
+def _picked(values: Tensor, numbers: list[int]) -> Tensor:
+    return values if len(numbers) == len(values) else pick_rows(values, numbers)

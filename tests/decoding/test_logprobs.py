@@ -9,7 +9,7 @@ from turnout.plugins.decoding.logprobs import token_logprobs
 
 def test_logprobs_are_the_models_own_and_only_for_those_who_ask() -> None:
     rows = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
-    none, just_chosen, three = token_logprobs(rows, torch.tensor([4, 5, 6]), [None, 0, 3])
+    none, just_chosen, three = token_logprobs(rows, torch.tensor([4, 5, 6]), [None, 0, 3])()
     assert none is None
     expected = rows.log_softmax(-1)
     assert just_chosen is not None and just_chosen.top == [] and just_chosen.token == 5
