@@ -1,0 +1,62 @@
+"""Engines on a GPU, and what they made of some prompts; for one that is not there, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from card_tensors import Tensors
+
+from turnout.core.config import EngineConfig
+from turnout.core.engine import Engine
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
+from turnout.runner.assembly import build_engine
+
+__all__ = ["BY_PYTORCH", "OVERFLOWS", "PROMPTS", "WISHES", "built", "serve", "waiting"]
+
+OVERFLOWS = "ignore:(overflow|invalid value|All-NaN slice) encountered:RuntimeWarning"
+"""A warning of NumPy's, which interprets the kernels, to filter.
+
+Rows that pad a step have no context, so attention leaves in them what the memory held, which on the card that
+is not there is no number. Nobody reads what becomes of that.
+"""
+PROMPTS = [[7, 8, 9, 10, 11, 12, 13, 14, 15, 16, tail] for tail in (1, 2)] + [[5] * 30]
+BY_PYTORCH = {"kv": "paged:attention=torch", "gpu_kernels": "torch"}
+WISHES: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "sampled": {"temperature": 0.8},
+    "cut": {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
+    "adjusted": {"temperature": 0, "presence_penalty": 0.5, "logit_bias": {5: 2.0}, "min_tokens": 3},
+    "scored": {"temperature": 0, "logprobs": 2, "prompt_logprobs": 1},
+    "choices": {"temperature": 0.8, "n": 2},
+    "beams": {"use_beam_search": True, "beam_width": 3},
+}
+
+
+def built(model: Path | str, device: str, **options: Any) -> Engine:
+    fixed = {"dtype": "float32", "max_model_len": 64, "kv_memory": "1MiB", "cpu_kernels": "torch"}
+    return build_engine(EngineConfig(model=str(model), device=device, **{**fixed, **options})).engine
+
+
+def serve(
+    engine: Engine, wishes: dict[str, dict[str, Any]], prompts: list[list[int]] = PROMPTS
+) -> dict[str, list[int]]:
+    """Each choice's tokens of each prompt with each of the wishes, all at once."""
+    outputs: dict[str, list[int]] = {}
+    for name, wish in wishes.items():
+        params = SamplingParams(**{"max_tokens": 6, "ignore_eos": True, **wish})
+        for number, prompt in enumerate(prompts):
+            engine.add(RequestSpec(id=f"{name}-{number}", prompt=prompt, params=params, seed=number))
+    while engine.busy:
+        for delta in engine.step():
+            outputs.setdefault(f"{delta.request_id}-{delta.index}", []).extend(delta.tokens)
+    assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
+    return outputs
+
+
+def waiting(card: Tensors) -> set[str]:
+    """Files of whoever waited since the last time that this was asked."""
+    found = {wait.rpartition("/")[2].partition(":")[0] for wait in card.waits}
+    card.waits.clear()
+    return found

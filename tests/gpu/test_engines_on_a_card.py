@@ -1,0 +1,70 @@
+"""Whole engines on a GPU: nothing is on the wrong device, out of order, or waited for.
+
+Where there is none, on one that is not there, which tells. PyTorch computes attention: its own kernels are
+slow to interpret.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_tensors import Tensors
+from serving import BY_PYTORCH, OVERFLOWS, WISHES, built, serve, waiting
+
+pytestmark = pytest.mark.filterwarnings(OVERFLOWS)
+
+TINY = 80 * 2 * 2 * 2 * 16 * 4
+"""Bytes of a pool of 80 positions."""
+
+
+@pytest.mark.parametrize("overlapping", [False, True], ids=["step after step", "overlapping"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"kv": "contiguous"},
+        {"kv": "paged:attention=torch,dtype=int8", "enforce_eager": True},
+        {"max_num_batched_tokens": 7, "block_size": 4},
+        {"kv_memory": TINY, "block_size": 4, "preemption": "swap", "swap_memory": "1MiB"},
+        {"kv_memory": TINY, "block_size": 4, "preemption": "auto", "swap_memory": "1MiB"},
+    ],
+    ids=["paged", "contiguous", "eager int8 KV", "chunked", "swapped", "auto"],
+)
+def test_a_step_waits_for_nothing(
+    options: dict[str, Any], overlapping: bool, random_model: Path, card: Tensors
+) -> None:
+    wishes = {name: WISHES[name] for name in ("greedy", "adjusted", "choices")}
+    expected = serve(built(random_model, "cpu", **options), wishes)
+    engine = built(random_model, "cuda", async_scheduling=overlapping, **{**BY_PYTORCH, **options})
+    waiting(card)
+    assert serve(engine, wishes) == expected
+    assert not waiting(card)
+    assert bool(engine.stats().preemptions) == ("preemption" in options)
+    assert card.replays is None or bool(card.replays) == ("enforce_eager" not in options)
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_whatever_is_wished_for(wish: str, random_model: Path, card: Tensors) -> None:
+    wishes = {wish: WISHES[wish]}
+    expected = serve(built(random_model, "cpu"), wishes)
+    engine = built(random_model, "cuda", **BY_PYTORCH)
+    waiting(card)
+    assert serve(engine, wishes) == expected
+    assert not waiting(card)
+
+
+@pytest.mark.parametrize(
+    "speculation", [{"spec_ngram": True}, {"spec_draft": "turnout-tiny-draft"}], ids=["ngram", "draft"]
+)
+@pytest.mark.parametrize("wish", ["greedy", "sampled", "scored"])
+def test_speculation_waits_for_what_was_guessed_and_chosen(
+    wish: str, speculation: dict[str, Any], card: Tensors
+) -> None:
+    options, wishes = {"kv_memory": "16MiB", "spec_tokens": 2, **speculation}, {wish: WISHES[wish]}
+    expected = serve(built("turnout-tiny", "cpu", **options), wishes)
+    engine = built("turnout-tiny", "cuda", **options, **BY_PYTORCH)
+    waiting(card)
+    assert serve(engine, wishes) == expected
+    assert waiting(card) <= {"drafter.py", "verification.py", "rejection.py"}
