@@ -64,7 +64,11 @@ REDUCED: list[tuple[str, Shape, list[Setup]]] = [
     (
         "tiny",
         Shape(64, 2, 4, 2, 96, 5000),
-        [Setup("turnout", (SMALL,), {"kv_memory": "8MiB"}), Setup("transformers", (SMALL,))],
+        [
+            Setup("turnout", (SMALL,), {"kv_memory": "8MiB"}),
+            Setup("transformers", (SMALL,)),
+            Setup("transformers, continuous batching", (SMALL,)),
+        ],
     )
 ]
 

@@ -2,9 +2,9 @@
 
 python scripts/gpu_check.py --json gpu.json --docs
 
-Needs torch, Triton and transformers; no network, no server. What checks nothing is left out when `--minutes`
-are over. Without a GPU, `--reduced` runs the same way through on the CPU, kernels under Triton's interpreter,
-with models of no size.
+Needs no network and none of the server's packages, and says what it lacks. What checks nothing is left out
+when `--minutes` are over. Without a GPU, `--reduced` runs the same way through on the CPU, kernels under
+Triton's interpreter, with models of no size.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,21 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu")]
 
 Rows = list[dict[str, Any]]
+
+NEEDED = ("pluggy", "pydantic", "msgspec", "llguidance", "psutil", "jinja2", "tqdm", "transformers", "triton")
+"""Beside torch and click."""
+
+
+def check_installation() -> None:
+    """Raises UsageError that says what to do without a network."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise click.UsageError(f"missing here: {', '.join(missing)}; wheels of them are enough")
+    if not any(entry.value.startswith("turnout.") for entry in entry_points(group="turnout")):
+        raise click.UsageError(
+            "Turnout is not installed here; without a network: "
+            "python -m pip install --no-index --no-deps --no-build-isolation --editable ."
+        )
 
 
 HEAD_START = 4_000_000
@@ -318,6 +335,7 @@ def main(
     reduced: bool, repeats: int, with_models: bool, minutes: float, json_file: Path | None, docs: bool
 ) -> None:
     until = time.monotonic() + 60 * minutes
+    check_installation()
     if not torch.cuda.is_available():
         if not reduced:
             raise click.UsageError("torch sees no GPU here; --reduced runs through on the CPU")

@@ -48,6 +48,16 @@ def load_guard(folder: Path) -> None:
     torch.ops.load_library(str(library))
 
 
+HostGenerator = torch.Generator
+
+
+class _Generator:
+    """Draws on the CPU."""
+
+    def __new__(cls, device: object = "cpu") -> Any:
+        return HostGenerator()
+
+
 class Graph:
     """Stands in for torch.cuda.CUDAGraph."""
 
@@ -79,6 +89,7 @@ def card(capability: tuple[int, int] = (8, 0)) -> Iterator[Tensors]:
     with pytest.MonkeyPatch.context() as patch:
         for name, stand_in in _names(tensors, capability).items():
             patch.setattr(torch.cuda, name, stand_in)
+        patch.setattr(torch, "Generator", _Generator)
         patch.setattr(GridExecutor, "__call__", launch)
         with tensors, _made_on_the_host():
             yield tensors

@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from card_tensors import Tensors
+from serving import OVERFLOWS
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "gpu_check.py"
 
@@ -28,6 +32,27 @@ def test_reduced_it_runs_through(tmp_path: Path) -> None:
     assert {"roofline", "kernels", "greedy", "kernel_times"} < figures.keys()
     kinds = {row["kernel"].split(",")[0].split()[0] for row in figures["kernel_times"]}
     assert kinds == {"decode", "prefill", "norm", "gate", "write", "product", "top-p"}
+
+
+@pytest.mark.filterwarnings(OVERFLOWS)
+def test_what_it_asks_of_a_gpu(card: Tensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock, graphs, waits that it counts, an engine for a batch of one: none of it is done on a CPU."""
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    monkeypatch.syspath_prepend(SCRIPT.parents[1] / "bench")
+    import gpu_check
+    import gpu_models
+
+    monkeypatch.setattr(gpu_check, "GREEDY", {"overlapping": {"async_scheduling": True}})
+    # A module's weights are exchanged when it is moved to the card, for they are tensors of another kind.
+    monkeypatch.setattr(torch.__future__, "get_overwrite_module_params_on_conversion", lambda: True)
+    device = torch.device("cuda")
+    best = gpu_check.roofline(device, reduced=True)
+    assert gpu_check.check_greedy(device, tmp_path)[0]["equal"]
+    (name, shape, (setup, *_)), *_ = gpu_models.REDUCED
+    small = replace(setup, loads=(gpu_models.Load(1, 8, 4),))
+    monkeypatch.setattr(gpu_models, "REDUCED", [(name, shape, [small])])
+    (row,) = gpu_check.models(device, tmp_path, True, 1, time.monotonic() + 60, best)
+    assert row["host_ms"] > 0 and row["of_roofline"] > 0
 
 
 def test_its_tables_have_a_row_for_each_kernel_and_model(monkeypatch: pytest.MonkeyPatch) -> None:
