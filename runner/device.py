@@ -11,7 +11,10 @@ __all__ = ["choose_device", "choose_dtype", "free_memory"]
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``. Raises ConfigError for what is not there."""
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a GPU with its number.
+
+    Raises ConfigError for what is not there.
+    """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -22,6 +25,8 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"device {name!r} is not supported; use auto, cpu, cuda or cuda:N")
     if device.type == "cuda":
         _check_cuda(device)
+        if device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         torch.cuda.set_device(device)  # Triton launches on the current one, wherever its tensors are
     return device
 

@@ -65,7 +65,7 @@ class Graph:
         self._tensors = tensors
         self._recording = Recording()
 
-    def capture_begin(self, *_: Any, **__: Any) -> None:
+    def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
         assert self._tensors.recording is None, "a graph is recorded already"
         assert self._tensors.order.current.number, "nothing can be recorded on the default stream"
         self._tensors.recording = self._recording
@@ -88,7 +88,9 @@ def card(capability: tuple[int, int] = (8, 0)) -> Iterator[Tensors]:
 
     with pytest.MonkeyPatch.context() as patch:
         for name, stand_in in _names(tensors, capability).items():
-            patch.setattr(torch.cuda, name, stand_in)
+            patch.setattr(torch.cuda, name, stand_in, raising=False)  # a build for CPUs lacks some
+        for name, below in _driver(tensors).items():
+            patch.setattr(torch._C, name, below, raising=False)
         patch.setattr(torch, "Generator", _Generator)
         patch.setattr(GridExecutor, "__call__", launch)
         with tensors, _made_on_the_host():
@@ -98,44 +100,63 @@ def card(capability: tuple[int, int] = (8, 0)) -> Iterator[Tensors]:
 
 
 def _names(tensors: Tensors, capability: tuple[int, int]) -> dict[str, Any]:
-    """What `torch.cuda` is to be, as far as anybody here asks."""
-    order, locked = tensors.order, tensors.locked.ranges
+    """What `torch.cuda` is to have in place of its own; the rest checks what it is given."""
+    order = tensors.order
 
-    def register(address: int, size: int, flags: int) -> int:
-        locked[address] = size
-        return 0
+    def current_stream(device: Any = None) -> Stream:
+        assert torch.cuda._utils._get_device_index(device, optional=True) == 0
+        return order.current
 
-    def unregister(address: int) -> int:
-        del locked[address]
-        return 0
-
+    properties = SimpleNamespace(
+        name="a card that is not there", major=capability[0], minor=capability[1], total_memory=MEMORY
+    )
     return {
         "_lazy_init": lambda: None,
         "_sleep": lambda cycles: None,
+        "_exchange_device": lambda device: 0,
+        "_maybe_exchange_device": lambda device: 0,
+        "_get_device_properties": lambda device: properties,
         "is_available": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
-        "set_device": lambda device: None,
-        "get_device_name": lambda device=None: "a card that is not there",
-        "get_device_capability": lambda device=None: capability,
         "is_bf16_supported": lambda including_emulation=True: True,
-        "mem_get_info": lambda device=None: (MEMORY, MEMORY),
-        "memory_allocated": lambda device=None: 0,
-        "memory_reserved": lambda device=None: 0,
-        "max_memory_allocated": lambda device=None: 2**20,
-        "reset_peak_memory_stats": lambda device=None: None,
-        "empty_cache": lambda: None,
-        "synchronize": lambda device=None: order.wait_for_all(),
-        "set_sync_debug_mode": lambda mode: None,
-        "current_stream": lambda device=None: order.current,
+        "device_count": lambda: 1,
+        "current_stream": current_stream,
         "stream": order.on,
         "Stream": _of(Stream, order),
         "Event": _of(Event, order),
         "CUDAGraph": _of(Graph, tensors),
         "graph_pool_handle": lambda: (0, 1),
-        "cudart": lambda: SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=unregister),
+        "cudart": lambda: _Runtime(tensors.locked.ranges),
         "check_error": lambda code: None,
     }
+
+
+def _driver(tensors: Tensors) -> dict[str, Any]:
+    """What PyTorch's own functions of that module ask."""
+    return {
+        "_cuda_setDevice": lambda device: None,
+        "_cuda_getDevice": lambda: 0,
+        "_cuda_synchronize": tensors.order.wait_for_all,
+        "_cuda_resetPeakMemoryStats": lambda device: None,
+        "_cuda_set_sync_debug_mode": lambda mode: None,
+    }
+
+
+class _Runtime:
+    """Stands in for what ``torch.cuda.cudart()`` gives."""
+
+    def __init__(self, locked: dict[int, int]) -> None:
+        self._locked = locked
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        self._locked[address] = size
+        return 0
+
+    def cudaHostUnregister(self, address: int) -> int:
+        del self._locked[address]
+        return 0
+
+    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:
+        return MEMORY, MEMORY
 
 
 def _of(kind: type, owner: object) -> type:

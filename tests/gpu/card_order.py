@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -103,7 +102,7 @@ class Order:
 class Stream:
     """Stands in for torch.cuda.Stream."""
 
-    def __init__(self, order: Order, *_: Any, **__: Any) -> None:
+    def __init__(self, order: Order, device: object = None, priority: int = 0) -> None:
         self.order = order
         self.number = len(order.streams)
         self.count = 0
@@ -128,7 +127,7 @@ class Stream:
 class Event:
     """Stands in for torch.cuda.Event."""
 
-    def __init__(self, order: Order, *_: Any, **__: Any) -> None:
+    def __init__(self, order: Order, enable_timing: bool = False, blocking: bool = False) -> None:
         self._order = order
         self.seen: Seen = {}
 

@@ -10,13 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from card_tensors import Tensors
 from serving import BY_PYTORCH, OVERFLOWS, WISHES, built, serve, waiting
+
+from turnout.core.errors import ConfigError
+from turnout.runner.device import choose_device
 
 pytestmark = pytest.mark.filterwarnings(OVERFLOWS)
 
 TINY = 80 * 2 * 2 * 2 * 16 * 4
 """Bytes of a pool of 80 positions."""
+
+
+@pytest.mark.parametrize("name", ["auto", "cuda", "cuda:0"])
+def test_a_gpu_is_known_by_its_number(name: str, card: Tensors) -> None:
+    """PyTorch takes no other for the current one."""
+    assert choose_device(name) == torch.device("cuda", 0)
+
+
+def test_a_gpu_that_is_not_there_is_refused(card: Tensors) -> None:
+    with pytest.raises(ConfigError, match=r"device cuda:99 is not there: torch sees \d+ GPU"):
+        choose_device("cuda:99")
 
 
 @pytest.mark.parametrize("overlapping", [False, True], ids=["step after step", "overlapping"])
