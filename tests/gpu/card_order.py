@@ -42,6 +42,8 @@ class Order:
     def __init__(self, waited: Callable[[Seen], None] = lambda seen: None) -> None:
         """waited: told what the host has waited for, whenever it has."""
         self.faults: list[str] = []
+        self.left: list[int] = []
+        """What had been asked of the current stream after it, for each event that the host waited for."""
         self.host: Seen = {}
         self.streams: list[Stream] = []
         self.current = Stream(self)
@@ -138,6 +140,8 @@ class Event:
         (stream or self._order.current).wait_event(self)
 
     def synchronize(self) -> None:
+        current = self._order.current
+        self._order.left.append(current.count - self.seen.get(current.number, 0))
         self._order.wait_for(self.seen)
 
     def query(self) -> bool:

@@ -39,13 +39,14 @@ def test_a_gpu_that_is_not_there_is_refused(card: Tensors) -> None:
     "options",
     [
         {},
+        {"kv_memory": None},
         {"kv": "contiguous"},
         {"kv": "paged:attention=torch,dtype=int8", "enforce_eager": True},
         {"max_num_batched_tokens": 7, "block_size": 4},
         {"kv_memory": TINY, "block_size": 4, "preemption": "swap", "swap_memory": "1MiB"},
         {"kv_memory": TINY, "block_size": 4, "preemption": "auto", "swap_memory": "1MiB"},
     ],
-    ids=["paged", "contiguous", "eager int8 KV", "chunked", "swapped", "auto"],
+    ids=["paged", "sized by memory", "contiguous", "eager int8 KV", "chunked", "swapped", "auto"],
 )
 def test_a_step_waits_for_nothing(
     options: dict[str, Any], overlapping: bool, random_model: Path, card: Tensors
@@ -58,6 +59,18 @@ def test_a_step_waits_for_nothing(
     assert not waiting(card)
     assert bool(engine.stats().preemptions) == ("preemption" in options)
     assert card.replays is None or bool(card.replays) == ("enforce_eager" not in options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a real one does not tell")
+@pytest.mark.parametrize("overlapping", [False, True], ids=["step after step", "overlapping"])
+def test_a_device_has_the_next_step_while_the_host_waits_for_the_last(
+    overlapping: bool, random_model: Path, card: Tensors
+) -> None:
+    engine = built(random_model, "cuda", async_scheduling=overlapping, **BY_PYTORCH)
+    serve(engine, {"greedy": WISHES["greedy"]})
+    busy = [left > 0 for left in card.order.left]
+    # All requests are as long: what is waited for last is the last step of all.
+    assert busy == [overlapping] * (len(busy) - 1) + [False]
 
 
 @pytest.mark.parametrize("wish", WISHES)
