@@ -24,21 +24,21 @@ from turnout import SchedulingPolicy, hookimpl
 
 
 class Seesaw(SchedulingPolicy):
-    """Every three steps whoever ran longest gives way to the newest that waits; nobody else does."""
+    """Every second step whoever ran longest gives way to the newest that waits; nobody else does."""
 
     def __init__(self) -> None:
         self._steps = 0
 
     def order(self, view):
         self._steps += 1
-        if self._steps % 3 or not view.waiting:
+        if self._steps % 2 or not view.waiting:
             return [*view.running, *view.waiting]
         return [view.waiting[-1], *view.running, *view.waiting[:-1]]
 
     def victim(self, request, running):
         if request in running:
             return running[-1]
-        return running[0] if self._steps % 3 == 0 else None
+        return running[0] if self._steps % 2 == 0 else None
 
 
 @hookimpl

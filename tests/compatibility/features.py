@@ -19,7 +19,7 @@ from turnout.llm import CompletionOutput, RequestOutput
 LENGTH = 14
 PATTERN = r"[a-d]{9}"
 FORM = StructuredOutputs(regex=PATTERN)
-WORD, BIASED, LIKELY = "(", 10, 11
+WORD, BIASED = "(", 10
 """A word, and its token, which `logit_bias` makes likely; `bad_words` forbids it all the same."""
 
 
@@ -29,7 +29,7 @@ class Events(NamedTuple):
     preemptions: int
     parkings: int
     drafted: int
-    """Tokens that were guessed."""
+    """Drafts, and tokens in them."""
 
     @classmethod
     def of(cls, stats: Any) -> Events:
@@ -182,7 +182,7 @@ SEESAW = {"scheduler": "seesaw", "max_num_seqs": 4}
 
 FEATURES = [
     Feature("greedy", {"temperature": 0}, check=chosen_by_argmax),
-    Feature("sampling", {"temperature": 0.1, "top_p": 0.95, "seed": 7}),
+    Feature("sampling", {"temperature": 0.9, "top_p": 0.95, "seed": 7}),
     Feature("beam search", {"use_beam_search": True, "beam_width": 4}, check=beams_by_score),
     Feature("n", {"n": 2}, check=two_choices),
     Feature("best_of", {"best_of": 3}, check=best_first),
@@ -190,7 +190,7 @@ FEATURES = [
         "logits processors",
         {
             "presence_penalty": 0.5,
-            "logit_bias": {BIASED: 9.0, LIKELY: 9.0},
+            "logit_bias": {BIASED: 9.0},
             "bad_words": (WORD,),
             "min_tokens": 5,
         },
@@ -199,7 +199,7 @@ FEATURES = [
     Feature(
         "structured output", {"structured_outputs": StructuredOutputs(regex=PATTERN)}, check=matches_pattern
     ),
-    Feature("stop strings", {"stop": ("ed=-", "proc")}, check=cut_at_stops),
+    Feature("stop strings", {"stop": ("b", "\n")}, check=cut_at_stops),
     Feature("logprobs", {"logprobs": 2}, check=logprobs_are_the_models),
     Feature("prompt_logprobs", {"prompt_logprobs": 1}, check=prompt_logprobs_are_the_models),
     Feature("streaming", check=came_in_pieces),

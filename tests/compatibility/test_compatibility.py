@@ -29,6 +29,8 @@ PROMPTS = [
     "while True:\n    try:\n",
 ]
 
+FEW = tuple(range(300, 308))
+
 
 def table() -> dict[tuple[str, str], str]:
     """Both features of a cell, and what it says."""
@@ -56,6 +58,10 @@ def merged(first: Feature, second: Feature) -> tuple[dict[str, Any], dict[str, A
         wishes["temperature"] = 0
         if {"n", "best_of"} & wishes.keys():
             wishes |= BY_NAME["sampling"].wishes
+    if second is BY_NAME["n-gram drafts"] and (wishes.get("temperature") or "logit_bias" in wishes):
+        wishes["allowed_token_ids"] = FEW  # what is drawn from a whole vocabulary hardly repeats anything
+    if "stop" in wishes and "preemption" in engine:
+        engine["max_num_seqs"] = 2  # some end so early that otherwise nobody waits for long
     return wishes, engine
 
 
