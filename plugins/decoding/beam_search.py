@@ -71,7 +71,7 @@ def _ranked(requests: Sequence[Request], logits: Logits) -> Iterator[tuple[Reque
     counts = [shape.live * len(group) for shape, group in shapes.items()]
     parts = zip(shapes, torch.split(totals, counts), torch.split(logprobs, counts), strict=True)
     ranked = [_best(*part) for part in parts]
-    rest = iter(tops())  # the first that waits for the device; all that it has to do is asked of it by now
+    rest = iter(tops())  # from here on the device is waited for, which has been asked for all of it
     for group, best in zip(shapes.values(), ranked, strict=True):
         for request, found in zip(group, best(), strict=True):
             yield request, _candidates(request, found, [next(rest) for _ in request.live])

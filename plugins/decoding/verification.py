@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 
 import numpy as np
 from torch import Tensor
@@ -73,15 +73,13 @@ def _details(
 ) -> list[list[TokenLogprobs] | None]:
     """Log-probabilities of each draft's tokens, where its request wants them."""
     wanted = [draft.sequence.request.params.logprobs for draft in drafts]
-    asking = [number for number, count in enumerate(wanted) if count is not None]
-    details: list[list[TokenLogprobs] | None] = [None] * len(drafts)
-    if not asking:
-        return details
+    if all(count is None for count in wanted):
+        return [None] * len(drafts)
     spans = _spans(drafts)
-    places = [row for number in asking for row in spans[number][: len(tokens[number])]]
-    follow = np.array([token for number in asking for token in tokens[number]], dtype=np.int64)
-    counts = [wanted[number] for number in asking for _ in tokens[number]]
-    scores = iter(token_logprobs(pick_rows(raw, places), carry(follow, raw.device), counts)())
-    for number in asking:
-        details[number] = [score for score in islice(scores, len(tokens[number])) if score]
-    return details
+    follow = np.zeros(len(raw), dtype=np.int64)
+    counts: list[int | None] = [None] * len(raw)
+    for span, chosen, count in zip(spans, tokens, wanted, strict=True):
+        follow[span.start : span.start + len(chosen)] = chosen
+        counts[span.start : span.start + len(chosen)] = [count] * len(chosen)
+    scores = token_logprobs(raw, carry(follow, raw.device), counts)()
+    return [[score for score in scores[span.start : span.stop] if score] or None for span in spans]
