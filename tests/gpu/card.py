@@ -79,7 +79,7 @@ class Graph:
 
 
 @contextmanager
-def card(capability: tuple[int, int] = (8, 0)) -> Iterator[Tensors]:
+def card() -> Iterator[Tensors]:
     """While it is on, torch sees a GPU. Raises AssertionError at the end for what was asked out of order."""
     tensors, executed = Tensors(), GridExecutor.__call__
 
@@ -87,7 +87,7 @@ def card(capability: tuple[int, int] = (8, 0)) -> Iterator[Tensors]:
         tensors.launch(lambda *a, **k: executed(self, *a, **k), args, kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, stand_in in _names(tensors, capability).items():
+        for name, stand_in in _names(tensors).items():
             patch.setattr(torch.cuda, name, stand_in, raising=False)  # a build for CPUs lacks some
         for name, below in _driver(tensors).items():
             patch.setattr(torch._C, name, below, raising=False)
@@ -99,7 +99,7 @@ def card(capability: tuple[int, int] = (8, 0)) -> Iterator[Tensors]:
     assert not tensors.order.faults, tensors.order.faults
 
 
-def _names(tensors: Tensors, capability: tuple[int, int]) -> dict[str, Any]:
+def _names(tensors: Tensors) -> dict[str, Any]:
     """What `torch.cuda` is to have in place of its own; the rest checks what it is given."""
     order = tensors.order
 
@@ -107,9 +107,7 @@ def _names(tensors: Tensors, capability: tuple[int, int]) -> dict[str, Any]:
         assert torch.cuda._utils._get_device_index(device, optional=True) == 0
         return order.current
 
-    properties = SimpleNamespace(
-        name="a card that is not there", major=capability[0], minor=capability[1], total_memory=MEMORY
-    )
+    properties = SimpleNamespace(name="a card that is not there", major=8, minor=0)
     return {
         "_lazy_init": lambda: None,
         "_sleep": lambda cycles: None,

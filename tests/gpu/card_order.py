@@ -116,7 +116,6 @@ class Stream:
         _merge(self.seen, seen)
 
     def wait_stream(self, other: Stream) -> None:
-        self.merge(other.order.host)
         self.merge(other.seen)
 
     def wait_event(self, event: Event) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from card_tensors import Tensors
+from torch import Tensor
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine import Engine
 from turnout.core.request import RequestSpec
 from turnout.core.sampling_params import SamplingParams
+from turnout.runner import capture
 from turnout.runner.assembly import build_engine
 
-__all__ = ["BY_PYTORCH", "OVERFLOWS", "PROMPTS", "WISHES", "built", "serve", "waiting"]
+__all__ = ["BY_PYTORCH", "OVERFLOWS", "PROMPTS", "WISHES", "Captures", "built", "counted", "serve", "waiting"]
 
 OVERFLOWS = "ignore:(overflow|invalid value|All-NaN slice) encountered:RuntimeWarning"
 """A warning of NumPy's, which interprets the kernels, to filter.
@@ -53,6 +59,47 @@ def serve(
             outputs.setdefault(f"{delta.request_id}-{delta.index}", []).extend(delta.tokens)
     assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
     return outputs
+
+
+@dataclass
+class Captures:
+    """What engines captured, whole and in pieces, and replays of each."""
+
+    whole: int = 0
+    replayed: int = 0
+    cuts: int = 0
+    pieces: int = 0
+
+
+def counted(patch: pytest.MonkeyPatch) -> Captures:
+    """Of all engines that are built from now on."""
+    found = Captures()
+
+    class Counting(capture.CudaCapture):
+        def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+            replay = super().capture(work)
+            found.whole += 1
+            found.cuts -= 1  # it is one piece
+
+            def again() -> Tensor:
+                found.replayed += 1
+                found.pieces -= 1
+                return replay()
+
+            return again
+
+        def cut(self, work: Callable[[Callable[[], None]], Tensor]) -> capture.Pieces:
+            pieces = super().cut(work)
+            found.cuts += 1
+
+            def piece(replay: Callable[[], None]) -> None:
+                found.pieces += 1
+                replay()
+
+            return pieces._replace(replays=[partial(piece, replay) for replay in pieces.replays])
+
+    patch.setattr(capture, "CudaCapture", Counting)
+    return found
 
 
 def waiting(card: Tensors) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from card_tensors import Tensors
-from serving import BY_PYTORCH, OVERFLOWS, PROMPTS, built, serve, waiting
+from serving import BY_PYTORCH, OVERFLOWS, PROMPTS, built, counted, serve, waiting
 
 from turnout.plugins.kv_backends import paged_kernels
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix, shared_prefixes
@@ -24,25 +24,54 @@ SHORT = {"greedy": {"temperature": 0, "max_tokens": 4}}
 """A prompt, and a step that is launched, one that is captured and one that is replayed."""
 
 
+GREEDY = {"greedy": {"temperature": 0}}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"async_scheduling": False}, {"spec_ngram": True, "spec_tokens": 2}],
+    ids=["overlapping", "step after step", "verifying"],
+)
+def test_what_is_replayed_whole(
+    options: dict[str, Any], random_model: Path, card: Tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captures = counted(monkeypatch)
+    expected = serve(built(random_model, "cpu"), GREEDY)
+    engine = built(random_model, "cuda", **options)
+    waiting(card)
+    assert serve(engine, GREEDY) == expected
+    assert waiting(card) <= {"verification.py"}
+    assert captures.replayed > 2 * captures.whole > 0
+
+
+def test_what_is_replayed_in_pieces(
+    random_model: Path, card: Tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captures = counted(monkeypatch)
+    options = {"block_size": 4, "max_num_batched_tokens": 7}
+    expected = serve(built(random_model, "cpu", **options), GREEDY)
+    engine = built(random_model, "cuda", **options)
+    waiting(card)
+    assert serve(engine, GREEDY) == expected
+    assert not waiting(card)
+    assert captures.cuts == 1 and captures.pieces >= 4 * 3  # of two layers
+
+
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"kv": "paged:dtype=int8", "async_scheduling": False},
-        {"spec_ngram": True, "spec_tokens": 2, "max_num_batched_tokens": 7},
+        {"kv": "paged:dtype=int8"},
         {"kv_memory": TINY, "max_model_len": 16, "block_size": 4, **SWAPPING},
     ],
-    ids=["decoding", "int8 KV", "verifying in chunks", "swapped"],
+    ids=["int8 KV", "swapped"],
 )
-def test_by_its_own_kernels(options: dict[str, Any], random_model: Path, card: Tensors) -> None:
-    """Launched, replayed whole, and in pieces."""
+def test_tokens_are_those_of_pytorch(options: dict[str, Any], random_model: Path, card: Tensors) -> None:
     expected = serve(built(random_model, "cpu", kv=options.get("kv", "paged")), SHORT, ALIKE)
     engine = built(random_model, "cuda", **options)
     waiting(card)
     assert serve(engine, SHORT, ALIKE) == expected
-    assert waiting(card) <= {"verification.py"}
+    assert not waiting(card)
     assert bool(engine.stats().preemptions) == ("preemption" in options)
-    assert card.replays is None or card.replays
 
 
 def test_a_prefix_that_is_read_once_changes_no_token(
@@ -58,15 +87,17 @@ def test_a_prefix_that_is_read_once_changes_no_token(
     monkeypatch.setattr(paged_kernels, "shared_prefixes", watched)
     # Who comes in the same step finds nothing: the second prompt has to come after the first.
     options: dict[str, Any] = {"block_size": 4, "max_num_batched_tokens": 11}
-    expected = serve(built(random_model, "cpu", **options), SHORT, ALIKE)
+    captures = counted(monkeypatch)
+    expected = serve(built(random_model, "cpu", **options), GREEDY)
     engine = built(random_model, "cuda", kv="paged:cascade=8", **options)
     waiting(card)
-    assert serve(engine, SHORT, ALIKE) == expected
+    assert serve(engine, GREEDY) == expected
     assert read, "no prefix was read once"
     assert not waiting(card)
+    assert captures.cuts == 1 and captures.pieces >= 4 * 3  # of two layers
 
 
-@pytest.mark.parametrize("scheme", ["int8", "fp8wo", "int4wo"])
+@pytest.mark.parametrize("scheme", ["int8", "int8wo", "fp8wo", "int4wo"])
 def test_quantized_layers_that_read_the_same_input_are_one(
     scheme: str, random_model: Path, card: Tensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
