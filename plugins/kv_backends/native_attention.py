@@ -12,7 +12,8 @@ from turnout.core.plan import Chunk
 from turnout.kernels import Kernels
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
-from turnout.kernels.ragged import Numbers, ranges
+from turnout.kernels.ragged import Numbers
+from turnout.plugins.kv_backends.paged_slots import written_slots
 from turnout.plugins.kv_backends.storage import PlainStorage, Storage
 
 __all__ = ["NativeAttention"]
@@ -40,8 +41,7 @@ class NativeAttention:
         lengths = np.array([len(chunk.tokens) for chunk in chunks])
         starts = np.array([chunk.start for chunk in chunks])
         rows = lengths.cumsum() - lengths
-        positions, of = ranges(starts, lengths), np.repeat(np.arange(len(chunks)), lengths)
-        written = torch.from_numpy(blocks[of, positions // size] + positions % size)
+        written = torch.from_numpy(written_slots(blocks, starts, lengths, size))
         of_chunks = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
         self.in_place = InPlace(self._layers, written, BlockTables(size, *of_chunks))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from turnout.core.interfaces import Span
 from turnout.core.plan import Move
 from turnout.plugins.kv_backends.paged_blocks import Blocks
+from turnout.plugins.kv_backends.paged_tables import Table
 
 __all__ = ["Arrival", "Arrivals", "Place"]
 
@@ -45,7 +47,7 @@ class Arrivals:
             total += count if place in readers or self._held(place) else count - 1
         return total
 
-    def tables(self, arrivals: Sequence[Arrival], moves: list[Move]) -> list[list[int]]:
+    def tables(self, arrivals: Sequence[Arrival], moves: list[Move]) -> list[Table]:
         """Hold the blocks below each one's start, and queue the moves that fill them."""
         # All that is here first: taking a block must not evict one that a later arrival counted on.
         for _, places in arrivals:
@@ -54,7 +56,7 @@ class Arrivals:
                     self._blocks.attach(place)
         filled = self._filled(arrivals)
         restored: dict[Place, int] = {}
-        return [list(self._fill(arrival, filled, restored, moves)) for arrival in arrivals]
+        return [array("i", self._fill(arrival, filled, restored, moves)) for arrival in arrivals]
 
     def _filled(self, arrivals: Sequence[Arrival]) -> dict[Place, int]:
         """Positions to bring of each parked block: siblings may be further in it than one another."""

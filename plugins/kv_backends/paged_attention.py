@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from turnout.core.plan import Chunk
 from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.paged_cache import PagedCache
-from turnout.plugins.kv_backends.paged_slots import slots_of
+from turnout.plugins.kv_backends.paged_slots import slots_of, slots_table
 from turnout.plugins.kv_backends.pool import Pool, PooledAttention, Slots
 from turnout.plugins.kv_backends.storage import PoolShape
 
@@ -56,16 +57,13 @@ class PagedAttention(PooledAttention):
         return self._on_device(tables.reshape(-1)), most * self._size
 
     def places(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
-        counts = [self._blocks(chunk) for chunk in chunks]
-        slots = np.zeros((len(chunks), max(counts)), dtype=np.int64)
-        for row, chunk, count in zip(slots, chunks, counts, strict=True):
-            row[:count] = self._cache.tables[chunk.sequence.id][:count]
-        return slots * self._size, self._size
+        tables = [self._cache.tables[chunk.sequence.id] for chunk in chunks]
+        return slots_table(tables, self._size).astype(np.int64), self._size
 
     def _in_a_row(self, chunk: Chunk) -> slice | None:
         """The slots of its context where its blocks follow one another: to be read without a copy."""
         table = self._cache.tables[chunk.sequence.id][: self._blocks(chunk)]
-        if table != list(range(table[0], table[0] + len(table))):
+        if table != array("i", range(table[0], table[0] + len(table))):
             return None
         start = table[0] * self._size
         return slice(start, start + chunk.end)

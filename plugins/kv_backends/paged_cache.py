@@ -26,7 +26,7 @@ from turnout.plugins.kv_backends.paged_lookup import Lookup
 from turnout.plugins.kv_backends.paged_parking import Holding, Parking
 from turnout.plugins.kv_backends.paged_pins import PagedPins
 from turnout.plugins.kv_backends.paged_snapshot import computed_positions, runs
-from turnout.plugins.kv_backends.paged_tables import Tables
+from turnout.plugins.kv_backends.paged_tables import Table, Tables
 
 __all__ = ["PagedCache"]
 
@@ -152,7 +152,7 @@ class PagedCache:
     def _have_room(self, spans: Sequence[Span], arrivals: Sequence[Arrival]) -> bool:
         return self._arrivals.needed(arrivals) + self._tables.needed(spans) <= self._blocks.idle
 
-    def _settle(self, span: Span, table: list[int]) -> None:
+    def _settle(self, span: Span, table: Table) -> None:
         sequence, start, _ = span
         self.tables[sequence.id] = table
         self._holders[sequence.id] = sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,7 +19,8 @@ from turnout.plugins.kv_backends.kernels.ragged_attention import WIDE
 from turnout.plugins.kv_backends.movers import mover_for
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.kv_backends.paged_shapes import ShapedStep, shape_of
-from turnout.plugins.kv_backends.paged_slots import slots_of
+from turnout.plugins.kv_backends.paged_slots import slots_table, written_slots
+from turnout.plugins.kv_backends.paged_tables import Table
 from turnout.plugins.kv_backends.paged_tiles import LONG, SHORT, tiles_of
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix, shared_prefixes
 from turnout.plugins.kv_backends.storage import PoolShape
@@ -59,25 +59,26 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         self._mover.carry_out(moves)
 
     def bind(self, plan: Plan) -> None:
-        size, tables = self._cache.block_size, self._tables(plan)
-        prefixes = self._prefixes(plan.chunks, tables)
-        launches = tiles_of(plan.chunks, tables, size, self._share, self._device, prefixes, self._long)
-        written = carry(written_slots(plan.chunks, tables, size), self._device)
-        self._bound = BoundAttention(self._lanes, size, launches, written)
+        chunks, size, tables = plan.chunks, self._cache.block_size, self._tables(plan)
+        slots, prefixes = slots_table(tables, size), self._prefixes(chunks, tables)
+        launches = tiles_of(chunks, tables, slots, size, self._share, self._device, prefixes, self._long)
+        starts, lengths = np.array([(chunk.start, len(chunk.tokens)) for chunk in chunks]).T
+        written = written_slots(slots, starts, lengths, size).astype(np.int32)
+        self._bound = BoundAttention(self._lanes, size, launches, carry(written, self._device))
 
     def shape(self, plan: Plan) -> StepShape | None:
         """Of decoding, and of verifying as many guesses for everybody; none where a prefix is read once."""
-        if self._prefixes(plan.chunks, self._tables(plan)):
+        if self._cascade and self._prefixes(plan.chunks, self._tables(plan)):
             return None
         return shape_of(plan.chunks, self._share)
 
     def bind_to(self, plan: Plan, shape: StepShape) -> BoundAttention:
-        size, tables = self._cache.block_size, self._tables(plan)
+        size = self._cache.block_size
         if shape not in self._shaped:
             blocks = -(-min(self._cache.capacity, self._positions) // size)
             self._shaped[shape] = ShapedStep(shape, self._share, blocks, self._device)
         step = self._shaped[shape]
-        step.fill(plan.chunks, tables, written_slots(plan.chunks, tables, size), size, self._device)
+        step.fill(plan.chunks, slots_table(self._tables(plan), size), size, self._device)
         if step.attention is None:
             step.attention = BoundAttention(self._lanes, size, [step.tiles], step.written)
         return step.attention
@@ -88,22 +89,15 @@ class PagedKernels(RotatingAttend, CapturableAttention):
     def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return self._bound.rotating(layer, q, k, v, cos, sin)
 
-    def _prefixes(self, chunks: Sequence[Chunk], tables: Sequence[Sequence[int]]) -> list[SharedPrefix]:
+    def _prefixes(self, chunks: Sequence[Chunk], tables: Sequence[Table]) -> list[SharedPrefix]:
         if not self._cascade:
             return []
         short = [number for number, chunk in enumerate(chunks) if len(chunk.tokens) * self._share <= SHORT]
         return shared_prefixes(chunks, tables, short, self._cache.block_size, self._cascade)
 
-    def _tables(self, plan: Plan) -> list[Sequence[int]]:
-        return [self._cache.tables[chunk.sequence.id] for chunk in plan.chunks]
-
-
-def written_slots(
-    chunks: Sequence[Chunk], tables: Sequence[Sequence[int]], block_size: int
-) -> npt.NDArray[np.int32]:
-    """Of all the step's tokens: [tokens]. tables: of each chunk's sequence, blocks of the pool."""
-    slots = [slots_of(chunk, table, block_size) for chunk, table in zip(chunks, tables, strict=True)]
-    return np.concatenate(slots).astype(np.int32)
+    def _tables(self, plan: Plan) -> list[Table]:
+        tables = self._cache.tables
+        return [tables[chunk.sequence.id] for chunk in plan.chunks]
 
 
 def lanes_of(tensors: Sequence[Tensor], layer: int, stored: KVDtype) -> Lanes:

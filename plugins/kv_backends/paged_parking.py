@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from turnout.core.plan import Move
+from turnout.plugins.kv_backends.paged_tables import Table
 
 __all__ = ["Holding", "Parked", "Parking"]
 
@@ -21,7 +22,7 @@ class Holding(NamedTuple):
     """What a sequence holds in the pool."""
 
     sequence: int
-    table: list[int]
+    table: Table
     keys: Sequence[bytes]
     """Of its leading blocks, as many as are known by one."""
     computed: int

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from turnout.core.plan import Chunk, StepShape
@@ -18,7 +17,8 @@ from turnout.kernels.gpu.staging import carry
 from turnout.kernels.ragged import padded
 from turnout.plugins.kv_backends.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.kernels.ragged_attention import Tiles, most_parts, parts_of
-from turnout.plugins.kv_backends.paged_tiles import SHORT, aligned, padded_rows, slots_table
+from turnout.plugins.kv_backends.paged_slots import Ints, written_slots
+from turnout.plugins.kv_backends.paged_tiles import SHORT, aligned, padded_rows
 
 __all__ = ["ShapedStep", "padded_batch", "padded_parts", "shape_of"]
 
@@ -79,20 +79,19 @@ class ShapedStep:
     def fill(
         self,
         chunks: Sequence[Chunk],
-        tables: Sequence[Sequence[int]],
-        slots: npt.NDArray[np.int32],
+        slots: Ints,
         block_size: int,
         device: torch.device,
     ) -> None:
-        """tables: of each chunk's sequence, blocks of the pool; slots: where tokens are written, [tokens]."""
-        length, members = len(chunks[0].tokens), np.arange(self._column)
-        real = members < len(chunks)
-        starts = np.zeros(self._column, np.int32)
-        starts[: len(chunks)] = [chunk.start for chunk in chunks]
-        columns = np.stack([members * length, starts, real * length, members, np.zeros_like(members)])
-        nobodys = np.full(len(self.written) - len(slots), -1, np.int32)
-        numbers = np.concatenate([columns.astype(np.int32).reshape(-1), slots, nobodys])
-        carry(numbers, device, self._numbers)
-        blocks = -(-(starts[: len(chunks)] + length) // block_size)
-        table = carry(slots_table(tables, blocks, block_size), device)
-        self.tiles.tables[: len(chunks), : table.shape[1]].copy_(table, non_blocking=True)
+        """slots: of each chunk's sequence, as `slots_table` has them."""
+        count, length, members = len(chunks), len(chunks[0].tokens), np.arange(self._column)
+        lengths = (members < count) * length
+        starts = np.zeros(self._column, np.int64)
+        starts[:count] = [chunk.start for chunk in chunks]
+        columns = np.stack([members * length, starts, lengths, members, np.zeros_like(members)])
+        written = written_slots(slots, starts[:count], lengths[:count], block_size)
+        nobodys = np.full(len(self.written) - len(written), -1)
+        numbers = np.concatenate([columns.reshape(-1), written, nobodys])
+        carry(numbers.astype(np.int32), device, self._numbers)
+        table = carry(slots, device)
+        self.tiles.tables[:count, : table.shape[1]].copy_(table, non_blocking=True)

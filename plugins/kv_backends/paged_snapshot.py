@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from turnout.core.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.paged_blocks import CACHED, FREE, HELD, SHARED
+from turnout.plugins.kv_backends.paged_tables import Table
 
 __all__ = ["computed_positions", "runs"]
 
@@ -19,7 +20,7 @@ def runs(states: bytearray) -> list[tuple[str, int]]:
     return [(_NAMES[states[run.start()]], run.end() - run.start()) for run in _RUN.finditer(states)]
 
 
-def computed_positions(held: int, holders: Iterable[tuple[TokenSequence, list[int]]], block_size: int) -> int:
+def computed_positions(held: int, holders: Iterable[tuple[TokenSequence, Table]], block_size: int) -> int:
     """Positions with a computed token in `held` blocks, those of `holders`' tables.
 
     All blocks but the last few of a table are full, whoever shares them: only those few are looked at.

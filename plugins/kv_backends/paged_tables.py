@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from turnout.core.interfaces import Span
 from turnout.core.plan import Move
 from turnout.plugins.kv_backends.paged_blocks import Blocks
 
-__all__ = ["Tables"]
+__all__ = ["Table", "Tables"]
+
+Table: TypeAlias = "array[int]"
+"""Blocks of the pool, typecode "i": the device half takes many tables at once, as they are in memory."""
 
 
 class Tables:
     """The blocks of each sequence that holds memory, in the order of its positions."""
 
     def __init__(self, blocks: Blocks, block_size: int) -> None:
-        self.of: dict[int, list[int]] = {}
+        self.of: dict[int, Table] = {}
         """By sequence id."""
         self._blocks = blocks
         self._size = block_size
@@ -61,10 +66,10 @@ class Tables:
         table = self.of[span.sequence.id]
         for block in table[span.start // self._size :]:
             self._blocks.forget(block)
-        table += [self._blocks.take() for _ in range(self._count(span.upto) - len(table))]
+        table.extend(self._blocks.take() for _ in range(self._count(span.upto) - len(table)))
 
     def fork(self, parent: int, child: int) -> None:
-        self.of[child] = list(self.of[parent])
+        self.of[child] = self.of[parent][:]
         for block in self.of[child]:
             self._blocks.hold(block)
 

@@ -13,11 +13,11 @@ from turnout.core.plan import Chunk
 from turnout.kernels.gpu.staging import carry
 from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.kernels.ragged_attention import Prefix, Tiles, parts_of
+from turnout.plugins.kv_backends.paged_slots import Ints, slots_table
+from turnout.plugins.kv_backends.paged_tables import Table
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix
 
-__all__ = ["LONG", "SHORT", "aligned", "padded_rows", "slots_table", "tiles_of"]
-
-Ints = npt.NDArray[np.int32]
+__all__ = ["LONG", "SHORT", "aligned", "padded_rows", "tiles_of"]
 
 
 class _Launch(NamedTuple):
@@ -40,7 +40,8 @@ FEWEST = 16
 
 def tiles_of(
     chunks: Sequence[Chunk],
-    tables: Sequence[Sequence[int]],
+    tables: Sequence[Table],
+    slots: Ints,
     block_size: int,
     share: int,
     device: torch.device,
@@ -49,16 +50,16 @@ def tiles_of(
 ) -> list[Tiles]:
     """One launch for the short chunks and one for the long ones, as far as there are any.
 
-    tables: of each chunk's sequence, blocks of the pool. share: query heads for each KV head. prefixes: of
-    short chunks, to be read once for all that have them. long: query rows of the tiles of longer chunks.
+    tables: of each chunk's sequence; slots: the same, as `slots_table` has them. share: query heads for each
+    KV head. prefixes: of short chunks, to be read once for all that have them. long: query rows of the tiles
+    of longer chunks.
     """
     lengths = np.fromiter((len(chunk.tokens) for chunk in chunks), np.int32, len(chunks))
     starts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
     firsts = np.cumsum(lengths, dtype=np.int32) - lengths
-    blocks = -(-(starts + lengths) // block_size)
     short = lengths * share <= SHORT
     cells = np.cumsum(lengths * short, dtype=np.int32) - lengths * short
-    common = (slots_table(tables, blocks, block_size), firsts, starts, lengths, cells)
+    common = (slots, firsts, starts, lengths, cells)
     launches = []
     if short.any():
         members = _where(short)
@@ -87,7 +88,7 @@ def _skips(chunks: int, prefixes: Sequence[SharedPrefix], block_size: int) -> In
 
 def _prefix(
     prefixes: Sequence[SharedPrefix],
-    tables: Sequence[Sequence[int]],
+    tables: Sequence[Table],
     common: Sequence[Ints],
     block_size: int,
     tile: tuple[int, int],
@@ -103,7 +104,7 @@ def _prefix(
     members = [member for prefix in prefixes for member in prefix.members]
     places, rows = (_each_token(begins[members], lengths[members]) for begins in (firsts, cells))
     blocks = np.array([prefix.blocks for prefix in prefixes], dtype=np.int32)
-    table = slots_table([tables[prefix.members[0]] for prefix in prefixes], blocks, block_size)
+    table = slots_table([tables[prefix.members[0]][: prefix.blocks] for prefix in prefixes], block_size)
     begins = np.cumsum(counts, dtype=np.int32) - counts
     of, offsets = _cut(np.arange(len(prefixes), dtype=np.int32), counts, height // share)
     shared = (table, begins, blocks * np.int32(block_size), counts, rows)
@@ -115,14 +116,6 @@ def _prefix(
 def _each_token(begins: Ints, lengths: Ints) -> Ints:
     """[tokens]: from each of `begins` as many numbers as `lengths` says."""
     return ranges(begins, lengths).astype(np.int32)
-
-
-def slots_table(tables: Sequence[Sequence[int]], blocks: Ints, block_size: int) -> Ints:
-    """[chunks, most blocks]: where each block begins; 0 beyond a chunk's own, which is never read."""
-    slots = np.zeros((len(tables), int(blocks.max())), dtype=np.int32)
-    for row, table, count in zip(slots, tables, blocks, strict=True):
-        row[:count] = table[:count]
-    return slots * np.int32(block_size)
 
 
 def _where(true: npt.NDArray[np.bool_]) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from turnout.core.plan import Chunk, Plan
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.paged_kernels import PagedKernels
+from turnout.plugins.kv_backends.paged_tables import Table
 
 __all__ = ["DECODING", "MIXED", "Case"]
 
@@ -31,7 +33,7 @@ class Tables:
 
     block_size: int
     capacity: int
-    tables: dict[int, list[int]]
+    tables: dict[int, Table]
     parking: int = 0
 
 
@@ -119,7 +121,7 @@ class Case:
         counts = [-(-(past + new) // self.block_size) for past, new in self.spans]
         blocks = list(range(1, sum(counts) + 3))
         rng.shuffle(blocks)
-        tables = {id: [blocks.pop() for _ in range(count)] for id, count in enumerate(counts)}
+        tables = {id: array("i", [blocks.pop() for _ in range(count)]) for id, count in enumerate(counts)}
         for id, count in self.shared.items():
             tables[id][:count] = tables[id - 1][:count]
         return Tables(self.block_size, (sum(counts) + 3) * self.block_size, tables)

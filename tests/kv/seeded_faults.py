@@ -5,6 +5,7 @@ Most happen once in a run, at a chance that is drawn from the seed; a logical on
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from copy import copy
 
@@ -40,8 +41,8 @@ class StaleTable(Fault):
         attention.bind = bind_stale  # type: ignore[method-assign]
 
     def _stale(self, before: object, now: object) -> object:
-        if isinstance(now, list):
-            was = before[: len(now)] if isinstance(before, list) else []
+        if isinstance(now, array):
+            was = before[: len(now)] if isinstance(before, array) else now[:0]
             stale = was + now[len(was) :]
             changed = stale != now
         else:
