@@ -8,7 +8,7 @@ with one that is not known yet, ``keep`` says which it was.
 
 from __future__ import annotations
 
-from turnout.core.decision import Completion, Continuation
+from turnout.core.decision import Completion, Continuation, TokenLogprobs
 from turnout.core.interfaces import KVCache
 from turnout.core.messages import Delta
 from turnout.core.request import Request, Sequence
@@ -22,7 +22,8 @@ def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[
     Returns what a client may see of that, and the sequences that ended, whose memory is the caller's to free.
     """
     deltas, ended = [], []
-    for child, continuation in _descend(request, chosen, kv):
+    children = _descend(request, [continuation.parent for continuation in chosen], kv)
+    for child, continuation in zip(children, chosen, strict=True):
         before = len(child.tokens)
         delta = _extend(child, continuation)
         request.output_tokens += len(child.tokens) - before
@@ -34,23 +35,23 @@ def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[
     return deltas, ended
 
 
-def promise(request: Request, chosen: list[Continuation], kv: KVCache) -> list[Sequence]:
-    """As `advance`, with tokens that are places among those chosen on the device; returns the children."""
-    children = []
-    for child, continuation in _descend(request, chosen, kv):
-        child.tokens += continuation.tokens
+def promise(request: Request, parents: list[Sequence], places: list[int], kv: KVCache) -> list[Sequence]:
+    """As `advance`, by a token each: a place among those chosen on the device. Returns the children."""
+    children = _descend(request, parents, kv)
+    for child, place in zip(children, places, strict=True):
+        child.tokens.append(place)
         kv.commit(child, child.computed)
-        children.append(child)
     request.output_tokens += len(children)
     return children
 
 
-def keep(sequence: Sequence, continuation: Continuation) -> Delta:
+def keep(sequence: Sequence, token: int, detail: TokenLogprobs | None) -> Delta:
     """The token that a sequence was promised, whatever has become of its memory since."""
-    sequence.tokens.pop()
-    tokens, reason = _cut(continuation.tokens, sequence.request.stop_ids, sequence.room)
-    sequence.tokens += tokens
-    return _told(sequence, continuation, tokens, reason)
+    sequence.tokens[-1] = token
+    if detail is not None:
+        sequence.details.append(detail)
+    stopped = token in sequence.request.stop_ids
+    return _told(sequence, [token], "stop" if stopped else None if sequence.room else "length")
 
 
 def complete(request: Request, completion: Completion) -> list[Delta]:
@@ -73,18 +74,18 @@ def complete(request: Request, completion: Completion) -> list[Delta]:
     ]
 
 
-def _descend(
-    request: Request, chosen: list[Continuation], kv: KVCache
-) -> list[tuple[Sequence, Continuation]]:
-    """The first continuation of a parent stays in place, further ones fork, parents not named go."""
+def _descend(request: Request, parents: list[Sequence], kv: KVCache) -> list[Sequence]:
+    """A child for each of `parents`: the first of a parent stays in place, further ones fork; parents not
+    named go."""
     before = request.live
+    if len(parents) == len(before) == 1 and parents[0] is before[0]:
+        return parents  # as nearly always
     children, seen = [], set[Sequence]()
-    for continuation in chosen:
-        parent = continuation.parent
-        children.append((_fork(parent, kv) if parent in seen else parent, continuation))
+    for parent in parents:
+        children.append(_fork(parent, kv) if parent in seen else parent)
         seen.add(parent)
     kv.release([sequence for sequence in before if sequence not in seen])
-    request.live = tuple(child for child, _ in children)
+    request.live = tuple(children)
     return children
 
 
@@ -101,23 +102,23 @@ def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
     sequence.computed = len(sequence.tokens) + min(_agreed(sequence.draft, tokens), len(tokens) - 1)
     sequence.tokens += tokens
     sequence.draft = []
-    return _told(sequence, continuation, tokens, reason)
-
-
-def _told(sequence: Sequence, continuation: Continuation, tokens: list[int], reason: str | None) -> Delta:
-    """What a client may know of `tokens`, which a sequence was continued with."""
-    request = sequence.request
     sequence.logprob += continuation.logprob
     sequence.score = continuation.score
     if continuation.details is not None:
         sequence.details += continuation.details[: len(tokens)]
-    shown = len(tokens) if request.decoding.streams else len(sequence.output) if reason else 0
-    details = sequence.details[len(sequence.details) - shown :]
+    return _told(sequence, tokens, reason)
+
+
+def _told(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
+    """What a client may know of `tokens`, which a sequence was continued with."""
+    request = sequence.request
+    shown = tokens if request.decoding.streams else sequence.output if reason else []
+    scored = request.spec.params.logprobs is not None
     return Delta(
-        request_id=request.id,
+        request_id=request.spec.id,
         index=sequence.index,
-        tokens=sequence.tokens[len(sequence.tokens) - shown :],
-        logprobs=None if request.params.logprobs is None else details,
+        tokens=shown,
+        logprobs=sequence.details[len(sequence.details) - len(shown) :] if scored else None,
         finish_reason=reason,
         stop_token=tokens[-1] if reason == "stop" else None,
         cached_tokens=request.cached_tokens,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from turnout.core.request import Request, Sequence
 
-__all__ = ["Choice", "Chosen", "Completion", "Continuation", "TokenLogprobs"]
+__all__ = ["Choice", "Chosen", "Completion", "Continuation", "TokenLogprobs", "known"]
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -52,18 +52,31 @@ class Chosen:
     """One more token for each of some sequences, chosen on the device: nobody need wait for it there.
 
     Iterating waits, and gives the continuations. An engine whose steps overlap has the next step computed
-    before it does, from `tokens`, and so it is only the tokens that may not be known: a sequence is named as
+    before it reads, from `tokens`, and so it is only the tokens that may not be known: a sequence is named as
     often as it has children, whichever they get.
     """
 
     parents: list[Sequence]
     tokens: Tensor
     """int64 [parents], on the device."""
-    read: Callable[[], Iterable[Continuation]]
-    """Waits; a continuation for each of `parents`, in their order, with one token each."""
+    read: Callable[[], list[int]]
+    """Waits, and gives `tokens`."""
+    details: Callable[[], list[TokenLogprobs | None]] | None = None
+    """Waits, and gives those of each token whose request wants them; None: nobody does."""
 
     def __iter__(self) -> Iterator[Continuation]:
-        return iter(self.read())
+        for parent, (token, detail) in zip(self.parents, known(self), strict=True):
+            yield Continuation(parent, [token], details=None if detail is None else [detail])
+
+
+def known(chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]]:
+    """Each token and its details: waits. Raises ValueError where there are not as many as `parents`."""
+    tokens = chosen.read()
+    details = [None] * len(tokens) if chosen.details is None else chosen.details()
+    if not len(tokens) == len(details) == len(chosen.parents):
+        found = f"{len(tokens)} tokens and {len(details)} details"
+        raise ValueError(f"chose for {len(chosen.parents)} sequences, and gave {found}")
+    return list(zip(tokens, details, strict=True))
 
 
 class Choice(NamedTuple):

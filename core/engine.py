@@ -9,7 +9,7 @@ from itertools import chain
 from turnout.core.admission import Admission, Limits
 from turnout.core.advance import advance, complete, promise
 from turnout.core.clock import Clock
-from turnout.core.decision import Chosen, Completion, Continuation
+from turnout.core.decision import Chosen, Completion
 from turnout.core.errors import Overloaded
 from turnout.core.interfaces import Decoding, Runner
 from turnout.core.messages import Delta, Stats
@@ -195,8 +195,8 @@ class Engine:
                 deltas += self._served.fail(request, request.fault, now)
                 continue
             before, parents = request.output_tokens, request.live
-            places = [Continuation(chosen.parents[row], [-1 - first - row]) for row in mine]
-            unread.owners[request] = list(zip(mine, promise(request, places, self._kv), strict=True))
+            named, places = [chosen.parents[row] for row in mine], [-1 - first - row for row in mine]
+            unread.owners[request] = list(zip(mine, promise(request, named, places, self._kv), strict=True))
             self._served.continued(request, parents, before, now)
             if not request.live[0].room:
                 self._queues.leave(request)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 
 from turnout.core.complaints import Complaints
-from turnout.core.decision import Chosen, Completion, Continuation
+from turnout.core.decision import Chosen, Completion, Continuation, TokenLogprobs, known
 from turnout.core.errors import RequestError
 from turnout.core.interfaces import Decoding
 from turnout.core.plan import Logits
@@ -93,15 +93,12 @@ class Strategies:
             return self._complain(decoding, error)
         return rows
 
-    def read(self, decoding: Decoding, chosen: Chosen) -> list[Continuation] | str:
-        """One for each parent: waits."""
+    def read(self, decoding: Decoding, chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]] | str:
+        """The token for each parent, and its details: waits."""
         try:
-            continuations = list(chosen)
-            for continuation in continuations:
-                _check_tokens(continuation.tokens, self._vocab_size)
-            if [(c.parent, len(c.tokens)) for c in continuations] != [(p, 1) for p in chosen.parents]:
-                raise ValueError("continues other sequences than it chose for, or not by one token each")
-            return continuations
+            tokens = known(chosen)
+            _check_tokens((token for token, _ in tokens), self._vocab_size)
+            return tokens
         except Exception as error:
             return self._complain(decoding, error)
 

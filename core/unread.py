@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from turnout.core.advance import keep
-from turnout.core.decision import Chosen, Continuation
+from turnout.core.decision import Chosen, TokenLogprobs
 from turnout.core.interfaces import Decoding
 from turnout.core.messages import Delta
 from turnout.core.request import Request, Sequence
@@ -24,13 +24,15 @@ class Unread:
     owners: dict[Request, list[tuple[int, Sequence]]] = field(default_factory=dict)
     """For each request places among what was chosen, and who goes on with that."""
 
-    def told(self, request: Request, known: list[Continuation]) -> tuple[list[Delta], list[Sequence]]:
+    def told(
+        self, request: Request, known: list[tuple[int, TokenLogprobs | None]]
+    ) -> tuple[list[Delta], list[Sequence]]:
         """What a client may see of it, and the sequences that ended; nothing of those that are gone."""
         deltas, ended = [], []
         for place, sequence in self.owners[request]:
             if sequence not in request.live:
                 continue
-            delta = keep(sequence, known[place])
+            delta = keep(sequence, *known[place])
             if delta.finish_reason:
                 ended.append(sequence)
             if delta.finish_reason or delta.tokens:

@@ -36,7 +36,8 @@ class ToyDecoding(Decoding):
             for request in requests
             for continuation in self.choose(request, {s: _rows(logits, s) for s in request.live})
         ]
-        return as_chosen(continuations, logits) if self.later else continuations
+        later = self.later and all(len(continuation.tokens) == 1 for continuation in continuations)
+        return as_chosen(continuations, logits) if later else continuations
 
     @abstractmethod
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
@@ -45,12 +46,13 @@ class ToyDecoding(Decoding):
 
 def as_chosen(continuations: list[Continuation], logits: Logits) -> Chosen:
     """By a token each, kept where the logits are: in a tensor, or in a list that stands in for one."""
-    tokens: Any = [token for continuation in continuations for token in continuation.tokens]
+    known = [token for continuation in continuations for token in continuation.tokens]
+    tokens: Any = known
     if not isinstance(logits.values, list):
         import torch
 
-        tokens = torch.tensor(tokens, device=logits.values.device)
-    return Chosen([continuation.parent for continuation in continuations], tokens, lambda: continuations)
+        tokens = torch.tensor(known, device=logits.values.device)
+    return Chosen([continuation.parent for continuation in continuations], tokens, lambda: known)
 
 
 def _rows(logits: Logits, sequence: TokenSequence) -> list[list[float]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from turnout.core.decision import Chosen, Continuation
+from turnout.core.decision import Chosen
 from turnout.core.logits_processor import Row
 from turnout.core.plan import Logits
 from turnout.core.processors import adjust
@@ -29,13 +29,7 @@ def continue_each(
     tokens = pick(adjust(raw, rows), rows)
     arrival = fetch(tokens)
     details = token_logprobs(raw, tokens, [row.params.logprobs for row in rows])
-    parents = [row.sequence for row in rows]
-
-    def read() -> Iterator[Continuation]:
-        for parent, token, detail in zip(parents, arrival().tolist(), details(), strict=True):
-            yield Continuation(parent, [token], details=None if detail is None else [detail])
-
-    return Chosen(parents, tokens, read)
+    return Chosen([row.sequence for row in rows], tokens, lambda: arrival().tolist(), details)
 
 
 def _rows(request: Request) -> list[Row]:

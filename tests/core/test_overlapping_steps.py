@@ -236,17 +236,19 @@ def test_a_policy_may_drop_who_has_an_unknown_token():
     ("broken", "message"),
     [
         (lambda chosen: Chosen(chosen.parents, chosen.tokens, lambda: 1 / 0), "ZeroDivisionError"),
-        (lambda chosen: Chosen(chosen.parents, chosen.tokens, lambda: []), "other sequences than it chose"),
+        (lambda chosen: Chosen(chosen.parents, chosen.tokens, lambda: []), "gave 0 tokens"),
         (
-            lambda chosen: Chosen(
-                chosen.parents, chosen.tokens, lambda: [Continuation(p, [99]) for p in chosen.parents]
-            ),
+            lambda chosen: Chosen(chosen.parents, chosen.tokens, chosen.read, lambda: [None, None]),
+            "gave 1 tokens and 2 details",
+        ),
+        (
+            lambda chosen: Chosen(chosen.parents, chosen.tokens, lambda: [99] * len(chosen.parents)),
             "gave token 99",
         ),
         (lambda chosen: Chosen([], [], list), "chose nothing for a request"),
         (lambda chosen: Chosen(chosen.parents, [1, 2, 3], chosen.read), "chose 3 tokens for 1 sequences"),
     ],
-    ids=["fails", "too few", "outside the vocabulary", "nothing", "too many"],
+    ids=["fails", "too few", "too many details", "outside the vocabulary", "nothing", "too many"],
 )
 def test_a_strategys_fault_ends_its_own_requests_and_no_others(broken, message):
     class Broken(Greedy):

@@ -66,7 +66,7 @@ class Strategy(Decoding):
         if not self.later:
             return continuations
         tokens = torch.tensor([token for continuation in continuations for token in continuation.tokens])
-        return Chosen([continuation.parent for continuation in continuations], tokens, lambda: continuations)
+        return Chosen([continuation.parent for continuation in continuations], tokens, tokens.tolist)
 
     def choose(self, request: Request, rows: dict[TokenSequence, Rows]) -> Iterable[Continuation]:
         raise NotImplementedError
