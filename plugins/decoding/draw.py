@@ -8,7 +8,8 @@ from torch import Tensor
 
 from turnout.core.logits_processor import Row
 from turnout.plugins.decoding.distribution import token_weights
-from turnout.plugins.decoding.race import noise_key, race
+from turnout.plugins.decoding.noise import noise_key
+from turnout.plugins.decoding.race import race
 
 __all__ = ["draw", "key_of"]
 

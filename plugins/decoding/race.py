@@ -18,30 +18,15 @@ columns with their summed weights, then the tokens of the column that won::
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
-from hashlib import blake2b
 
-import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from turnout.kernels.gpu.staging import carry
+from turnout.plugins.decoding.noise import exponential
 
-__all__ = ["noise_key", "race", "uniform"]
-
-
-def noise_key(seed: int, index: int, position: int, purpose: bytes = b"") -> int:
-    """64 bits: a stable function of the request's seed, the choice, the position and the purpose."""
-    packed = struct.pack("<qqq", seed, index, position)
-    return int.from_bytes(blake2b(packed, digest_size=8, person=purpose).digest(), "little")
-
-
-def uniform(key: int) -> float:
-    """In [0, 1)."""
-    return float(key >> 11) / float(2**53)
+__all__ = ["race"]
 
 
 def race(weights: Tensor, keys: Sequence[int]) -> Tensor:
@@ -52,19 +37,9 @@ def race(weights: Tensor, keys: Sequence[int]) -> Tensor:
     rows, vocabulary = weights.shape
     columns = math.isqrt(vocabulary)
     table = F.pad(weights, (0, -vocabulary % columns)).view(rows, -1, columns)
-    noise = carry(_exponential(keys, columns + table.shape[1]), weights.device)
+    noise = exponential(keys, columns + table.shape[1], weights.device)
     column = (table.sum(dim=1, dtype=torch.float64) / noise[:, :columns]).argmax(dim=1)
     chosen = table[torch.arange(rows, device=weights.device), :, column]
     place = (chosen / noise[:, columns:]).argmax(dim=1)
     # NaN beats all, even in the padding: it must not leave the vocabulary.
     return (place * columns + column).clamp_max(vocabulary - 1)
-
-
-def _exponential(keys: Sequence[int], lanes: int) -> npt.NDArray[np.float64]:
-    """[keys, lanes], from SplitMix64 generators (Steele, Lea and Flood, OOPSLA 2014) seeded by the keys."""
-    start = np.array(keys, dtype=np.uint64)[:, None]
-    x = start + np.arange(1, lanes + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x = x ^ (x >> np.uint64(31))
-    return np.asarray(-np.log(((x >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53))

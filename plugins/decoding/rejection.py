@@ -19,7 +19,8 @@ from turnout.kernels.gpu.staging import carry, pick_rows
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.draw import key_of
-from turnout.plugins.decoding.race import race, uniform
+from turnout.plugins.decoding.noise import uniform
+from turnout.plugins.decoding.race import race
 
 __all__ = ["by_rejection"]
 

@@ -20,7 +20,8 @@ from turnout.core.request import Request, RequestSpec
 from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.draw import draw
-from turnout.plugins.decoding.race import noise_key, race, uniform
+from turnout.plugins.decoding.noise import noise_key, uniform
+from turnout.plugins.decoding.race import race
 from turnout.plugins.decoding.sampling import Sampling
 
 VOCABULARY = 50

@@ -1,0 +1,63 @@
+"""The noise of random choices: a function of who draws, where and what for, and of nothing else."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from turnout.kernels.gpu.staging import carry
+
+__all__ = ["exponential", "noise_key", "uniform"]
+
+Bits = npt.NDArray[np.uint64]
+STEP, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""Constants of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014)."""
+
+
+def noise_key(seed: int, index: int, position: int, purpose: bytes = b"") -> int:
+    """64 bits: a stable function of the request's seed, the choice, the position and the purpose."""
+    packed = struct.pack("<qqq", seed, index, position)
+    return int.from_bytes(blake2b(packed, digest_size=8, person=purpose).digest(), "little")
+
+
+def uniform(key: int) -> float:
+    """In [0, 1)."""
+    return float(key >> 11) / float(2**53)
+
+
+def exponential(keys: Sequence[int], lanes: int, device: torch.device) -> Tensor:
+    """fp64 [keys, lanes], made on the device: from generators seeded by the keys.
+
+    For hundreds of keys and a large vocabulary it takes a host longer than all else that it does for a step.
+    """
+    seeds = np.array(keys, dtype=np.uint64)[:, None]
+    steps = np.arange(1, lanes + 1, dtype=np.uint64) * np.uint64(STEP)
+    if device.type == "cpu":  # NumPy has unsigned numbers, and for a single key takes a third of the time
+        return torch.from_numpy(-np.log((_bits(seeds + steps).astype(np.float64) + 0.5) / 2**53))
+    first, second = (carry(numbers.view(np.int64), device) for numbers in (seeds, steps))
+    return -torch.log((_signed_bits(first + second).double() + 0.5) / 2**53)
+
+
+def _bits(x: Bits) -> Bits:
+    """53 random bits for each state: both uint64."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(FIRST)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(SECOND)
+    return (x ^ (x >> np.uint64(31))) >> np.uint64(11)
+
+
+def _signed_bits(x: Tensor) -> Tensor:
+    """As `_bits`, of int64: PyTorch can neither shift nor multiply unsigned numbers."""
+    x = (x ^ _shifted(x, 30)) * (FIRST - 2**64)
+    x = (x ^ _shifted(x, 27)) * (SECOND - 2**64)
+    return _shifted(x ^ _shifted(x, 31), 11)
+
+
+def _shifted(x: Tensor, places: int) -> Tensor:
+    """To the right, with zeros from the left whatever the sign."""
+    return (x >> places) & (2 ** (64 - places) - 1)
