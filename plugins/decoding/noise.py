@@ -60,4 +60,5 @@ def _signed_bits(x: Tensor) -> Tensor:
 
 def _shifted(x: Tensor, places: int) -> Tensor:
     """To the right, with zeros from the left whatever the sign."""
-    return (x >> places) & (2 ** (64 - places) - 1)
+    shifted: Tensor = (x >> places) & (2 ** (64 - places) - 1)
+    return shifted
