@@ -1,0 +1,145 @@
+"""What a step of decoding costs on the host, all but the model: 256 requests running, nothing computed.
+
+The real engine, scheduler, paged bookkeeping, runner, decoding strategies and messages, overlapping as on a
+GPU, attention bound as for a captured graph. The model has no layers and hardly a vocabulary, so the little
+that PyTorch computes by it is in these figures, and launching a GPU's kernels is not. One thread.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("TRITON_INTERPRET", "1")  # kernels are bound, and none is launched
+
+import click
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from turnout.core.admission import Limits
+from turnout.core.clock import monotonic
+from turnout.core.engine import Engine
+from turnout.core.garbage import steady
+from turnout.core.interfaces import Decoding, PoolSize
+from turnout.core.model import ModelSpec
+from turnout.core.plugins import Registry
+from turnout.core.processors import Processors
+from turnout.core.request import RequestSpec
+from turnout.core.sampling_params import SamplingParams
+from turnout.core.scheduler import Capacity, Scheduler
+from turnout.models.families import Llama
+from turnout.models.shapes import Shape, config_of
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged_kernels import PagedKernels
+from turnout.plugins.predictors.max_tokens import MaxTokens
+from turnout.runner.capture import Pieces
+from turnout.runner.model_runner import ModelRunner
+
+VOCABULARY = 64
+BLOCK = 16
+WISHES: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "sampled": {"temperature": 0.8},
+    "top_p 0.9": {"temperature": 0.8, "top_p": 0.9},
+    "log-probabilities": {"temperature": 0, "logprobs": 1},
+}
+STAGES = ("plan", "run", "read", "decide", "encode")
+
+
+class Nothing(nn.Module):
+    """A model that computes nothing: its logits are the same for every token."""
+
+    def forward(self, ids: Tensor, positions: Tensor, attend: object) -> Tensor:
+        return torch.zeros(len(ids), 1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return torch.zeros(len(hidden), VOCABULARY)
+
+
+class Replays:
+    """Stands in for CUDA graphs: a replay does nothing."""
+
+    def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        out = work()
+        return lambda: out
+
+    def cut(self, work: Callable[[Callable[[], None]], Tensor]) -> Pieces:
+        return Pieces([], work(lambda: None))
+
+
+def build(running: int, context: int) -> Engine:
+    """With room for everybody."""
+    registry = Registry.load()
+    shape = Shape(16, 1, 1, 1, 16, VOCABULARY)
+    spec: ModelSpec = Llama().spec(config_of(shape, "llama"))
+    kv = PagedCache(PoolSize(running * (context + BLOCK)), BLOCK, Lru())
+    device = torch.device("cpu")
+    attention = PagedKernels(spec, kv, device, torch.float32)
+    scheduler = Scheduler(registry.create("scheduler", "fcfs"), kv, Capacity(8192, running), MaxTokens())
+    decodings: list[Decoding] = [registry.create("decoding", name) for name in ("greedy", "sampling")]
+    runner = ModelRunner(Nothing(), attention, device, Replays())
+    limits = Limits(context, VOCABULARY, running, frozenset())
+    return Engine(scheduler, runner, decodings, limits, monotonic, None, Processors(), overlaps=True)
+
+
+def measure(wish: dict[str, Any], running: int, prompt: int, steps: int) -> dict[str, float]:
+    """Milliseconds a step, medians: the whole of it, and of each stage."""
+    rng = random.Random(0)
+    engine, encoder = build(running, prompt + 2 * steps), msgspec.msgpack.Encoder()
+    params = SamplingParams(max_tokens=2 * steps, **wish)
+    for number in range(running):
+        tokens = [rng.randrange(VOCABULARY) for _ in range(prompt)]
+        engine.add(RequestSpec(id=f"request-{number}", prompt=tokens, params=params, seed=number))
+    times: dict[str, list[float]] = {stage: [] for stage in (*STAGES, "step")}
+    for place, name in (
+        (engine.scheduler, "plan"),
+        (engine.runner, "run"),
+        (engine, "_read"),
+        (engine, "_decide"),
+    ):
+        setattr(place, name, _timed(getattr(place, name), times[name.lstrip("_")]))
+    encode = _timed(encoder.encode, times["encode"])
+    step = _timed(lambda: encode(engine.step()), times["step"])
+    while not all(request.level for request in engine.scheduler.queues.running) or not engine.stats().steps:
+        step()
+    while engine.scheduler.queues.waiting_count:
+        step()
+    with steady():
+        for _ in range(steps):
+            step()
+    return {name: 1e3 * statistics.median(found[-steps:]) for name, found in times.items()}
+
+
+def _timed(function: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
+    def timed(*arguments: Any) -> Any:
+        started = time.perf_counter()
+        result = function(*arguments)
+        times.append(time.perf_counter() - started)
+        return result
+
+    return timed
+
+
+@click.command(help=__doc__)
+@click.option("--running", default=256, show_default=True, help="Requests.")
+@click.option("--prompt", default=1024, show_default=True, help="Tokens of each.")
+@click.option("--steps", default=200, show_default=True)
+@click.argument("names", nargs=-1, type=click.Choice(list(WISHES)))
+def main(running: int, prompt: int, steps: int, names: tuple[str, ...]) -> None:
+    """Print a table."""
+    torch.set_num_threads(1)
+    click.echo(f"{running} running, contexts of {prompt} tokens on; milliseconds a step, median of {steps}")
+    click.echo(f"{'requests':<20}" + "".join(f"{name:>10}" for name in (*STAGES, "step")))
+    for name in names or WISHES:
+        found = measure(WISHES[name], running, prompt, steps)
+        click.echo(f"{name:<20}" + "".join(f"{found[stage]:>10.2f}" for stage in (*STAGES, "step")))
+
+
+if __name__ == "__main__":
+    main()
