@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from turnout.core.logits_processor import Row
 from turnout.plugins.decoding.distribution import token_weights
-from turnout.plugins.decoding.noise import noise_key
+from turnout.plugins.decoding.noise import noise_key, seeds
 from turnout.plugins.decoding.race import race
 
-__all__ = ["draw", "key_of"]
+__all__ = ["draw", "key_of", "seeds_of"]
 
 
 def draw(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """A token for each row. logits: [rows, vocab_size] fp32; returns int64 [rows]."""
-    return race(token_weights(logits, [row.params for row in rows]), [key_of(row) for row in rows])
+    weights = token_weights(logits, [row.params for row in rows])
+    return race(weights, seeds_of(rows, weights.device))
+
+
+def seeds_of(rows: Sequence[Row], device: torch.device) -> Tensor:
+    """Of the noise that each row's token is drawn with, int64 [rows]."""
+    return seeds([key_of(row) for row in rows], device)
 
 
 def key_of(row: Row, purpose: bytes = b"") -> int:

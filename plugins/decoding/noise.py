@@ -13,7 +13,7 @@ from torch import Tensor
 
 from turnout.kernels.gpu.staging import carry
 
-__all__ = ["exponential", "noise_key", "uniform"]
+__all__ = ["exponential", "noise_key", "seeds", "uniform"]
 
 Bits = npt.NDArray[np.uint64]
 STEP, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -31,17 +31,22 @@ def uniform(key: int) -> float:
     return float(key >> 11) / float(2**53)
 
 
-def exponential(keys: Sequence[int], lanes: int, device: torch.device) -> Tensor:
-    """fp64 [keys, lanes], made on the device: from generators seeded by the keys.
+def seeds(keys: Sequence[int], device: torch.device) -> Tensor:
+    """The same 64 bits on the device, int64 [keys]."""
+    return carry(np.array(keys, dtype=np.uint64).view(np.int64), device)
 
-    For hundreds of keys and a large vocabulary it takes a host longer than all else that it does for a step.
+
+def exponential(seeds: Tensor, lanes: int) -> Tensor:
+    """fp64 [seeds, lanes], made where the seeds are: of each a row of independent numbers.
+
+    For hundreds of rows and a large vocabulary it takes a host longer than all else that it does for a step.
     """
-    seeds = np.array(keys, dtype=np.uint64)[:, None]
     steps = np.arange(1, lanes + 1, dtype=np.uint64) * np.uint64(STEP)
-    if device.type == "cpu":  # NumPy has unsigned numbers, and for a single key takes a third of the time
-        return torch.from_numpy(-np.log((_bits(seeds + steps).astype(np.float64) + 0.5) / 2**53))
-    first, second = (carry(numbers.view(np.int64), device) for numbers in (seeds, steps))
-    return -torch.log((_signed_bits(first + second).double() + 0.5) / 2**53)
+    if seeds.device.type == "cpu":  # NumPy has unsigned numbers, and takes a third of the time for one row
+        states = seeds.numpy().view(np.uint64)[:, None] + steps
+        return torch.from_numpy(-np.log((_bits(states).astype(np.float64) + 0.5) / 2**53))
+    bits = _signed_bits(seeds[:, None] + carry(steps.view(np.int64), seeds.device))
+    return -torch.log((bits.double() + 0.5) / 2**53)
 
 
 def _bits(x: Bits) -> Bits:

@@ -18,7 +18,6 @@ columns with their summed weights, then the tokens of the column that won::
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -29,15 +28,16 @@ from turnout.plugins.decoding.noise import exponential
 __all__ = ["race"]
 
 
-def race(weights: Tensor, keys: Sequence[int]) -> Tensor:
+def race(weights: Tensor, seeds: Tensor) -> Tensor:
     """A token for each row, int64 [rows], with probability proportional to its weight.
 
-    weights: [rows, vocab_size], not negative, one at least positive in each row; keys: one for each row.
+    weights: [rows, vocab_size], not negative, one at least positive in each row; seeds: of each row's noise,
+    as `noise.seeds` gives them.
     """
     rows, vocabulary = weights.shape
     columns = math.isqrt(vocabulary)
     table = F.pad(weights, (0, -vocabulary % columns)).view(rows, -1, columns)
-    noise = exponential(keys, columns + table.shape[1], weights.device)
+    noise = exponential(seeds, columns + table.shape[1])
     column = (table.sum(dim=1, dtype=torch.float64) / noise[:, :columns]).argmax(dim=1)
     chosen = table[torch.arange(rows, device=weights.device), :, column]
     place = (chosen / noise[:, columns:]).argmax(dim=1)

@@ -70,9 +70,9 @@ class DraftMemory:
         self._tracks[sequence].known = upto
         self.kv.commit(sequence, upto)
 
-    def fed(self, sequence: TokenSequence, guess: int) -> None:
-        """A guess has been run behind its tokens."""
-        self._tracks[sequence].guessed.append(guess)
+    def fed(self, sequence: TokenSequence, guesses: list[int]) -> None:
+        """These have been run behind its tokens."""
+        self._tracks[sequence].guessed += guesses
 
     def moves(self) -> list[Move]:
         return self.kv.drain()

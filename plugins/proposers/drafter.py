@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,10 +16,10 @@ from turnout.core.processors import adjust
 from turnout.core.proposer import Proposal, Wish
 from turnout.core.request import Request
 from turnout.core.request import Sequence as TokenSequence
-from turnout.kernels.gpu.staging import pick_rows
+from turnout.kernels.gpu.staging import fetch, pick_rows, put_rows
 from turnout.plugins.decoding.choose import choose
 from turnout.plugins.decoding.distribution import token_weights
-from turnout.plugins.decoding.draw import key_of
+from turnout.plugins.decoding.draw import seeds_of
 from turnout.plugins.decoding.race import race
 from turnout.plugins.proposers.draft_memory import DraftMemory
 
@@ -37,6 +37,7 @@ class _Run:
     depth: int
     weighed: bool
     guesses: list[int] = field(default_factory=list)
+    """Below 0 while nobody knows them: places among what was chosen for all at that time."""
     probabilities: list[Tensor] = field(default_factory=list)
 
     @property
@@ -47,17 +48,42 @@ class _Run:
     def goes_on(self) -> bool:
         return len(self.guesses) < self.depth and self.guesses[-1] not in self.sequence.request.stop_ids
 
+    @property
+    def useful(self) -> int:
+        """Guesses up to the first that would end the sequence."""
+        stops = self.sequence.request.stop_ids
+        ends = (count for count, guess in enumerate(self.guesses, 1) if guess in stops)
+        return next(ends, len(self.guesses))
+
     def chunk(self) -> Chunk:
         """The latest guess, to be run."""
         return Chunk(self.sequence, len(self.sequence.tokens) + len(self.guesses) - 1, self.guesses[-1:], 1)
 
     def proposal(self) -> Proposal:
-        probabilities = torch.stack(self.probabilities) if self.weighed else None
-        return Proposal(self.sequence, self.guesses, probabilities)
+        count = self.useful
+        probabilities = torch.stack(self.probabilities[:count]) if self.weighed else None
+        return Proposal(self.sequence, self.guesses[:count], probabilities)
+
+
+class _Guessed:
+    """Guesses that were made for some runs at a time."""
+
+    def __init__(self, runs: Sequence[_Run], arrival: Callable[[], Tensor]) -> None:
+        self._runs, self._arrival = runs, arrival
+        self._depth = len(runs[0].guesses) - 1
+
+    def read(self) -> None:
+        """Waits, and has the runs know them."""
+        for run, token in zip(self._runs, self._arrival().tolist(), strict=True):
+            run.guesses[self._depth] = token
 
 
 class Drafter:
-    """Guesses for all sequences together, in as many forwards as the longest draft has tokens."""
+    """Guesses for all sequences together, in as many forwards as the longest draft has tokens.
+
+    Guesses stay on the device, where the next forward looks them up, and are read when all have been asked
+    for; one by one where a logits processor has to know them, or where reading is for nothing, on a CPU.
+    """
 
     def __init__(
         self, runner: Runner, memory: DraftMemory, vocab_size: int, served_vocab_size: int, budget: int
@@ -76,14 +102,21 @@ class Drafter:
         logits = self._runner.run(Plan(chunks, self._memory.moves()))
         for chunk in chunks:
             self._memory.ran(chunk.sequence, chunk.end)
-        active = runs
+        known = logits.values.device.type == "cpu" or any(run.sequence.request.processors for run in runs)
+        active, guessed = runs, list[_Guessed]()
         while active:
-            self._guess(active, logits)
+            tokens = self._guess(active, logits)
+            guessed.append(_Guessed(active, fetch(tokens)))
+            if known:
+                guessed.pop().read()
             active = [run for run in active if run.goes_on]
             if active:
-                logits = self._runner.run(Plan([run.chunk() for run in active], self._memory.moves()))
-                for run in active:
-                    self._memory.fed(run.sequence, run.guesses[-1])
+                chunks = [run.chunk() for run in active]
+                logits = self._runner.run(Plan(chunks, self._memory.moves(), () if known else (tokens,)))
+        for each in guessed:
+            each.read()
+        for run in runs:
+            self._memory.fed(run.sequence, run.guesses[:-1])
         yield from (run.proposal() for run in runs)
 
     # -------------------------------------------------------------- what is run first
@@ -130,23 +163,26 @@ class Drafter:
 
     # -------------------------------------------------------------- guessing
 
-    def _guess(self, runs: Sequence[_Run], logits: Logits) -> None:
-        """One more guess for each, by the logits behind what was run of it."""
+    def _guess(self, runs: Sequence[_Run], logits: Logits) -> Tensor:
+        """One more guess for each, by the logits behind what was run of it: int64 [runs], to be read."""
         rows = [run.row for run in runs]
         values = adjust(self._fitted(logits.of(run.sequence for run in runs).float()), rows)
         weighed = [number for number, run in enumerate(runs) if run.weighed]
         others = [number for number, run in enumerate(runs) if not run.weighed]
-        if weighed:
-            weights = token_weights(_picked(values, weighed), [rows[number].params for number in weighed])
-            tokens = race(weights, [key_of(rows[number]) for number in weighed]).tolist()
-            probabilities = weights / weights.sum(dim=-1, keepdim=True)
-            for number, token, row in zip(weighed, tokens, probabilities, strict=True):
-                runs[number].guesses.append(token)
-                runs[number].probabilities.append(row)
-        if others:
-            chosen = choose(_picked(values, others), [rows[number] for number in others])
-            for number, token in zip(others, chosen.tolist(), strict=True):
-                runs[number].guesses.append(token)
+        for place, run in enumerate(runs):
+            run.guesses.append(-1 - place)
+        if not weighed:
+            return choose(values, rows)
+        weights = token_weights(_picked(values, weighed), [rows[number].params for number in weighed])
+        drawn = race(weights, seeds_of([rows[number] for number in weighed], weights.device))
+        for number, row in zip(weighed, weights / weights.sum(dim=-1, keepdim=True), strict=True):
+            runs[number].probabilities.append(row)
+        if not others:
+            return drawn
+        tokens = torch.empty(len(runs), dtype=torch.int64, device=values.device)
+        put_rows(tokens, weighed, drawn)
+        put_rows(tokens, others, choose(_picked(values, others), [rows[number] for number in others]))
+        return tokens
 
     def _fitted(self, logits: Tensor) -> Tensor:
         """To the served model's columns: models of one vocabulary may be padded differently."""

@@ -41,7 +41,7 @@ class NoiseOfTheBatch(Sampling):
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         return continue_each(
-            requests, logits, lambda values, rows: race(values.softmax(-1), [*range(len(rows))])
+            requests, logits, lambda values, rows: race(values.softmax(-1), torch.arange(len(rows)))
         )
 
 

@@ -20,7 +20,7 @@ from turnout.core.request import Request, RequestSpec
 from turnout.core.sampling_params import SamplingParams
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.draw import draw
-from turnout.plugins.decoding.noise import noise_key, uniform
+from turnout.plugins.decoding.noise import noise_key, seeds, uniform
 from turnout.plugins.decoding.race import race
 from turnout.plugins.decoding.sampling import Sampling
 
@@ -147,7 +147,7 @@ def test_noise_is_uniform_and_each_of_seed_choice_and_position_matters() -> None
 
 def test_noise_is_stable_across_processes_machines_and_releases() -> None:
     assert uniform(noise_key(42, 1, 17)) == 0.2820951466866919
-    assert race(torch.ones(1, 1000), [noise_key(42, 1, 17)]).tolist() == [587]
+    assert race(torch.ones(1, 1000), seeds([noise_key(42, 1, 17)], torch.device("cpu"))).tolist() == [587]
 
 
 def test_neighbouring_positions_draw_independently() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from card_tensors import Tensors
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from turnout.core.sampling_params import SamplingParams
 from turnout.runner import capture
 from turnout.runner.assembly import build_engine
 
-__all__ = ["BY_PYTORCH", "OVERFLOWS", "PROMPTS", "WISHES", "Captures", "built", "counted", "serve", "waiting"]
+__all__ = ["BY_PYTORCH", "OVERFLOWS", "PROMPTS", "WISHES", "Captures", "built", "counted", "serve", "waited", "waiting"]
 
 OVERFLOWS = "ignore:(overflow|invalid value|All-NaN slice) encountered:RuntimeWarning"
 """A warning of NumPy's, which interprets the kernels, to filter.
@@ -107,3 +108,8 @@ def waiting(card: Tensors) -> set[str]:
     found = {wait.rpartition("/")[2].partition(":")[0] for wait in card.waits}
     card.waits.clear()
     return found
+
+
+def waited(card: Tensors) -> int | None:
+    """How often the host has waited for something that was sent to it; None: a real GPU does not tell."""
+    return None if torch.cuda.is_available() else len(card.order.left)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from card_tensors import Tensors
-from serving import BY_PYTORCH, OVERFLOWS, WISHES, built, serve, waiting
+from serving import BY_PYTORCH, OVERFLOWS, WISHES, built, serve, waited, waiting
 
 from turnout.core.errors import ConfigError
 from turnout.runner.device import choose_device
@@ -83,16 +83,32 @@ def test_whatever_is_wished_for(wish: str, random_model: Path, card: Tensors) ->
     assert not waiting(card)
 
 
+@pytest.mark.parametrize("guesses", ["ngram=true", "draft=turnout-tiny-draft"])
 @pytest.mark.parametrize(
-    "speculation", [{"spec_ngram": True}, {"spec_draft": "turnout-tiny-draft"}], ids=["ngram", "draft"]
+    ("wishes", "drafting"),
+    [
+        (("greedy",), 1),
+        (("sampled",), 1),
+        (("scored",), 1),
+        (("greedy", "sampled"), 1),
+        (("sampled", "adjusted"), 3),
+    ],
+    ids=["greedy", "sampled", "scored", "mixed", "adjusted"],
 )
-@pytest.mark.parametrize("wish", ["greedy", "sampled", "scored"])
-def test_speculation_waits_for_what_was_guessed_and_chosen(
-    wish: str, speculation: dict[str, Any], card: Tensors
+def test_speculation_waits_for_its_guesses_and_for_what_was_chosen(
+    wishes: tuple[str, ...], drafting: int, guesses: str, card: Tensors
 ) -> None:
-    options, wishes = {"kv_memory": "16MiB", "spec_tokens": 2, **speculation}, {wish: WISHES[wish]}
-    expected = serve(built("turnout-tiny", "cpu", **options), wishes)
+    """Once a step each, however many tokens are guessed; but where penalties depend on the guesses."""
+    options = {"kv_memory": "16MiB", "decoding": f"speculative:{guesses},k=3,adaptive=false"}
+    served = {wish: {**WISHES[wish], "max_tokens": 12} for wish in wishes}
+    expected = serve(built("turnout-tiny", "cpu", **options), served)
     engine = built("turnout-tiny", "cuda", **options, **BY_PYTORCH)
     waiting(card)
-    assert serve(engine, wishes) == expected
-    assert waiting(card) <= {"drafter.py", "verification.py", "rejection.py"}
+    before = waited(card)
+    assert serve(engine, served) == expected
+    assert not waiting(card)
+    assert engine.stats().counters["spec_decode_num_accepted_tokens"]
+    if before is not None:
+        scores = 3 * ("scored" in wishes)
+        drafting = drafting if "draft" in guesses else 0
+        assert waited(card) - before <= engine.stats().steps * (1 + drafting + scores)

@@ -66,7 +66,8 @@ def test_one_or_two_guesses_verified_by_rejection(params: dict[str, Any]) -> Non
     drafts = [
         Draft(_sequence(wishes, seed), 0, tuple(pair), wrong) for seed, pair in enumerate(guesses.tolist())
     ]
-    answers = by_rejection(target.repeat(draws, 1), drafts)
+    follows = by_rejection(target.repeat(draws, 1), drafts).view(draws, 3).tolist()
+    answers = [[token for token in rows if token >= 0] for rows in follows]
     assert {1, 2, 3} == {len(answer) for answer in answers}
     weights = token_weights(target, [wishes] * 3)
     first, second, third = (weights / weights.sum(-1, keepdim=True)).double().numpy()
