@@ -20,7 +20,18 @@ from turnout.core.sampling_params import SamplingParams
 from turnout.runner import capture
 from turnout.runner.assembly import build_engine
 
-__all__ = ["BY_PYTORCH", "OVERFLOWS", "PROMPTS", "WISHES", "Captures", "built", "counted", "serve", "waited", "waiting"]
+__all__ = [
+    "BY_PYTORCH",
+    "OVERFLOWS",
+    "PROMPTS",
+    "WISHES",
+    "Captures",
+    "built",
+    "counted",
+    "serve",
+    "waited",
+    "waiting",
+]
 
 OVERFLOWS = "ignore:(overflow|invalid value|All-NaN slice) encountered:RuntimeWarning"
 """A warning of NumPy's, which interprets the kernels, to filter.
