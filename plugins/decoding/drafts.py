@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
@@ -22,7 +23,7 @@ class Draft:
     probabilities: Tensor | None = None
     """fp32 [guesses, vocab_size]: the distributions they were drawn from, for verification by rejection."""
 
-    @property
+    @cached_property
     def rows(self) -> list[Row]:
         """One for each guess, and one behind the last."""
         return [Row(self.sequence, self.index, self.guesses[:n]) for n in range(len(self.guesses) + 1)]
