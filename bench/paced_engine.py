@@ -1,0 +1,89 @@
+"""An engine that computes nothing and gives every request a token at a set pace, for measuring servers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from turnout.core.admission import Limits
+from turnout.core.clock import monotonic
+from turnout.core.config import EngineConfig
+from turnout.core.decision import Continuation
+from turnout.core.engine import Engine
+from turnout.core.interfaces import Decoding, PoolSize
+from turnout.core.messages import Ready
+from turnout.core.plan import Logits, Plan
+from turnout.core.plugins import Registry
+from turnout.core.request import Request
+from turnout.core.sampling_params import SamplingParams
+from turnout.core.scheduler import Capacity, Scheduler
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.predictors.max_tokens import MaxTokens
+
+__all__ = ["PACE", "build"]
+
+PACE = "PACED_ENGINE_STEP"
+"""The environment's variable that says how long a step takes, in seconds."""
+CONTEXT = 4096
+
+
+class Paced:
+    """A runner whose steps begin `seconds` after one another."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = 0.0
+
+    def run(self, plan: Plan) -> Logits:
+        now = time.monotonic()
+        time.sleep(max(0.0, self._next - now))
+        self._next = max(now, self._next) + self._seconds
+        return Logits([], {chunk.sequence: range(chunk.rows) for chunk in plan.chunks if chunk.rows})  # type: ignore[arg-type]
+
+
+class Repeating(Decoding):
+    """Says the prompt over and over."""
+
+    def accepts(self, params: SamplingParams) -> bool:
+        return True
+
+    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
+        for request in requests:
+            (sequence,) = request.live
+            yield Continuation(sequence, [request.prompt[len(sequence.tokens) % len(request.prompt)]])
+
+
+@dataclass
+class PacedEngine:
+    """As `AssembledEngine`, without a model."""
+
+    engine: Engine
+    ready: Ready
+    registry: Registry
+    scheduler: str = "fcfs"
+
+    def set_scheduler(self, spec: str) -> str:
+        raise NotImplementedError
+
+
+def build(config: EngineConfig) -> PacedEngine:
+    """What ``--factory paced_engine:build`` names."""
+    registry = Registry.load()
+    kv = PagedCache(PoolSize(config.max_num_seqs * CONTEXT), 16, Lru())
+    capacity = Capacity(config.max_num_seqs * 64, config.max_num_seqs)
+    scheduler = Scheduler(registry.create("scheduler", "fcfs"), kv, capacity, MaxTokens())
+    limits = Limits(CONTEXT, 1 << 20, 1000, frozenset())
+    engine = Engine(scheduler, Paced(float(os.environ[PACE])), [Repeating()], limits, monotonic)
+    ready = Ready(
+        model=config.model,
+        max_model_len=CONTEXT,
+        vocab_size=limits.vocab_size,
+        defaults={},
+        kv="paged",
+        kv_bytes_per_token=1,
+        summary=[],
+    )
+    return PacedEngine(engine, ready, registry)

@@ -1,0 +1,138 @@
+"""What a streamed token costs the server's process: clients that read, and an engine that computes nothing.
+
+Each of --requests clients streams one answer; the engine gives everybody a token at once, --rate times a
+second, as a batch on a GPU does. CPU time is the server process's alone, between the first event of the last
+client and the end. Events are counted, mostly of a token each: part of a character waits for its rest. Of
+Linux alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from paced_engine import PACE
+
+SERVER = """
+import sys
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.server.serve import serve
+serve(
+    EngineConfig(model=sys.argv[1], max_num_seqs=int(sys.argv[2])),
+    ServerConfig(port=0),
+    factory="paced_engine:build",
+)
+"""
+BODIES = {
+    "/v1/completions": {"prompt": "def fibonacci(n):\n    if n < 2: return n\n"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Who are you, and who is 你?"}]},
+}
+
+
+@dataclass(frozen=True)
+class Turn:
+    events: int
+    seconds: float
+    cpu: float
+    """Seconds of the server's process."""
+
+
+class Reader(asyncio.Protocol):
+    """Counts events, and hardly looks at them: clients must not be what is measured."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self.events = 0
+        self.begun, self.ended = asyncio.Event(), asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self.events += data.count(b"data: ")
+        self.begun.set()
+        if b"data: [DONE]" in data:
+            self.ended.set()
+
+
+async def take_turn(port: int, path: str, model: str, requests: int, tokens: int, pid: int) -> Turn:
+    """All clients at once."""
+    content = {"model": model, "stream": True, "max_tokens": tokens, "ignore_eos": True, **BODIES[path]}
+    body = json.dumps(content).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    loop, readers = asyncio.get_running_loop(), [Reader(request) for _ in range(requests)]
+    transports = []
+    for reader in readers:
+        transport, _ = await loop.create_connection(lambda reader=reader: reader, "127.0.0.1", port)
+        transports.append(transport)
+    await asyncio.gather(*(reader.begun.wait() for reader in readers))
+    seen, cpu, started = sum(reader.events for reader in readers), _cpu_seconds(pid), time.perf_counter()
+    await asyncio.gather(*(reader.ended.wait() for reader in readers))
+    seconds, cpu = time.perf_counter() - started, _cpu_seconds(pid) - cpu
+    for transport in transports:
+        transport.close()
+    return Turn(sum(reader.events for reader in readers) - seen, seconds, cpu)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of a process, so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def serving(model: str, requests: int, rate: float) -> Iterator[tuple[int, int]]:
+    """A server's process id and port."""
+    here = str(Path(__file__).parent)
+    environment = {**os.environ, PACE: str(1 / rate), "PYTHONPATH": here}
+    command = [sys.executable, "-c", SERVER, model, str(requests)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if found := re.search(r"at http://[^:]+:(\d+)", line):
+                    yield process.pid, int(found[1])
+                    return
+            raise click.ClickException("the server did not start")
+        finally:
+            process.terminate()
+
+
+@click.command(help=__doc__)
+@click.option("--model", default="turnout-tiny", show_default=True, help="Whose tokenizer.")
+@click.option("--requests", default=256, show_default=True, help="At once.")
+@click.option("--tokens", default=200, show_default=True, help="Of each.")
+@click.option("--rate", default=20.0, show_default=True, help="Tokens of each a second.")
+@click.option("--turns", default=3, show_default=True)
+def main(model: str, requests: int, tokens: int, rate: float, turns: int) -> None:
+    """Print a table."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    click.echo(f"{requests} streams of {tokens} tokens, {rate:g} a second each; medians of {turns}")
+    click.echo(f"{'':<24}{'CPU an event':>14}{'events/s':>12}{'of a core':>12}")
+    with serving(model, requests, rate) as (pid, port):
+        for path in BODIES:
+            found = [
+                asyncio.run(take_turn(port, path, model, requests, tokens, pid)) for _ in range(turns + 1)
+            ][1:]
+            each = statistics.median(turn.cpu / turn.events for turn in found)
+            per_second = statistics.median(turn.events / turn.seconds for turn in found)
+            core = statistics.median(turn.cpu / turn.seconds for turn in found)
+            click.echo(f"{path:<24}{1e6 * each:>11.1f} us{per_second:>12,.0f}{core:>12.0%}")
+
+
+if __name__ == "__main__":
+    main()
