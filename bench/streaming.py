@@ -35,7 +35,7 @@ serve(
     factory="paced_engine:build",
 )
 """
-BODIES = {
+BODIES: dict[str, dict[str, object]] = {
     "/v1/completions": {"prompt": "def fibonacci(n):\n    if n < 2: return n\n"},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Who are you, and who is 你?"}]},
 }
@@ -74,16 +74,16 @@ async def take_turn(port: int, path: str, model: str, requests: int, tokens: int
     body = json.dumps(content).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-    loop, readers = asyncio.get_running_loop(), [Reader(request) for _ in range(requests)]
-    transports = []
-    for reader in readers:
-        transport, _ = await loop.create_connection(lambda reader=reader: reader, "127.0.0.1", port)
-        transports.append(transport)
+    loop = asyncio.get_running_loop()
+    clients = [
+        await loop.create_connection(lambda: Reader(request), "127.0.0.1", port) for _ in range(requests)
+    ]
+    readers = [reader for _, reader in clients]
     await asyncio.gather(*(reader.begun.wait() for reader in readers))
     seen, cpu, started = sum(reader.events for reader in readers), _cpu_seconds(pid), time.perf_counter()
     await asyncio.gather(*(reader.ended.wait() for reader in readers))
     seconds, cpu = time.perf_counter() - started, _cpu_seconds(pid) - cpu
-    for transport in transports:
+    for transport, _ in clients:
         transport.close()
     return Turn(sum(reader.events for reader in readers) - seen, seconds, cpu)
 
