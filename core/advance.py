@@ -13,7 +13,10 @@ from turnout.core.interfaces import KVCache
 from turnout.core.messages import Delta
 from turnout.core.request import Request, Sequence
 
-__all__ = ["advance", "complete", "keep", "promise"]
+__all__ = ["Promised", "advance", "complete", "keep", "promise"]
+
+Promised = list[tuple[int, Sequence]]
+"""Rows of what was chosen on the device, and whose tokens they are."""
 
 
 def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[list[Delta], list[Sequence]]:
@@ -35,14 +38,19 @@ def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[
     return deltas, ended
 
 
-def promise(request: Request, parents: list[Sequence], places: list[int], kv: KVCache) -> list[Sequence]:
-    """As `advance`, by a token each: a place among those chosen on the device. Returns the children."""
-    children = _descend(request, parents, kv)
-    for child, place in zip(children, places, strict=True):
-        child.tokens.append(place)
+def promise(request: Request, chosen: Promised, first: int, kv: KVCache) -> Promised:
+    """As `advance`, by a token each that is a place among those chosen on the device.
+
+    chosen: a parent for each row, rows being numbered from `first` on. Returns the child for each.
+    """
+    if len(chosen) > 1 or len(request.live) > 1:
+        children = _descend(request, [parent for _, parent in chosen], kv)
+        chosen = [(row, child) for (row, _), child in zip(chosen, children, strict=True)]
+    for row, child in chosen:
+        child.tokens.append(-1 - first - row)
         kv.commit(child, child.computed)
-    request.output_tokens += len(children)
-    return children
+    request.output_tokens += len(chosen)
+    return chosen
 
 
 def keep(sequence: Sequence, token: int, detail: TokenLogprobs | None) -> Delta:
@@ -78,8 +86,8 @@ def _descend(request: Request, parents: list[Sequence], kv: KVCache) -> list[Seq
     """A child for each of `parents`: the first of a parent stays in place, further ones fork; parents not
     named go."""
     before = request.live
-    if len(parents) == len(before) == 1 and parents[0] is before[0]:
-        return parents  # as nearly always
+    if parents == list(before):
+        return parents
     children, seen = [], set[Sequence]()
     for parent in parents:
         children.append(_fork(parent, kv) if parent in seen else parent)

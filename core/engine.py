@@ -137,7 +137,7 @@ class Engine:
     def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
         """The requests all of whose sequences have logits, by strategy."""
         fed = dict.fromkeys(sequence.request for sequence in logits.rows)
-        return by_strategy(r for r in fed if r.live and all(sequence in logits.rows for sequence in r.live))
+        return by_strategy(r for r in fed if r.live and logits.rows.keys() >= set(r.live))
 
     def _decide(self, logits: Logits) -> list[Delta]:
         """Ask all strategies, then act; without knowing which tokens they chose, if that will do for all."""
@@ -195,8 +195,7 @@ class Engine:
                 deltas += self._served.fail(request, request.fault, now)
                 continue
             before, parents = request.output_tokens, request.live
-            named, places = [chosen.parents[row] for row in mine], [-1 - first - row for row in mine]
-            unread.owners[request] = list(zip(mine, promise(request, named, places, self._kv), strict=True))
+            unread.owners[request] = promise(request, mine, first, self._kv)
             self._served.continued(request, parents, before, now)
             if not request.live[0].room:
                 self._queues.leave(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
+from turnout.core.advance import Promised
 from turnout.core.complaints import Complaints
 from turnout.core.decision import Chosen, Completion, Continuation, TokenLogprobs, known
 from turnout.core.errors import RequestError
@@ -77,16 +78,18 @@ class Strategies:
 
     def promised(
         self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
-    ) -> dict[Request, list[int]] | str:
-        """Of each of `requests` which rows were chosen for it; or, when that cannot be, why."""
-        rows: dict[Request, list[int]] = {request: [] for request in requests}
+    ) -> dict[Request, Promised] | str:
+        """Of each of `requests` which rows were chosen for it, and by which parent; or, when that cannot be,
+        why."""
+        rows: dict[Request, Promised] = {request: [] for request in requests}
         try:
             if len(chosen.tokens) != len(chosen.parents):
                 raise ValueError(f"chose {len(chosen.tokens)} tokens for {len(chosen.parents)} sequences")
             for row, parent in enumerate(chosen.parents):
                 if parent.request not in rows:
                     raise ValueError(f"chose for {parent.request!r}, which it was not asked about")
-                rows[parent.request].append(row)
+                _check_lives(parent)
+                rows[parent.request].append((row, parent))
             if not all(rows.values()):
                 raise ValueError("chose nothing for a request that it was asked about")
         except Exception as error:
@@ -139,6 +142,7 @@ def _by_request(
             _check(decision)
             completed[request] = decision
         elif decision.tokens:
+            _check_lives(decision.parent)
             _check_tokens(decision.tokens, vocab_size)
             continued[request].append(decision)
         else:
@@ -149,6 +153,11 @@ def _by_request(
         if chosen and request in completed:
             raise ValueError(f"both continued and completed {request!r}")
     return {request: completed.get(request, chosen) for request, chosen in continued.items()}
+
+
+def _check_lives(parent: TokenSequence) -> None:
+    if parent not in parent.request.live:
+        raise ValueError(f"continued a sequence of {parent.request!r} that does not live any more")
 
 
 def _check_tokens(tokens: Iterable[int], vocab_size: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from turnout.core.advance import keep
+from turnout.core.advance import Promised, keep
 from turnout.core.decision import Chosen, TokenLogprobs
 from turnout.core.interfaces import Decoding
 from turnout.core.messages import Delta
@@ -21,7 +21,7 @@ class Unread:
     chosen: Chosen
     chosen_at: float
     """Seconds on the engine's clock."""
-    owners: dict[Request, list[tuple[int, Sequence]]] = field(default_factory=dict)
+    owners: dict[Request, Promised] = field(default_factory=dict)
     """For each request places among what was chosen, and who goes on with that."""
 
     def told(

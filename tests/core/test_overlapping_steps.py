@@ -245,10 +245,14 @@ def test_a_policy_may_drop_who_has_an_unknown_token():
             lambda chosen: Chosen(chosen.parents, chosen.tokens, lambda: [99] * len(chosen.parents)),
             "gave token 99",
         ),
+        (
+            lambda chosen: Chosen([p.fork() for p in chosen.parents], chosen.tokens, chosen.read),
+            "does not live any more",
+        ),
         (lambda chosen: Chosen([], [], list), "chose nothing for a request"),
         (lambda chosen: Chosen(chosen.parents, [1, 2, 3], chosen.read), "chose 3 tokens for 1 sequences"),
     ],
-    ids=["fails", "too few", "too many details", "outside the vocabulary", "nothing", "too many"],
+    ids=["fails", "too few", "too many details", "outside the vocabulary", "gone", "nothing", "too many"],
 )
 def test_a_strategys_fault_ends_its_own_requests_and_no_others(broken, message):
     class Broken(Greedy):
