@@ -50,12 +50,10 @@ class Generation:
     timings: dict[str, Timing] = field(default_factory=dict)
     prompt_scores: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
 
-    async def updates(self) -> AsyncGenerator[Update, None]:
+    def updates(self) -> AsyncGenerator[Update, None]:
         """What a client may see, as it comes. Raises what `EngineClient.submit` does."""
         sources = [self._serve(number) for number in range(len(self.requests))]
-        async with aclosing(sources[0] if len(sources) == 1 else _merged(sources)) as updates:
-            async for update in updates:
-                yield update
+        return sources[0] if len(sources) == 1 else _merged(sources)
 
     async def _serve(self, number: int) -> AsyncGenerator[Update, None]:
         request = self.requests[number]
