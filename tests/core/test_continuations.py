@@ -106,11 +106,24 @@ def test_a_guess_that_is_no_token_is_not_made(monkeypatch, caplog, token):
     assert f"gave token {token}, which is outside the vocabulary of 7 tokens" in caplog.text
 
 
-def test_a_decision_for_a_sequence_that_is_gone_ends_the_request_and_no_other(monkeypatch):
-    """It ended the engine, where memory was looked for that the sequence had given back."""
-
+@pytest.mark.parametrize(
+    ("decisions", "message"),
+    [
+        (
+            lambda sequence: [Continuation(sequence, [VOCABULARY])],
+            "gave token 7, which is outside the vocabulary",
+        ),
+        # It ended the engine, which looked for memory that the sequence had given back.
+        (
+            lambda sequence: 2 * [Continuation(sequence.fork(), [1])],
+            "<Request bad prompt=3 live=1> that does not live",
+        ),
+    ],
+    ids=["no token", "a sequence that is gone"],
+)
+def test_a_decision_that_cannot_be_ends_its_request_and_no_other(monkeypatch, decisions, message):
     def choose(self, request, rows):
-        return [Continuation(sequence.fork(), [1]) for sequence in rows for _ in range(2)]
+        return [decision for sequence in rows for decision in decisions(sequence)]
 
     monkeypatch.setattr(Greedy, "choose", choose)
     good = toy_request("good", [1, 2, 3], "parallel", 6)
@@ -118,17 +131,4 @@ def test_a_decision_for_a_sequence_that_is_gone_ends_the_request_and_no_other(mo
     engine = toy_engine(Fcfs(), toy_kv(64, 4))
     outcome = drive(engine, [(0, bad), (0, good)], max_steps=100, errors=True)
     assert outcome.outputs("good") == expected(good)
-    assert "continued a sequence of <Request bad" in outcome.errors["bad"]
-
-
-def test_a_decision_for_no_token_ends_the_request_and_no_other(monkeypatch):
-    def choose(self, request, rows):
-        return [Continuation(sequence, [VOCABULARY]) for sequence in rows]
-
-    monkeypatch.setattr(Greedy, "choose", choose)
-    good = toy_request("good", [1, 2, 3], "parallel", 6)
-    bad = toy_request("bad", [1, 2, 3], "greedy", 6)
-    engine = toy_engine(Fcfs(), toy_kv(64, 4))
-    outcome = drive(engine, [(0, bad), (0, good)], max_steps=100, errors=True)
-    assert outcome.outputs("good") == expected(good)
-    assert "gave token 7, which is outside the vocabulary of 7 tokens" in outcome.errors["bad"]
+    assert message in outcome.errors["bad"]
