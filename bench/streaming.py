@@ -2,28 +2,26 @@
 
 Each of --requests clients streams one answer; the engine gives everybody a token at once, --rate times a
 second, as a batch on a GPU does. CPU time is the server process's alone, between the first event of the last
-client and the end. Events are counted, mostly of a token each: part of a character waits for its rest. Of
-Linux alone.
+client and the end. Events are counted, mostly of a token each: part of a character waits for its rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
 import resource
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
+import psutil
 from paced_engine import PACE
+from peers.server import Server, free_port
 
 SERVER = """
 import sys
@@ -31,7 +29,7 @@ from turnout.core.config import EngineConfig, ServerConfig
 from turnout.server.serve import serve
 serve(
     EngineConfig(model=sys.argv[1], max_num_seqs=int(sys.argv[2])),
-    ServerConfig(port=0),
+    ServerConfig(port=int(sys.argv[3])),
     factory="paced_engine:build",
 )
 """
@@ -90,26 +88,8 @@ async def take_turn(port: int, path: str, model: str, requests: int, tokens: int
 
 def _cpu_seconds(pid: int) -> float:
     """Of a process, so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def serving(model: str, requests: int, rate: float) -> Iterator[tuple[int, int]]:
-    """A server's process id and port."""
-    here = str(Path(__file__).parent)
-    environment = {**os.environ, PACE: str(1 / rate), "PYTHONPATH": here}
-    command = [sys.executable, "-c", SERVER, model, str(requests)]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                if found := re.search(r"at http://[^:]+:(\d+)", line):
-                    yield process.pid, int(found[1])
-                    return
-            raise click.ClickException("the server did not start")
-        finally:
-            process.terminate()
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 @click.command(help=__doc__)
@@ -123,10 +103,15 @@ def main(model: str, requests: int, tokens: int, rate: float, turns: int) -> Non
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     click.echo(f"{requests} streams of {tokens} tokens, {rate:g} a second each; medians of {turns}")
     click.echo(f"{'':<24}{'CPU an event':>14}{'events/s':>12}{'of a core':>12}")
-    with serving(model, requests, rate) as (pid, port):
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        command = [sys.executable, "-c", SERVER, model, str(requests), str(port := free_port())]
+        variables = {PACE: str(1 / rate), "PYTHONPATH": str(Path(__file__).parent)}
+        server = Server("turnout", command, variables, Path(folder) / "server.log", port)
+        stack.callback(server.stop)
         for path in BODIES:
             found = [
-                asyncio.run(take_turn(port, path, model, requests, tokens, pid)) for _ in range(turns + 1)
+                asyncio.run(take_turn(port, path, model, requests, tokens, server.pid))
+                for _ in range(turns + 1)
             ][1:]
             each = statistics.median(turn.cpu / turn.events for turn in found)
             per_second = statistics.median(turn.events / turn.seconds for turn in found)

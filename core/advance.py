@@ -43,7 +43,7 @@ def promise(request: Request, chosen: Promised, first: int, kv: KVCache) -> Prom
 
     chosen: a parent for each row, rows being numbered from `first` on. Returns the child for each.
     """
-    if len(chosen) > 1 or len(request.live) > 1:
+    if len(chosen) > 1 or len(request.live) > 1:  # else the one goes on in its place
         children = _descend(request, [parent for _, parent in chosen], kv)
         chosen = [(row, child) for (row, _), child in zip(chosen, children, strict=True)]
     for row, child in chosen:
@@ -58,8 +58,7 @@ def keep(sequence: Sequence, token: int, detail: TokenLogprobs | None) -> Delta:
     sequence.tokens[-1] = token
     if detail is not None:
         sequence.details.append(detail)
-    stopped = token in sequence.request.stop_ids
-    return _told(sequence, [token], "stop" if stopped else None if sequence.room else "length")
+    return _told(sequence, *_cut([token], sequence.request.stop_ids, sequence.room + 1))
 
 
 def complete(request: Request, completion: Completion) -> list[Delta]:

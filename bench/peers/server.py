@@ -37,6 +37,10 @@ class Server:
             )
         self._target = Target.at(f"127.0.0.1:{port}", model=self._model(f"http://127.0.0.1:{port}/v1/models"))
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def play(self, workload: str, seed: int) -> Summary:
         """Send `workload` at its times, and wait for the last answer."""
         load = load_workload(workload, seed)

@@ -6,10 +6,10 @@ from max(0, p - q), and behind the last guess a token is drawn from p.
 
 It is the device that finds out which guess that is, and nobody waits for it::
 
-    places     0   1   2   3        of a draft of three guesses, two of which pass; of shorter ones the
-    guesses    7   4   9   0        last places are nobody's
-    chances   .2  .9  .4  inf       less than p / q at the first two
-    follows    7   4   5  -1        5 is drawn at place 2, from what is left of p
+    rows       0   1   2   3        of a draft of three guesses, two of which pass
+    guesses    7   4   9   0
+    chances   .2  .9  .4  inf       less than p / q in the first two
+    follows    7   4   5  -1        5 is drawn in row 2, from what is left of p
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.core.logits_processor import Row
 from turnout.kernels.gpu.staging import carry
+from turnout.kernels.ragged import Numbers, ranges
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.draw import key_of
-from turnout.plugins.decoding.noise import uniform
+from turnout.plugins.decoding.noise import seeds, uniform
 from turnout.plugins.decoding.race import race
 
 __all__ = ["by_rejection"]
@@ -38,24 +38,26 @@ def by_rejection(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
     logits: fp32 [rows, vocab_size], adjusted already, of one draft's rows after the other's. All drafts have
     guesses, with probabilities. Whether a guess is accepted depends on noise that it was not drawn with.
     """
-    device, rows_of = logits.device, [draft.rows for draft in drafts]
-    weights = token_weights(logits, [row.params for rows in rows_of for row in rows])
+    device = logits.device
+    weights = token_weights(logits, [row.params for draft in drafts for row in draft.rows])
     target = weights / weights.sum(dim=-1, keepdim=True)
     drawn_from = torch.cat([_probabilities(draft) for draft in drafts])
-    inside = _inside([len(rows) for rows in rows_of])
-    rows, guesses, sources, seeds = carry(_places(drafts, rows_of, inside), device)
-    chances = carry(_chances(rows_of, inside), device)
-    q = _at(drawn_from, sources, guesses).clamp_min(torch.finfo(drawn_from.dtype).tiny)
-    passes = chances < _at(target, rows, guesses) / q
-    accepted = passes.long().cumprod(dim=1).sum(dim=1, keepdim=True)
-    p = target.index_select(0, rows.gather(1, accepted).squeeze(1))
-    left = _residual(p, drawn_from.index_select(0, sources.gather(1, accepted).squeeze(1)))
-    rejected = chances.gather(1, accepted).isfinite()
-    tokens = race(torch.where(rejected, left, p), seeds.gather(1, accepted).squeeze(1))
-    places = torch.arange(inside.shape[1], device=device)
-    behind = torch.where(places == accepted, tokens[:, None], -1)
-    follows = torch.where(places < accepted, guesses, behind)
-    return follows.view(-1).index_select(0, carry(np.flatnonzero(inside), device))
+    counts = np.array([len(draft.guesses) for draft in drafts])
+    numbers, guesses, of, places, sources = carry(_rows(drafts, counts), device)
+    chances, seed = carry(_chances(drafts), device), seeds(_keys(drafts), device)
+    q = drawn_from[sources, guesses].clamp_min(torch.finfo(drawn_from.dtype).tiny)
+    passes = chances < target[numbers, guesses] / q
+    # The rows of each draft, the last one again where others have more: no guess passes there.
+    ends = (counts + 1).cumsum()
+    table = np.minimum((ends - counts - 1)[:, None] + np.arange(counts.max() + 1), ends[:, None] - 1)
+    rows = carry(table, device)
+    accepted = passes[rows].long().cumprod(dim=1).sum(dim=1)
+    last = rows.gather(1, accepted[:, None]).squeeze(1)
+    p, rejected = target[last], chances[last].isfinite()
+    left = _residual(p, drawn_from[sources[last]])
+    tokens = race(torch.where(rejected[:, None], left, p), seed[last])
+    behind = torch.where(places == accepted[of], tokens[of], -1)
+    return torch.where(places < accepted[of], guesses, behind)
 
 
 def _probabilities(draft: Draft) -> Tensor:
@@ -63,40 +65,35 @@ def _probabilities(draft: Draft) -> Tensor:
     return draft.probabilities[: len(draft.guesses)]
 
 
-def _inside(lengths: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Which places are a draft's: [drafts, most]."""
-    return np.arange(max(lengths)) < np.array(lengths)[:, None]
+def _rows(drafts: Sequence[Draft], counts: Numbers) -> Numbers:
+    """Of each row its number, its guess, its draft, its place in that, and its guess's number: [5, rows].
+
+    Behind the last guess of a draft there is none, and any will do.
+    """
+    guesses = np.array([token for draft in drafts for token in (*draft.guesses, 0)])
+    numbers, of = np.arange(len(guesses)), np.repeat(np.arange(len(drafts)), counts + 1)
+    places = ranges(np.zeros_like(counts), counts + 1)
+    return np.stack([numbers, guesses, of, places, np.minimum(numbers - of, counts.sum() - 1)])
 
 
-def _places(
-    drafts: Sequence[Draft], rows_of: Sequence[Sequence[Row]], inside: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.int64]:
-    """Of each place its row, its guess, the guess's number among all, and the seed of a token that is drawn
-    there: [4, drafts, most]."""
-    guesses = [token for draft in drafts for token in (*draft.guesses, 0)]
-    guessed = np.array([n < len(draft.guesses) for draft in drafts for n in range(len(draft.guesses) + 1)])
-    keys = [key_of(row, b"residual" if row is not rows[-1] else b"") for rows in rows_of for row in rows]
-    table = np.zeros((4, *inside.shape), dtype=np.int64)
-    seeds = np.array(keys, dtype=np.uint64).view(np.int64)
-    for places, numbers in zip(
-        table, (np.arange(len(keys)), guesses, (guessed.cumsum() - 1) * guessed, seeds), strict=True
-    ):
-        places[inside] = numbers
-    return table
+def _chances(drafts: Sequence[Draft]) -> npt.NDArray[np.float64]:
+    """A row's guess passes if this is less than p / q: [rows]; infinite where there is no guess."""
+    return np.array(
+        [
+            chance
+            for draft in drafts
+            for chance in (*(uniform(key_of(row, b"accept")) for row in draft.rows[:-1]), np.inf)
+        ]
+    )
 
 
-def _chances(rows_of: Sequence[Sequence[Row]], inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """A place's guess passes if this is less than p / q: [drafts, most]; infinite where there is no guess."""
-    chances = np.full(inside.shape, np.inf)
-    for places, rows in zip(chances, rows_of, strict=True):
-        places[: len(rows) - 1] = [uniform(key_of(row, b"accept")) for row in rows[:-1]]
-    return chances
-
-
-def _at(distributions: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
-    """Probabilities of tokens: [drafts, most], as rows and tokens are."""
-    flat = rows * distributions.shape[1] + tokens
-    return distributions.reshape(-1).index_select(0, flat.view(-1)).view(rows.shape)
+def _keys(drafts: Sequence[Draft]) -> list[int]:
+    """Of the noise for a token that is drawn in a row, if that turns out to be its draft's last."""
+    return [
+        key
+        for draft in drafts
+        for key in (*(key_of(row, b"residual") for row in draft.rows[:-1]), key_of(draft.rows[-1]))
+    ]
 
 
 def _residual(p: Tensor, q: Tensor) -> Tensor:

@@ -44,12 +44,11 @@ def _follows(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
         return choose(logits, [row for draft in drafts for row in draft.rows])
     if all(weighed):
         return by_rejection(logits, drafts)
-    follows = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
+    follows, spans = torch.empty(len(logits), dtype=torch.int64, device=logits.device), _spans(drafts)
     for kind in (False, True):
         chosen = [number for number, each in enumerate(weighed) if each is kind]
-        spans, mine = _spans(drafts), [drafts[number] for number in chosen]
         places = [row for number in chosen for row in spans[number]]
-        put_rows(follows, places, _follows(pick_rows(logits, places), mine))
+        put_rows(follows, places, _follows(pick_rows(logits, places), [drafts[number] for number in chosen]))
     return follows
 
 

@@ -61,7 +61,7 @@ class PagedKernels(RotatingAttend, CapturableAttention):
     def bind(self, plan: Plan) -> None:
         chunks, size, tables = plan.chunks, self._cache.block_size, self._tables(plan)
         slots, prefixes = slots_table(tables, size), self._prefixes(chunks, tables)
-        launches = tiles_of(chunks, tables, slots, size, self._share, self._device, prefixes, self._long)
+        launches = tiles_of(chunks, slots, size, self._share, self._device, prefixes, self._long)
         starts, lengths = np.array([(chunk.start, len(chunk.tokens)) for chunk in chunks]).T
         written = written_slots(slots, starts, lengths, size).astype(np.int32)
         self._bound = BoundAttention(self._lanes, size, launches, carry(written, self._device))

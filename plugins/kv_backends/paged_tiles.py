@@ -13,8 +13,7 @@ from turnout.core.plan import Chunk
 from turnout.kernels.gpu.staging import carry
 from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.kernels.ragged_attention import Prefix, Tiles, parts_of
-from turnout.plugins.kv_backends.paged_slots import Ints, slots_table
-from turnout.plugins.kv_backends.paged_tables import Table
+from turnout.plugins.kv_backends.paged_slots import Ints
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix
 
 __all__ = ["LONG", "SHORT", "aligned", "padded_rows", "tiles_of"]
@@ -40,7 +39,6 @@ FEWEST = 16
 
 def tiles_of(
     chunks: Sequence[Chunk],
-    tables: Sequence[Table],
     slots: Ints,
     block_size: int,
     share: int,
@@ -50,9 +48,8 @@ def tiles_of(
 ) -> list[Tiles]:
     """One launch for the short chunks and one for the long ones, as far as there are any.
 
-    tables: of each chunk's sequence; slots: the same, as `slots_table` has them. share: query heads for each
-    KV head. prefixes: of short chunks, to be read once for all that have them. long: query rows of the tiles
-    of longer chunks.
+    slots: of each chunk's sequence, as `slots_table` has them. share: query heads for each KV head. prefixes:
+    of short chunks, to be read once for all that have them. long: query rows of the tiles of longer chunks.
     """
     lengths = np.fromiter((len(chunk.tokens) for chunk in chunks), np.int32, len(chunks))
     starts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
@@ -73,7 +70,7 @@ def tiles_of(
     tiles = _on_device(common, launches, device)
     if prefixes:
         height = max(long, padded_rows(share))
-        prefix = _prefix(prefixes, tables, common, block_size, (share, height), device)
+        prefix = _prefix(prefixes, common, block_size, (share, height), device)
         tiles[0] = tiles[0]._replace(prefix=prefix._replace(skips=carry(skips, device)))
     return tiles
 
@@ -88,7 +85,6 @@ def _skips(chunks: int, prefixes: Sequence[SharedPrefix], block_size: int) -> In
 
 def _prefix(
     prefixes: Sequence[SharedPrefix],
-    tables: Sequence[Table],
     common: Sequence[Ints],
     block_size: int,
     tile: tuple[int, int],
@@ -99,12 +95,12 @@ def _prefix(
     common: of the step, as `Tiles` has it; tile: query heads for each KV head, and rows.
     """
     share, height = tile
-    _, firsts, _, lengths, cells = common
+    slots, firsts, _, lengths, cells = common
     counts = np.array([lengths[prefix.members].sum() for prefix in prefixes], dtype=np.int32)
     members = [member for prefix in prefixes for member in prefix.members]
     places, rows = (_each_token(begins[members], lengths[members]) for begins in (firsts, cells))
     blocks = np.array([prefix.blocks for prefix in prefixes], dtype=np.int32)
-    table = slots_table([tables[prefix.members[0]][: prefix.blocks] for prefix in prefixes], block_size)
+    table = slots[[prefix.members[0] for prefix in prefixes], : blocks.max()]
     begins = np.cumsum(counts, dtype=np.int32) - counts
     of, offsets = _cut(np.arange(len(prefixes), dtype=np.int32), counts, height // share)
     shared = (table, begins, blocks * np.int32(block_size), counts, rows)
