@@ -142,6 +142,8 @@ def _agreed(draft: list[int], tokens: list[int]) -> int:
 
 def _cut(tokens: list[int], stops: frozenset[int], room: int) -> tuple[list[int], str | None]:
     """The tokens up to the first stop or the limit, and which of the two ended them."""
+    if len(tokens) < room and stops.isdisjoint(tokens):  # nearly always
+        return tokens, None
     for count, token in enumerate(tokens[:room], 1):
         if token in stops:
             return tokens[:count], "stop"

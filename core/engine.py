@@ -137,7 +137,8 @@ class Engine:
     def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
         """The requests all of whose sequences have logits, by strategy."""
         fed = dict.fromkeys(sequence.request for sequence in logits.rows)
-        return by_strategy(r for r in fed if r.live and logits.rows.keys() >= set(r.live))
+        has = logits.rows.__contains__
+        return by_strategy(r for r in fed if r.live and all(map(has, r.live)))
 
     def _decide(self, logits: Logits) -> list[Delta]:
         """Ask all strategies, then act; without knowing which tokens they chose, if that will do for all."""

@@ -43,6 +43,7 @@ class Guard:
         self._strict = strict
         # Known without asking, and asked for often: by default a newcomer is never made room for.
         self._default_victim = type(policy).victim is SchedulingPolicy.victim
+        self._observes = type(policy).observe is not SchedulingPolicy.observe
 
     def order(self, view: View) -> Iterator[Turn | Drop]:
         """The policy's order, checked as it is served; in arrival order from where it goes wrong.
@@ -111,7 +112,9 @@ class Guard:
         return unveil(victim)
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
-        """Tell the policy what a request produced."""
+        """Tell the policy what a request produced, if it wants to know."""
+        if not self._observes:
+            return
         try:
             self.policy.observe(request.view, tokens, now)
         except Exception as error:

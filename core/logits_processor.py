@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["LogitsProcessor", "Row", "ServedModel"]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+# Hundreds a step: a struct is made in a quarter of a dataclass's time.
+class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of logits: what may come after the tokens of `sequence` and then `guesses`.
 
     ::

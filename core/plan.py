@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import getitem
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -93,7 +94,7 @@ class Logits:
 
     def of(self, sequences: Iterable[Sequence]) -> Tensor:
         """The rows of `sequences`, in that order; no copy when those are all the rows there are."""
-        wanted = [row for sequence in sequences for row in self.rows[sequence]]
+        wanted = list(chain.from_iterable(map(self.rows.__getitem__, sequences)))
         if wanted == list(range(len(self.values))):
             return self.values
         return self.pick(self.values, wanted)

@@ -30,6 +30,8 @@ class Strategies:
         self._decodings = tuple(decodings)
         """Asked in this order which one serves a request."""
         self._vocab_size = vocab_size
+        self._guess = any(type(decoding).draft is not Decoding.draft for decoding in decodings)
+        """One of them does: else nobody need be asked, nor looked up who could be."""
         self._complaints = Complaints(logger)
 
     def choose(self, params: SamplingParams) -> Decoding:
@@ -44,6 +46,8 @@ class Strategies:
 
     def draft(self, requests: Iterable[Request]) -> None:
         """Let them guess ahead for requests about to get logits. A fault costs the guesses, no more."""
+        if not self._guess:
+            return
         for decoding, group in by_strategy(requests).items():
             try:
                 for sequence, guesses in decoding.draft([s for request in group for s in request.live]):

@@ -44,6 +44,6 @@ def may_wait(request: Request) -> bool:
     """A step can be planned without knowing its next tokens: nothing is guessed of them, and all of its
     sequences end with them for want of room, or none."""
     live = request.live
-    if any(sequence.draft for sequence in live):
-        return False
-    return len(live) == 1 or len({sequence.room > 1 for sequence in live}) == 1
+    if len(live) == 1:
+        return not live[0].draft
+    return not any(sequence.draft for sequence in live) and len({sequence.room > 1 for sequence in live}) == 1

@@ -13,6 +13,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 
 import msgspec
 
@@ -149,7 +150,8 @@ def implemented(base: type) -> Iterator[str]:
 
 def fields(kind: type) -> set[str]:
     if issubclass(kind, msgspec.Struct):
-        return {*kind.__struct_fields__, *(n for n, v in vars(kind).items() if isinstance(v, property))}
+        members = {name for name, member in vars(kind).items() if isinstance(member, property | FunctionType)}
+        return {name for name in {*kind.__struct_fields__, *members} if not name.startswith("_")}
     named = set(getattr(kind, "_fields", ())) | set(getattr(kind, "__annotations__", {}))
     members = {name for owner in kind.__mro__[:-1] for name in vars(owner)} if not named else set(vars(kind))
     return {name for name in named | members if not name.startswith("_")} - {"count", "index"} | (
