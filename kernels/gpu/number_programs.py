@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["dot", "encode_e4m3", "narrow", "round_even", "widen_e4m3"]
+__all__ = ["dot", "encode_e4m3", "from_e4m3", "from_int4", "from_int8", "narrow", "round_even"]
 
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 WHOLE = tl.constexpr(1.5 * 2.0**23)
@@ -60,8 +60,30 @@ def encode_e4m3(x):
 
 
 @triton.jit
-def widen_e4m3(codes):
-    """int8 codes of float8_e4m3fn to float32."""
-    bits = codes.to(tl.int32)
-    bits = ((bits & 0x80) << 24) | ((bits & 0x7F) << 20)
-    return bits.to(tl.float32, bitcast=True) * E4M3_BIAS
+def from_int8(codes, dtype: tl.constexpr):
+    """int8 to a floating-point type, all of which hold it exactly."""
+    if INTERPRETED:  # which takes bfloat16 for integers
+        return codes.to(tl.float32).to(dtype)
+    else:
+        return codes.to(dtype)
+
+
+@triton.jit
+def from_e4m3(codes, dtype: tl.constexpr):
+    """int8 codes of float8_e4m3fn to a floating-point type, all of which hold them exactly."""
+    # Shifted with its sign, and its copies of that masked.
+    if dtype == tl.bfloat16 and not INTERPRETED:  # two at a time
+        half = (codes.to(tl.int16) << 4) & -0x7810
+        return half.to(tl.bfloat16, bitcast=True) * E4M3_BIAS
+    else:
+        bits = (codes.to(tl.int32) << 20) & -0x78100000
+        return (bits.to(tl.float32, bitcast=True) * E4M3_BIAS).to(dtype)
+
+
+@triton.jit
+def from_int4(codes, dtype: tl.constexpr):
+    """uint8 codes from 0 to 15, less 8, to a floating-point type."""
+    if dtype == tl.bfloat16 and not INTERPRETED:  # as the last bits of 128 and more
+        return (codes.to(tl.int16) | 0x4300).to(tl.bfloat16, bitcast=True) - 136.0
+    else:
+        return from_int8(codes.to(tl.int8) - 8, dtype)

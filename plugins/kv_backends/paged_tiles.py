@@ -66,7 +66,9 @@ def tiles_of(
         launches.append(_Launch(members, np.zeros_like(members), rows, parts, int(lengths[short].sum())))
     if not short.all():
         rows = max(long, padded_rows(share))
-        launches.append(_Launch(*_cut(_where(~short), lengths, rows // share), rows, 1, 0))
+        of, offsets = _cut(_where(~short), lengths, rows // share)
+        first = np.argsort(-(starts[of] + offsets), kind="stable")  # who reads most, lest all wait for it
+        launches.append(_Launch(of[first], offsets[first], rows, 1, 0))
     tiles = _on_device(common, launches, device)
     if prefixes:
         height = max(long, padded_rows(share))

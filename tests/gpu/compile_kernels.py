@@ -2,8 +2,9 @@
 
 python tests/gpu/compile_kernels.py [--capability 90]
 
-Prints a line for each: what it takes of a multiprocessor. Fails where one does not compile, takes more shared
-memory than there is, or has too few registers.
+Prints a line for each: what it takes of a multiprocessor, and its loops that copy from the card's memory.
+Fails where one does not compile, takes more shared memory than there is, has too few registers, or has
+nothing on its way from memory while it computes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ warnings.filterwarnings("ignore", message="TRITON_DEFAULT_FP_FUSION")
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch  # noqa: E402
-from pretended_gpu import PretendedGpu  # noqa: E402
+from pretended_gpu import Compiled, PretendedGpu  # noqa: E402
 from ragged_case import Case  # noqa: E402
 
 from turnout.core.sampling_params import SamplingParams  # noqa: E402
@@ -40,6 +41,8 @@ MOST_SPILLED = {80: 512, 89: 512, 90: 64}
 
 Before Hopper, products take registers for what they multiply: long prompts over an 8-bit pool spill some.
 """
+MOST_WAITING = 1
+"""Long prompts of heads of 256: for two turns of those there is no room in 99 KiB."""
 
 
 def layers(capability: int) -> None:
@@ -103,10 +106,22 @@ PARTS: dict[str, Callable[[int], None]] = {
 }
 
 
+def described(kernel: Compiled) -> str:
+    loops = [
+        f"; a loop of {loop.instructions} instructions, {loop.ahead} copies ahead"
+        for loop in kernel.loops
+        if loop.ahead is not None
+    ]
+    return f"{kernel.name}, {kernel.shared} bytes shared, {kernel.spilled} spilled{''.join(loops)}"
+
+
 def faults(gpu: PretendedGpu) -> Iterator[str]:
     for kernel in gpu.kernels:
         if kernel.spilled > MOST_SPILLED[gpu.capability]:
             yield f"{kernel.name} keeps {kernel.spilled} bytes of each thread in memory"
+    waiting = [kernel.name for kernel in gpu.kernels if any(loop.ahead == 0 for loop in kernel.loops)]
+    if len(waiting) > MOST_WAITING:
+        yield f"loops that wait for all they have asked for, and compute meanwhile nothing: {waiting}"
 
 
 def main() -> None:
@@ -120,9 +135,7 @@ def main() -> None:
         first = len(gpu.kernels)
         PARTS[part](options.capability)
         for kernel in gpu.kernels[first:]:
-            print(
-                f"{part}: {kernel.name}, {kernel.shared} bytes shared, {kernel.spilled} spilled", flush=True
-            )
+            print(f"{part}: {described(kernel)}", flush=True)
     found = list(faults(gpu))
     sys.exit("\n".join(found) if found else 0)
 

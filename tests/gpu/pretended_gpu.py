@@ -6,21 +6,18 @@ of the card's shared memory and registers. Kernels are compiled for the very arg
 
 from __future__ import annotations
 
-import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import triton
+from machine_code import Loop, loops, spilled
 from triton.backends.compiler import GPUTarget
 
 __all__ = ["Compiled", "PretendedGpu"]
 
 SHARED = {80: 163 * 1024, 86: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}
 """Bytes of shared memory that a program may have at most, by compute capability."""
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
 @dataclass(frozen=True)
@@ -29,6 +26,7 @@ class Compiled:
     shared: int
     spilled: int
     """Bytes of registers that a thread keeps in memory."""
+    loops: list[Loop]
 
 
 @dataclass
@@ -63,21 +61,8 @@ class PretendedGpu:
         return lambda *arguments: None
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[Any, ...]:
-        self.kernels.append(Compiled(name, shared, _spilled(binary)))
+        self.kernels.append(Compiled(name, shared, spilled(binary), loops(binary)))
         return object(), object(), 0, 0, 1024
 
     def unload_module(self, module: object) -> None:
         pass
-
-
-def _spilled(binary: bytes) -> int:
-    """Local memory, which nothing here asks for: it is where registers go that there are too few of."""
-    file = Path("/tmp") / f"pretended-{id(binary)}.cubin"
-    file.write_bytes(binary)
-    try:
-        text = subprocess.run(
-            [CUOBJDUMP, "--dump-resource-usage", file], capture_output=True, text=True, check=True
-        ).stdout
-    finally:
-        file.unlink()
-    return sum(int(size) for size in re.findall(r"(?:LOCAL|STACK):(\d+)", text))

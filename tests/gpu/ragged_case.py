@@ -59,6 +59,8 @@ class Case:
     cascade: int = 0
     shaped: bool = False
     """Bound to a shape, as steps are that are captured, with rows that are nobody's."""
+    size: float = 1.0
+    """Of values, and so of what is attended."""
 
     def run(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """What the kernel makes of it, and the reference, both float64 [tokens, heads, dim]."""
@@ -108,13 +110,14 @@ class Case:
         """Raises AssertionError where they differ."""
         found, expected = self.run(device)
         tolerance = TOLERANCE[self.dtype]
-        torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(found / self.size, expected / self.size, atol=tolerance, rtol=tolerance)
 
     def _draw(self, span: tuple[int, int], device: torch.device) -> list[Tensor]:
         """Queries, keys and values of a sequence, the same in whatever batch it is."""
         draw = torch.Generator().manual_seed(1000 * span[0] + span[1])
         shapes = [(sum(span), heads, self.dim) for heads in (self.heads, self.kv_heads, self.kv_heads)]
-        return [torch.randn(shape, generator=draw).to(device, self.dtype) for shape in shapes]
+        q, k, v = (torch.randn(shape, generator=draw).to(device, self.dtype) for shape in shapes)
+        return [q, k, v * self.size]
 
     def _tables(self) -> Tables:
         rng = random.Random(1)

@@ -41,9 +41,14 @@ def test_what_models_compute_in(dtype: torch.dtype, device: torch.device) -> Non
 
 
 @pytest.mark.parametrize("stored", ["bfloat16", "int8", "fp8"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_what_is_stored_in_fewer_bits(stored: KVDtype, dtype: torch.dtype, device: torch.device) -> None:
-    Case(4, 2, 64, 16, [(0, 5), (17, 3), (33, 1), (20, 20)], dtype, stored).check(device)
+    Case(4, 2, 64, 16, [(0, 5), (17, 3), (33, 1), (20, 20), (70, 40)], dtype, stored).check(device)
+
+
+def test_small_values_lose_nothing_in_float16(device: torch.device) -> None:
+    """Weights times their scales would: float16 has no small numbers, and theirs are smaller than they."""
+    Case(4, 2, 64, 16, [(33, 1), (70, 40)], torch.float16, "int8", size=2.0**-12).check(device)
 
 
 @pytest.mark.parametrize("past", [511, 512, 1100])

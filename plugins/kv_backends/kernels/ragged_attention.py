@@ -162,7 +162,7 @@ def _attend(
         # float32 means float32, not the 10 bits of tf32.
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=4 if tiles.rows <= 64 else 8,
-        num_stages=2 if wide else 3,
+        num_stages=2 if wide and tiles.rows >= 64 else 5,
     )
 
 

@@ -22,11 +22,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from turnout.kernels.gpu.number_programs import dot, widen_e4m3
+from turnout.kernels.gpu.number_programs import dot, from_e4m3, from_int8
 
 __all__ = ["attend", "merge"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
+MANY = tl.constexpr(64)
+"""Rows of a tile, from which on it is the arithmetic that takes its time."""
 
 
 @triton.jit(do_not_specialize=["cells", "table_row", "first_part"])
@@ -113,35 +115,21 @@ def attend(
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     mixed = tl.zeros((ROWS, DIM), tl.float32)
-    for at in range(begin, upto, STEP):
-        position = at + tl.arange(0, STEP)
-        there = position < upto
-        base = tl.load(tables + chunk * table_row + position // BLOCK, mask=there, other=0)
-        slot = (base + position % BLOCK).to(tl.int64)
-        # Whatever lies beyond the context is not read: a mask would not hide a NaN in it.
-        held = there[:, None] & inside[None, :]
-        at_slot = slot[:, None] * kv_slot + head * kv_head + d[None, :]
-        keys = tl.load(k + at_slot, mask=held, other=0)
-        values = tl.load(v + at_slot, mask=held, other=0)
-        if CODES != "none":
-            at_scale = slot * scale_slot + head * scale_head
-            keys = _widen(keys, tl.load(k_scales + at_scale, mask=there, other=0.0), CODES).to(queries.dtype)
-            values = _widen(values, tl.load(v_scales + at_scale, mask=there, other=0.0), CODES).to(
-                queries.dtype
-            )
-        else:
-            keys, values = keys.to(queries.dtype), values.to(queries.dtype)
-        scores = dot(queries, tl.trans(keys), PRECISION) * (softmax_scale * LOG2_E)
-        seen = there[None, :] & (position[None, :] <= (start + token)[:, None])
-        scores = tl.where(seen, scores, float("-inf"))
-        higher = tl.maximum(top, tl.max(scores, 1))
-        # A row that has seen nothing yet has no maximum to subtract.
-        level = tl.where(higher == float("-inf"), 0.0, higher)
-        weights = tl.exp2(scores - level[:, None])
-        shrink = tl.exp2(top - level)
-        total = total * shrink + tl.sum(weights, 1)
-        mixed = mixed * shrink[:, None] + dot(weights.to(queries.dtype), values, PRECISION)
-        top = higher
+    table, last, factor = tables + chunk * table_row, start + token, softmax_scale * LOG2_E
+    kv_at, scale_at = head * kv_head + d, head * scale_head
+    edge = begin
+    if ROWS >= MANY:  # what all rows see costs a third less without looking who does
+        edge += tl.maximum(0, tl.minimum(upto, start + offset + 1) - begin) // STEP * STEP
+        for at in range(begin, edge, STEP):
+            top, total, mixed = _read(
+                queries, top, total, mixed, last, factor, at, upto, table, k, v, kv_at, kv_slot, inside,
+                k_scales, v_scales, scale_at, scale_slot, STEP, BLOCK, CODES, PRECISION, ALL=True,
+            )  # fmt: skip
+    for at in range(edge, upto, STEP):
+        top, total, mixed = _read(
+            queries, top, total, mixed, last, factor, at, upto, table, k, v, kv_at, kv_slot, inside,
+            k_scales, v_scales, scale_at, scale_slot, STEP, BLOCK, CODES, PRECISION, ALL=False,
+        )  # fmt: skip
 
     total = tl.where(total == 0.0, 1.0, total)  # of rows that are none, and of a part of no context
     mixed = mixed / total[:, None]
@@ -154,13 +142,76 @@ def attend(
 
 
 @triton.jit
-def _widen(codes, scales, CODES: tl.constexpr):
-    """[step, dim] int8 codes and their scales to float32."""
-    if CODES == "fp8":
-        numbers = widen_e4m3(codes)
+def _read(
+    queries,
+    top,
+    total,
+    mixed,
+    last,
+    factor,
+    at,
+    upto,
+    table,
+    k,
+    v,
+    kv_at,
+    kv_slot,
+    inside,
+    k_scales,
+    v_scales,
+    scale_at,
+    scale_slot,
+    STEP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CODES: tl.constexpr,
+    PRECISION: tl.constexpr,
+    ALL: tl.constexpr,
+):
+    """The running softmax after STEP more positions from `at` on. ALL: every row sees every one of them."""
+    position = at + tl.arange(0, STEP)
+    # Whatever lies beyond the context is not read: a mask would not hide a NaN in it.
+    there = tl.full((STEP,), True, tl.int1) if ALL else position < upto
+    slot = (tl.load(table + position // BLOCK, mask=there, other=0) + position % BLOCK).to(tl.int64)
+    held, places = there[:, None] & inside[None, :], slot[:, None] * kv_slot + kv_at[None, :]
+    keys, values = tl.load(k + places, mask=held, other=0), tl.load(v + places, mask=held, other=0)
+    if CODES != "none":
+        scale_places = slot * scale_slot + scale_at
+        k_scale = tl.load(k_scales + scale_places, mask=there, other=0.0).to(tl.float32)
+        v_scale = tl.load(v_scales + scale_places, mask=there, other=0.0).to(tl.float32)
+    scores = dot(queries, tl.trans(_numbers(keys, queries.dtype, CODES)), PRECISION)
+    if CODES != "none":
+        scores *= k_scale[None, :]
+    if ALL:
+        higher = tl.maximum(top, tl.max(scores, 1) * factor)
+        level = higher
     else:
-        numbers = codes.to(tl.float32)
-    return numbers * scales.to(tl.float32)[:, None]
+        scores = tl.where(there[None, :] & (position[None, :] <= last[:, None]), scores, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, 1) * factor)
+        # A row that has seen nothing yet has no maximum to subtract.
+        level = tl.where(higher == float("-inf"), 0.0, higher)
+    weights = tl.exp2(scores * factor - level[:, None])
+    shrink = tl.exp2(top - level)
+    total = total * shrink + tl.sum(weights, 1)
+    if CODES == "none":
+        numbers = values.to(queries.dtype)
+    elif queries.dtype == tl.float16:  # too coarse for small weights of small values
+        numbers = (_numbers(values, tl.float32, CODES) * v_scale[:, None]).to(tl.float16)
+    else:
+        weights *= v_scale[None, :]
+        numbers = _numbers(values, queries.dtype, CODES)
+    product = dot(weights.to(queries.dtype), numbers, PRECISION)
+    return higher, total, mixed * shrink[:, None] + product
+
+
+@triton.jit
+def _numbers(stored, dtype: tl.constexpr, CODES: tl.constexpr):
+    """Without their scales, by which products are multiplied instead: those are fewer."""
+    if CODES == "fp8":
+        return from_e4m3(stored, dtype)
+    elif CODES == "int8":
+        return from_int8(stored, dtype)
+    else:
+        return stored.to(dtype)
 
 
 @triton.jit(do_not_specialize=["cells", "parts"])

@@ -12,12 +12,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from turnout.kernels.gpu.number_programs import dot, encode_e4m3, narrow, round_even, widen_e4m3
+from turnout.kernels.gpu.number_programs import (
+    dot,
+    encode_e4m3,
+    from_e4m3,
+    from_int4,
+    from_int8,
+    narrow,
+    round_even,
+)
 
 __all__ = ["both", "join", "quantize_rows", "weight_only"]
 
 SMALLEST = tl.constexpr(1e-20)
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -68,18 +75,18 @@ def weight_only(
             low = tl.load(at_row + (start + k)[None, :], mask=there[:, None], other=0.0)
             high = tl.load(at_row + (start + half + k)[None, :], mask=there[:, None], other=0.0)
             pairs = tl.load(at_column + (start // 2 + k)[:, None], mask=real[None, :], other=0)
-            product = dot(low, _whole((pairs & 15).to(tl.int8) - 8, x.dtype.element_ty), PRECISION)
-            product += dot(high, _whole((pairs >> 4).to(tl.int8) - 8, x.dtype.element_ty), PRECISION)
-            taken = tl.sum(low.to(tl.float32), 1) + tl.sum(high.to(tl.float32), 1)
+            product = dot(low, from_int4(pairs & 15, x.dtype.element_ty), PRECISION)
+            product += dot(high, from_int4(pairs >> 4, x.dtype.element_ty), PRECISION)
+            taken = tl.sum(low.to(tl.float32) + high.to(tl.float32), 1)
         else:
             k = start + tl.arange(0, STEP)
             inside = k < end
             part_x = tl.load(at_row + k[None, :], mask=there[:, None] & inside[None, :], other=0.0)
             part_w = tl.load(at_column + k[:, None], mask=real[None, :] & inside[:, None], other=0)
             if CODES == "fp8":
-                wide = widen_e4m3(part_w).to(x.dtype.element_ty)
+                wide = from_e4m3(part_w, x.dtype.element_ty)
             else:
-                wide = _whole(part_w, x.dtype.element_ty)
+                wide = from_int8(part_w, x.dtype.element_ty)
             product = dot(part_x, wide, PRECISION)
             taken = tl.sum(part_x.to(tl.float32), 1)
         if GROUP > 0:
@@ -98,15 +105,6 @@ def weight_only(
         tl.store(out + place, narrow(sums, out.dtype.element_ty), mask=kept)
     else:
         tl.store(out + place, sums, mask=kept)
-
-
-@triton.jit
-def _whole(code, dtype: tl.constexpr):
-    """int8, which every floating-point type holds exactly."""
-    if INTERPRETED:  # which takes bfloat16 for integers
-        return code.to(tl.float32).to(dtype)
-    else:
-        return code.to(dtype)
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -83,7 +83,7 @@ def _tiling(rows: int, weights: Weights, both: bool = False) -> _Tiling:
         step = step if weights.kind == "int4" or both else min(step, 64)
         return _Tiling(128, 64 if weights.group else 128, step, 1, triton.cdiv(inputs, step) * step)
     steps = triton.cdiv(inputs, step)
-    columns = 32
+    columns = 64 if weights.kind == "int4" else 32  # of as many bytes
     wanted = triton.cdiv(PROGRAMS, triton.cdiv(outputs, columns))
     parts = max(1, min(MOST_PARTS, wanted, steps // FEWEST_STEPS))
     span = triton.cdiv(steps, parts) * step
