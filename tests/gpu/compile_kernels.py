@@ -82,6 +82,7 @@ def products(capability: int) -> None:
     scale, groups = torch.ones(outputs, 1), torch.ones(outputs, inputs // group)
     linears = [
         CodesLinear("int8", codes, scale, None),
+        CodesLinear("int8", codes.repeat(4, 1), scale.repeat(4, 1), None),
         *([CodesLinear("fp8", codes, scale, None)] if capability >= 89 else []),
         WeightOnlyLinear(Weights("int8", codes, scale), scale[:, 0].to(HALF)),
         WeightOnlyLinear(Weights("fp8", codes, scale), None),

@@ -84,10 +84,20 @@ def test_fp8_in_blocks(device: torch.device) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("rows", "outputs", "inputs"), SHAPES)
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
+@pytest.mark.parametrize("many", [False, True], ids=["few outputs", "many outputs"])
 def test_activations_in_eight_bits(
-    kind: str, rows: int, outputs: int, inputs: int, dtype: torch.dtype, device: torch.device
+    many: bool,
+    kind: str,
+    rows: int,
+    outputs: int,
+    inputs: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The product of the codes is exact, so all that is lost is lost in rounding them."""
+    if many:
+        monkeypatch.setattr(products, "PROGRAMS", 1)
     if kind == "fp8" and device.type == "cuda" and torch.cuda.get_device_capability() < (8, 9):
         pytest.skip("this card has no fp8")
     encode = encoding.to_int8 if kind == "int8" else encoding.to_e4m3

@@ -82,8 +82,10 @@ def _tiling(rows: int, weights: Weights, both: bool = False) -> _Tiling:
         # A group's sums are kept apart until they are scaled, which takes as many registers again.
         step = step if weights.kind == "int4" or both else min(step, 64)
         return _Tiling(128, 64 if weights.group else 128, step, 1, triton.cdiv(inputs, step) * step)
-    steps = triton.cdiv(inputs, step)
     columns = 64 if weights.kind == "int4" else 32  # of as many bytes
+    if both and outputs <= columns * PROGRAMS:  # rather than in parts, which take a second kernel
+        columns, step = 16, 256
+    steps = triton.cdiv(inputs, step)
     wanted = triton.cdiv(PROGRAMS, triton.cdiv(outputs, columns))
     parts = max(1, min(MOST_PARTS, wanted, steps // FEWEST_STEPS))
     span = triton.cdiv(steps, parts) * step
