@@ -78,19 +78,20 @@ def attention(capability: int) -> None:
 
 def products(capability: int) -> None:
     outputs, inputs, group = 4096, 4096, 128
-    codes = torch.zeros(outputs, inputs, dtype=torch.int8)
+    codes, many = (torch.zeros(count, inputs, dtype=torch.int8) for count in (outputs, 4 * outputs))
     scale, groups = torch.ones(outputs, 1), torch.ones(outputs, inputs // group)
     linears = [
         CodesLinear("int8", codes, scale, None),
-        CodesLinear("int8", codes.repeat(4, 1), scale.repeat(4, 1), None),
+        CodesLinear("int8", many, scale.repeat(4, 1), None),
         *([CodesLinear("fp8", codes, scale, None)] if capability >= 89 else []),
         WeightOnlyLinear(Weights("int8", codes, scale), scale[:, 0].to(HALF)),
+        WeightOnlyLinear(Weights("fp8", many, scale.repeat(4, 1)), None),
         WeightOnlyLinear(Weights("fp8", codes, scale), None),
         WeightOnlyLinear(Weights("fp8", codes, groups, None, group), None),
         WeightOnlyLinear(Weights("int4", codes.view(torch.uint8)[:, ::2], groups, groups, group), None),
     ]
     for linear in linears:
-        for rows in (1, 64, 200):
+        for rows in (1, 64, 100, 200):
             linear(torch.zeros(rows, inputs, dtype=HALF))
 
 

@@ -81,7 +81,11 @@ def _tiling(rows: int, weights: Weights, both: bool = False) -> _Tiling:
     if rows > FEW_ROWS:
         # A group's sums are kept apart until they are scaled, which takes as many registers again.
         step = step if weights.kind == "int4" or both else min(step, 64)
-        return _Tiling(128, 64 if weights.group else 128, step, 1, triton.cdiv(inputs, step) * step)
+        columns = 64 if weights.group else 128
+        # One for each multiprocessor at least; a number is summed in the same order whatever tile it is in.
+        while columns > 32 and triton.cdiv(rows, 128) * triton.cdiv(outputs, columns) < PROGRAMS // 2:
+            columns //= 2
+        return _Tiling(128, columns, step, 1, triton.cdiv(inputs, step) * step)
     columns = 64 if weights.kind == "int4" else 32  # of as many bytes
     if both and outputs <= columns * PROGRAMS:  # rather than in parts, which take a second kernel
         columns, step = 16, 256
