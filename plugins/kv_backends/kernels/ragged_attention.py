@@ -162,6 +162,8 @@ def _attend(
         # float32 means float32, not the 10 bits of tf32.
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=4 if tiles.rows <= 64 else 8,
+        # Looking blocks up takes as many turns ahead as reading them: of three stages one is left for either,
+        # and what is asked for is waited for at once. Many rows of large heads have no room for more.
         num_stages=2 if wide and tiles.rows >= 64 else 5,
     )
 
