@@ -28,6 +28,7 @@ from ragged_case import Case  # noqa: E402
 from turnout.core.sampling_params import SamplingParams  # noqa: E402
 from turnout.kernels.gpu.layers import GpuKernels  # noqa: E402
 from turnout.plugins.decoding.distribution import cut_by_kernel  # noqa: E402
+from turnout.plugins.kv_backends.formats import KVDtype  # noqa: E402
 from turnout.plugins.kv_backends.kernels.rotated_write import rotated_write  # noqa: E402
 from turnout.plugins.kv_backends.paged_kernels import lanes_of  # noqa: E402
 from turnout.plugins.kv_backends.storage import PoolShape  # noqa: E402
@@ -41,6 +42,8 @@ MOST_SPILLED = {80: 512, 89: 512, 90: 64}
 
 Before Hopper, products take registers for what they multiply: long prompts over an 8-bit pool spill some.
 """
+SPANS = [[(40, 1)], [(600, 1)], [(600, 5)], [(0, 300)]]
+"""Decoding, in parts, verifying, a prompt."""
 MOST_WAITING = 1
 """Long prompts of heads of 256: for two turns of those there is no room in 99 KiB."""
 
@@ -62,16 +65,19 @@ def writes(capability: int) -> None:
 
 
 def attention(capability: int) -> None:
-    spans = [[(40, 1)], [(600, 1)], [(600, 5)], [(0, 300)]]  # decoding, in parts, verifying, a prompt
-    shapes = [
-        (32, 8, 128, "auto"),
+    for span in SPANS:
+        Case(32, 8, 128, 16, span, HALF).prepare(CPU)()
+
+
+def rarer_attention(capability: int) -> None:
+    shapes: list[tuple[int, int, int, KVDtype]] = [
         (32, 8, 128, "int8"),
         (32, 8, 128, "fp8"),
         (8, 8, 256, "auto"),
         (7, 1, 64, "auto"),
     ]
     for heads, kv_heads, dim, stored in shapes:
-        for span in spans:
+        for span in SPANS:
             Case(heads, kv_heads, dim, 16, span, HALF, stored).prepare(CPU)()
     Case(32, 8, 128, 16, [(600, 1), (600, 1)], HALF, shared={1: 20}, cascade=1).prepare(CPU)()
 
@@ -103,6 +109,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "layers": layers,
     "writes": writes,
     "attention": attention,
+    "rarer attention": rarer_attention,
     "products": products,
     "sampling": sampling,
 }
