@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LogitsProcessor", "Row", "ServedModel"]
 
 
-# Hundreds a step: a struct is made in a quarter of a dataclass's time.
+# Hundreds a step: a struct is made in a tenth of a dataclass's time.
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of logits: what may come after the tokens of `sequence` and then `guesses`.
 

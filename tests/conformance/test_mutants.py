@@ -45,7 +45,7 @@ def mutants() -> list[Any]:
         for name, (make, same_as) in tensor_mutants.DECODINGS.items()
     ]
     for suite, kinds, claims in (
-        # What is right takes less than one; what searches takes 40 or more, and less on a faster machine.
+        # What is right takes less than one, what searches some 40: the limit, or less on a faster machine.
         (EvictionPolicySuite, memory_mutants.EVICTIONS, {"microseconds": 10.0}),
         (LengthPredictorSuite, memory_mutants.PREDICTORS, {}),
         (ProposerSuite, tensor_mutants.PROPOSERS, {}),

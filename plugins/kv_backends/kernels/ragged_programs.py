@@ -192,13 +192,12 @@ def _read(
     weights = tl.exp2(scores * factor - level[:, None])
     shrink = tl.exp2(top - level)
     total = total * shrink + tl.sum(weights, 1)
-    if CODES == "none":
-        numbers = values.to(queries.dtype)
-    elif queries.dtype == tl.float16:  # too coarse for small weights of small values
+    if CODES != "none" and queries.dtype == tl.float16:  # too coarse for small weights of small values
         numbers = (_numbers(values, tl.float32, CODES) * v_scale[:, None]).to(tl.float16)
     else:
-        weights *= v_scale[None, :]
         numbers = _numbers(values, queries.dtype, CODES)
+        if CODES != "none":
+            weights *= v_scale[None, :]
     product = dot(weights.to(queries.dtype), numbers, PRECISION)
     return higher, total, mixed * shrink[:, None] + product
 

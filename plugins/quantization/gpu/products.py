@@ -16,7 +16,8 @@ __all__ = ["Kind", "Weights", "multiply", "multiply_codes", "quantize"]
 Kind = Literal["int8", "fp8", "int4"]
 
 PROGRAMS = 256
-"""To launch at least, if inputs can be cut into parts for that: two for each multiprocessor of an H100."""
+"""To launch at least, where tiles can be narrower, or inputs be cut into parts, for that: two for each
+multiprocessor of an H100."""
 FEW_ROWS = 64
 """Up to as many, inputs are cut; into how many parts depends on the weights alone, not on the rows."""
 MOST_PARTS = 8
@@ -50,7 +51,7 @@ class Weights(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Inputs that a program takes at a time."""
+        """Inputs that a program takes at a time, unless its tile is narrow or tall."""
         if self.kind == "int4":
             return self.group
         return 128 if self.scale.shape[1] == 1 else min(128, self.group & -self.group)
