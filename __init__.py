@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnout.core.config import EngineConfig, ServerConfig
     from turnout.core.errors import TurnoutError
-    from turnout.core.eviction import CachedBlock, EvictionPolicy
-    from turnout.core.hookspecs import hookimpl
-    from turnout.core.interfaces import (
+    from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+    from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
+    from turnout.core.interfaces.router import Replica, Routable, Router
+    from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy, Share
+    from turnout.core.interfaces.seams import (
         Decoding,
         KVBackend,
         ModelFamily,
         Quantizer,
     )
-    from turnout.core.logits_processor import LogitsProcessor, Row
-    from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
-    from turnout.core.router import Replica, Routable, Router
-    from turnout.core.sampling_params import SamplingParams
-    from turnout.core.structured_outputs import StructuredOutputs
-    from turnout.core.view import RequestView, View
+    from turnout.core.registry.hookspecs import hookimpl
+    from turnout.core.types.sampling_params import SamplingParams
+    from turnout.core.types.structured_outputs import StructuredOutputs
+    from turnout.core.types.views import RequestView, View
     from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput
 
 __all__ = [
@@ -58,20 +58,20 @@ __all__ = [
 _HOMES = {
     "turnout.core.config": ("EngineConfig", "ServerConfig"),
     "turnout.core.errors": ("TurnoutError",),
-    "turnout.core.eviction": ("CachedBlock", "EvictionPolicy"),
-    "turnout.core.hookspecs": ("hookimpl",),
-    "turnout.core.interfaces": (
+    "turnout.core.interfaces.eviction": ("CachedBlock", "EvictionPolicy"),
+    "turnout.core.registry.hookspecs": ("hookimpl",),
+    "turnout.core.interfaces.seams": (
         "Decoding",
         "KVBackend",
         "ModelFamily",
         "Quantizer",
     ),
-    "turnout.core.logits_processor": ("LogitsProcessor", "Row"),
-    "turnout.core.policy": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
-    "turnout.core.router": ("Replica", "Routable", "Router"),
-    "turnout.core.view": ("RequestView", "View"),
-    "turnout.core.sampling_params": ("SamplingParams",),
-    "turnout.core.structured_outputs": ("StructuredOutputs",),
+    "turnout.core.interfaces.logits_processor": ("LogitsProcessor", "Row"),
+    "turnout.core.interfaces.scheduling": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
+    "turnout.core.interfaces.router": ("Replica", "Routable", "Router"),
+    "turnout.core.types.views": ("RequestView", "View"),
+    "turnout.core.types.sampling_params": ("SamplingParams",),
+    "turnout.core.types.structured_outputs": ("StructuredOutputs",),
     "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

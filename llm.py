@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.config import EngineConfig
-from turnout.core.decision import TokenLogprobs
 from turnout.core.errors import EngineError, RequestError
-from turnout.core.param_groups import over_defaults
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.param_groups import over_defaults
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from turnout.core.messages import Delta
+    from turnout.core.types.messages import Delta
     from turnout.text.choice import ChoiceText
     from turnout.text.tokenizer import Tokenizer
 

@@ -16,9 +16,9 @@ import msgspec
 import torch
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.resolve import resolve_model
 from turnout.runner.assembly import build_engine
 

@@ -21,17 +21,17 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from turnout.core.admission import Limits
 from turnout.core.clock import monotonic
-from turnout.core.engine import Engine
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
+from turnout.core.engine.logits_processing import Processors
 from turnout.core.garbage import steady
-from turnout.core.interfaces import Decoding, PoolSize
-from turnout.core.model import ModelSpec
-from turnout.core.plugins import Registry
-from turnout.core.processors import Processors
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.scheduler import Capacity, Scheduler
+from turnout.core.interfaces.seams import Decoding, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.families import Llama
 from turnout.models.shapes import Shape, config_of
 from turnout.plugins.evictions.lru import Lru

@@ -18,11 +18,11 @@ import click
 import torch
 
 from turnout.core.config import EngineConfig
-from turnout.core.interfaces import PoolSize
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.scheduler import Capacity
+from turnout.core.interfaces.seams import PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.scripted.play import Arrival, Play, scripted_request
 from turnout.runner.assembly import build_engine

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.served import of_engine
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.text.tokenizer import load_tokenizer

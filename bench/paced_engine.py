@@ -7,18 +7,18 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from turnout.core.admission import Limits
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.decision import Continuation
-from turnout.core.engine import Engine
-from turnout.core.interfaces import Decoding, PoolSize
-from turnout.core.messages import Ready
-from turnout.core.plan import Logits, Plan
-from turnout.core.plugins import Registry
-from turnout.core.request import Request
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.scheduler import Capacity, Scheduler
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import Decoding, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.decision import Continuation
+from turnout.core.types.messages import Ready
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import Request
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from turnout.core.interfaces import Decoding, PoolSize
-from turnout.core.plan import Plan
-from turnout.core.plugins import Registry
-from turnout.core.policy import Entry, SchedulingPolicy
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.scheduler import Capacity, Scheduler
-from turnout.core.view import View
+from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
+from turnout.core.interfaces.seams import Decoding, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.plan import Plan
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.views import View
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens

@@ -23,7 +23,7 @@ import torch
 from quantized_serving import HEADINGS, conditions, serve
 from torch import nn
 
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
 from turnout.lab.marked import markdown_table, read_marked, write_marked
 from turnout.lab.perplexity import one_window

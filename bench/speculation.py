@@ -30,8 +30,8 @@ import torch
 
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.marked import markdown_table, write_marked
 from turnout.models.resolve import resolve_model
 from turnout.models.tiny.corpus import load_corpus

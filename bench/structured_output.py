@@ -21,11 +21,11 @@ import torch
 from llguidance import LLMatcher, LLTokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from turnout.core.logits_processor import Row, ServedModel
-from turnout.core.processors import Processors, adjust
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.structured_outputs import StructuredOutputs
+from turnout.core.engine.logits_processing import Processors, adjust
+from turnout.core.interfaces.logits_processor import Row, ServedModel
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.models.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.logits_processors.grammars import SLICES

@@ -18,8 +18,8 @@ import click
 import torch
 
 from turnout.core.config import EngineConfig
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.resolve import resolve_model
 from turnout.runner.assembly import build_engine
 from turnout.runner.device import choose_device

@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.cli.output_file import OutputFile, writing
 from turnout.cli.table import aligned, tabular
-from turnout.core.plugin_options import Option
+from turnout.core.registry.options import Option
 from turnout.lab.generators import Generator
 from turnout.lab.job import Workload
 from turnout.lab.lengths import FORMS

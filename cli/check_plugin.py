@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from turnout.cli.find_plugin import find_plugin
-from turnout.core.plugin_axes import OBSERVER_AXIS
-from turnout.core.plugins import Registry
+from turnout.core.registry.kinds import OBSERVER_AXIS
+from turnout.core.registry.registry import Registry
 
 if TYPE_CHECKING:
     from turnout.testing.examination import Finding

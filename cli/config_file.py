@@ -9,8 +9,8 @@ from typing import Any
 
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.plugin_axes import POLICY_AXES
-from turnout.core.plugin_spec import PluginSpec
+from turnout.core.registry.kinds import POLICY_AXES
+from turnout.core.registry.spec import PluginSpec
 
 __all__ = ["build_configs", "read_config_file"]
 

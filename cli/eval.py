@@ -11,7 +11,7 @@ import click
 from turnout.cli.table import aligned
 from turnout.cli.text_file import utf8
 from turnout.core.config import UNQUANTIZED
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 
 if TYPE_CHECKING:
     from turnout.lab.quality import Evaluation

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from turnout.core.errors import UnknownPlugin, nearest
-from turnout.core.plugin_axes import OBSERVER_AXIS
-from turnout.core.plugins import PluginEntry, Registry
+from turnout.core.registry.kinds import OBSERVER_AXIS
+from turnout.core.registry.registry import PluginEntry, Registry
 
 __all__ = ["find_plugin"]
 

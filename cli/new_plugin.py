@@ -11,7 +11,7 @@ import click
 
 from turnout.cli.output_file import writing
 from turnout.cli.plugin_kinds import KINDS, Kind
-from turnout.core.hookspecs import HOOK_API_VERSION
+from turnout.core.registry.hookspecs import HOOK_API_VERSION
 
 __all__ = ["new_plugin", "package_files", "rendered"]
 

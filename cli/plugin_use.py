@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from turnout.core.hookspecs import PROJECT
-from turnout.core.plugin_axes import OBSERVER_AXIS
-from turnout.core.plugin_entry import PluginEntry
-from turnout.core.plugin_options import Option
-from turnout.core.plugin_spec import PluginSpec
+from turnout.core.registry.entry import PluginEntry
+from turnout.core.registry.hookspecs import PROJECT
+from turnout.core.registry.kinds import OBSERVER_AXIS
+from turnout.core.registry.options import Option
+from turnout.core.registry.spec import PluginSpec
 
 __all__ = ["use_of"]
 

@@ -14,9 +14,9 @@ from turnout.cli.find_plugin import find_plugin
 from turnout.cli.new_plugin import new_plugin
 from turnout.cli.plugin_use import use_of
 from turnout.cli.table import aligned
-from turnout.core.plugin_axes import AXES
-from turnout.core.plugin_options import Option
-from turnout.core.plugins import PluginEntry, Registry
+from turnout.core.registry.kinds import AXES
+from turnout.core.registry.options import Option
+from turnout.core.registry.registry import PluginEntry, Registry
 
 __all__ = ["command"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 
 __all__ = ["command"]
 

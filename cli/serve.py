@@ -7,7 +7,7 @@ import click
 from turnout.cli.engine_options import config_option, configs_of, model_argument
 from turnout.cli.options import config_options
 from turnout.core.config import EngineConfig, ServerConfig
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.runner.policies import check_policies
 
 __all__ = ["command"]

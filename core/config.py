@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from turnout.core.errors import ConfigError
-from turnout.core.problems import problems_of
+from turnout.core.validation import problems_of
 
 __all__ = [
     "MAX_DRAFT",

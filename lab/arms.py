@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.plugin_axes import POLICY_AXES
-from turnout.core.plugin_spec import parse_options
-from turnout.core.plugins import Registry
+from turnout.core.registry.kinds import POLICY_AXES
+from turnout.core.registry.registry import Registry
+from turnout.core.registry.spec import parse_options
 from turnout.runner.policies import check_policies
 
 __all__ = ["Arm", "check_arms", "parse_arms"]

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import EngineError
-from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.job import Job
 from turnout.lab.prompts import Prompts
 from turnout.lab.record import Record

@@ -10,7 +10,7 @@ from torch import nn
 
 from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
 from turnout.lab.deviation import Deviation, Quality
 from turnout.lab.perplexity import Predict, measure_deviation, measure_quality, of_module

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from turnout.core.engine import Engine
-from turnout.core.interfaces import Span
-from turnout.core.plan import Chunk, Plan
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import Span
+from turnout.core.types.plan import Chunk, Plan
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.perplexity import PIECE, Predict
 from turnout.plugins.decoding.greedy import Greedy
 

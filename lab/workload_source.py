@@ -19,8 +19,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.plugin_options import Option, Options
-from turnout.core.plugin_spec import PluginSpec
+from turnout.core.registry.options import Option, Options
+from turnout.core.registry.spec import PluginSpec
 from turnout.lab.generators import GENERATORS, Generator
 from turnout.lab.job import Workload
 from turnout.lab.replay import Trace

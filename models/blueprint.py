@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from turnout.core.interfaces import ModelFamily
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.types.model_spec import ModelSpec
 
 __all__ = ["blueprint", "count_parameters", "linear_layers"]
 

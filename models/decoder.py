@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from turnout.core.interfaces import Attend, PicksRows
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.seams import Attend, PicksRows
+from turnout.core.types.model_spec import ModelSpec
 from turnout.models.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
 from turnout.models.rope import Rotation, make_rotary
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turnout.core.interfaces import Attend
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.seams import Attend
+from turnout.core.types.model_spec import ModelSpec
 from turnout.models.rope import Rotation
 
 __all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "RMSNorm"]

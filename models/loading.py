@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from turnout.core.errors import ModelError, blaming
-from turnout.core.interfaces import Adopter, ModelFamily, Quantizer
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.seams import Adopter, ModelFamily, Quantizer
+from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import FusedKernels, Kernels
 from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.heap import FreedMemory

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from turnout.core.model import RopeSpec
+from turnout.core.types.model_spec import RopeSpec
 
 __all__ = ["Rotary", "Rotation", "make_rotary"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.core.errors import ModelError
-from turnout.core.model import RopeSpec
+from turnout.core.types.model_spec import RopeSpec
 from turnout.models.config_reader import ConfigReader
 
 __all__ = ["reachable_positions", "read_rope"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.core.interfaces import ModelFamily
+from turnout.core.interfaces.seams import ModelFamily
 from turnout.models.checkpoint import weight_files
 from turnout.models.slots import Slot
 from turnout.models.tensor_files import open_tensors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.hookspecs import Register, hookimpl
+from turnout.core.registry.hookspecs import Register, hookimpl
 
 turnout_hook_api = 1
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from turnout.core.admission import Limits
 from turnout.core.clock import Clock, monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import blaming
-from turnout.core.logits_processor import ServedModel
-from turnout.core.messages import Ready
-from turnout.core.model import ModelSpec
-from turnout.core.plugin_spec import PluginSpec
-from turnout.core.plugins import Registry
+from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.registry.registry import Registry
+from turnout.core.registry.spec import PluginSpec
+from turnout.core.types.messages import Ready
+from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.gpu.staging import pick_rows, put_rows
 from turnout.models.blueprint import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint

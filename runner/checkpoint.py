@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ModelError, blaming
-from turnout.core.interfaces import ModelFamily
-from turnout.core.model import ModelSpec
-from turnout.core.plugins import Registry
+from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.registry.registry import Registry
+from turnout.core.types.model_spec import ModelSpec
 from turnout.models.checkpoint import read_config, read_generation_config
 from turnout.models.resolve import resolve_model
 from turnout.runner.generation_config import end_tokens

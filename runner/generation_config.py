@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from turnout.core.errors import ModelError, RequestError
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.config_reader import ConfigReader
 
 __all__ = ["end_tokens", "sampling_defaults"]

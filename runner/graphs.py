@@ -22,8 +22,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces import Attend
-from turnout.core.plan import StepShape
+from turnout.core.interfaces.seams import Attend
+from turnout.core.types.plan import StepShape
 from turnout.runner.capture import Capture, Forward
 from turnout.runner.step_inputs import fill
 

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from turnout.core.errors import ConfigError, blaming
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
-from turnout.core.model import ModelSpec
-from turnout.core.preemption import Auto, Preemption, Recompute, SwapCosts
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, SwapCosts
+from turnout.core.types.model_spec import ModelSpec
 from turnout.runner import swap_costs
 from turnout.runner.mechanism import choose_preemption
 from turnout.runner.memory import Budget, format_bytes

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import KVCache
-from turnout.core.model import ModelSpec
-from turnout.core.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
-from turnout.core.scheduler import Capacity, Scheduler
+from turnout.core.interfaces.seams import KVCache
+from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.policies import HostPolicies
 
 __all__ = ["batched_tokens", "build_scheduler", "choose_preemption", "context_length"]

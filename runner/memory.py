@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import KVCache
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.seams import KVCache
+from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.device import free_memory
 
 __all__ = ["Budget", "format_bytes", "weight_bytes"]

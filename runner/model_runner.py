@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces import AttentionBackend, CapturableAttention, PicksRows
-from turnout.core.plan import Chunk, Logits, Plan
-from turnout.core.request import Sequence
+from turnout.core.interfaces.seams import AttentionBackend, CapturableAttention, PicksRows
+from turnout.core.types.plan import Chunk, Logits, Plan
+from turnout.core.types.request import Sequence
 from turnout.kernels.gpu.staging import carry, pick_rows
 from turnout.kernels.ragged import Numbers, ranges
 from turnout.runner.capture import Capture

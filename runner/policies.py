@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from turnout.core.config import EngineConfig
+from turnout.core.engine.logits_processing import Processors
 from turnout.core.errors import ConfigError
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import Decoding, KVBackend
-from turnout.core.plugin_axes import POLICY_AXES
-from turnout.core.plugin_spec import PluginSpec
-from turnout.core.plugins import Registry
-from turnout.core.policy import LengthPredictor, SchedulingPolicy
-from turnout.core.processors import Processors
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.interfaces.seams import Decoding, KVBackend
+from turnout.core.registry.kinds import POLICY_AXES
+from turnout.core.registry.registry import Registry
+from turnout.core.registry.spec import PluginSpec
 
 logger = logging.getLogger(__name__)
 

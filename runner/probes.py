@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.core.request import Request, RequestSpec, Sequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.request import Request, RequestSpec, Sequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 
 __all__ = ["probe"]

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.decision import TokenLogprobs
-from turnout.core.plan import Chunk
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.plan import Chunk
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import carry
 from turnout.plugins.decoding.logprobs import token_logprobs
 

@@ -9,8 +9,8 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces import ModelFamily
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import FusedKernels
 from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.native import Joining

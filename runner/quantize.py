@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.models.checkpoint import weight_files
 from turnout.plugins.quantization.scheme import LinearScheme
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from turnout.core.clock import Clock
 from turnout.core.config import UNQUANTIZED
-from turnout.core.interfaces import KVBackend, PoolSize
-from turnout.core.logits_processor import ServedModel
-from turnout.core.model import ModelSpec
-from turnout.core.observers import Observer, Observers
-from turnout.core.plugins import Registry
-from turnout.core.resources import Companion
+from turnout.core.engine.observers import Observer, Observers
+from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.interfaces.resources import Companion
+from turnout.core.interfaces.seams import KVBackend, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.computing import Computing
 from turnout.runner.kv_memory import KVHalves

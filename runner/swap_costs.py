@@ -15,10 +15,10 @@ from functools import partial
 
 import torch
 
-from turnout.core.interfaces import KVCache, Span
-from turnout.core.plan import Chunk, Move, Plan
-from turnout.core.preemption import SwapCosts
-from turnout.core.request import Sequence
+from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.scheduling.preemption import SwapCosts
+from turnout.core.types.plan import Chunk, Move, Plan
+from turnout.core.types.request import Sequence
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.probes import probe
 

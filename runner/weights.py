@@ -7,9 +7,9 @@ from torch import nn
 
 from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, ModelError
-from turnout.core.interfaces import Adopter
-from turnout.core.plugin_spec import PluginSpec
-from turnout.core.plugins import Registry
+from turnout.core.interfaces.seams import Adopter
+from turnout.core.registry.registry import Registry
+from turnout.core.registry.spec import PluginSpec
 from turnout.kernels import FusedKernels
 from turnout.models.blueprint import count_parameters
 from turnout.models.checkpoint import weight_files

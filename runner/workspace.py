@@ -6,8 +6,8 @@ from typing import Protocol
 
 import torch
 
-from turnout.core.interfaces import KVCache, Span
-from turnout.core.plan import Chunk, Plan
+from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.types.plan import Chunk, Plan
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.probes import probe
 

@@ -17,9 +17,9 @@ import click
 import msgspec
 
 from turnout.core.config import EngineConfig
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.compare.feed import Feed
 from turnout.lab.compare.metrics import Figures, measure
 from turnout.lab.job import Job, Workload

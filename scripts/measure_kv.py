@@ -14,10 +14,10 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from turnout.core.interfaces import KVCache, PoolSize
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
-from turnout.core.scheduler import Capacity
+from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity
+from turnout.core.types.request import RequestSpec
 from turnout.lab.lengths import Lognormal
 from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.scripted.play import Arrival, Play, scripted_request

@@ -18,11 +18,11 @@ from statistics import fmean
 
 import click
 
-from turnout.core.interfaces import PoolSize
-from turnout.core.plan import Plan
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
-from turnout.core.scheduler import Capacity
+from turnout.core.interfaces.seams import PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity
+from turnout.core.types.plan import Plan
+from turnout.core.types.request import RequestSpec
 from turnout.lab.marked import markdown_table, write_marked
 from turnout.lab.scripted.play import Arrival, Pace, Play, scripted_request
 from turnout.lab.scripted.workloads import random_tokens, sharegpt

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.errors import ConfigError, RequestError
-from turnout.core.messages import SchedulerState, SetScheduler, ShowScheduler
-from turnout.core.plugin_spec import PluginSpec
+from turnout.core.registry.spec import PluginSpec
+from turnout.core.types.messages import SchedulerState, SetScheduler, ShowScheduler
 from turnout.server.admin_reply import ask
 from turnout.server.body import read_body
 from turnout.server.context import context_of

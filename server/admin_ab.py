@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.core.trial import Trial
+from turnout.core.interfaces.trial import Trial
 from turnout.server.arms import Arms, ServedArm
 from turnout.server.body import read_body
 from turnout.server.context import context_of

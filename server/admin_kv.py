@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.core.errors import RequestError
-from turnout.core.messages import KVSnapshot, Ready, ShowKV
+from turnout.core.types.messages import KVSnapshot, Ready, ShowKV
 from turnout.server.admin_reply import ask
 from turnout.server.context import context_of
 from turnout.server.json_response import JsonResponse

@@ -6,7 +6,7 @@ from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.core.messages import ListPlugins, PluginStates
+from turnout.core.types.messages import ListPlugins, PluginStates
 from turnout.server.admin_reply import ask
 from turnout.server.context import context_of
 from turnout.server.json_response import JsonResponse

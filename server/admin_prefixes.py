@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.core.client import EngineClient
+from turnout.core.engine.client import EngineClient
 from turnout.core.errors import EngineError, RequestError, TurnoutError
-from turnout.core.messages import ListPrefixes, PinnedPrefix, PinnedPrefixes, PinPrefix, UnpinPrefix
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.messages import ListPrefixes, PinnedPrefix, PinnedPrefixes, PinPrefix, UnpinPrefix
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.admin_reply import ask, tell
 from turnout.server.arms import ServedArm
 from turnout.server.auth import client_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from turnout.core.client import EngineClient
-from turnout.core.messages import AdminCommand, Reply
+from turnout.core.engine.client import EngineClient
+from turnout.core.types.messages import AdminCommand, Reply
 from turnout.server.errors import ApiError
 
 __all__ = ["ask", "tell"]

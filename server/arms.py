@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from turnout.core.client import EngineClient
 from turnout.core.config import EngineConfig
-from turnout.core.trial import Trial
+from turnout.core.engine.client import EngineClient
+from turnout.core.interfaces.trial import Trial
 from turnout.server.errors import ApiError
 from turnout.server.split import place
 from turnout.text.tokenizer import Tokenizer

@@ -17,7 +17,7 @@ from typing import Self
 import msgspec
 import zmq
 
-from turnout.core.messages import Command, Event
+from turnout.core.types.messages import Command, Event
 
 __all__ = ["EngineChannel", "ServerChannel"]
 

@@ -9,7 +9,7 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 from turnout.server.arms import ServedArm
 from turnout.server.auth import client_of
 from turnout.server.body import read_body

@@ -10,8 +10,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.arms import ServedArm
 from turnout.server.auth import client_of
 from turnout.server.body import read_body

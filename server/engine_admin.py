@@ -7,10 +7,11 @@ from typing import Protocol
 
 import msgspec
 
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import TurnoutError, described
-from turnout.core.interfaces import KVCache, PrefixPins
-from turnout.core.messages import (
+from turnout.core.interfaces.seams import KVCache, PrefixPins
+from turnout.core.registry.registry import Registry
+from turnout.core.types.messages import (
     AdminCommand,
     KVSnapshot,
     ListPlugins,
@@ -27,7 +28,6 @@ from turnout.core.messages import (
     ShowKV,
     UnpinPrefix,
 )
-from turnout.core.plugins import Registry
 
 __all__ = ["Assembled", "carry_out"]
 

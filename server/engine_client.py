@@ -15,7 +15,7 @@ import msgspec
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
-from turnout.core.messages import (
+from turnout.core.types.messages import (
     Abort,
     AdminCommand,
     Command,
@@ -27,7 +27,7 @@ from turnout.core.messages import (
     Stats,
     Submit,
 )
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 from turnout.server.engine_life import EngineLife
 from turnout.server.live_requests import LiveRequests
 from turnout.server.restarts import Restarts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from turnout.core.messages import Command, Event, Shutdown
+from turnout.core.types.messages import Command, Event, Shutdown
 from turnout.server.channel import ServerChannel
 from turnout.server.child import Child
 

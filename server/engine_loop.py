@@ -6,8 +6,8 @@ import math
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import Overloaded, RequestError
-from turnout.core.messages import Abort, AdminCommand, Command, Delta, Event, Submit
-from turnout.core.request import RequestSpec
+from turnout.core.types.messages import Abort, AdminCommand, Command, Delta, Event, Submit
+from turnout.core.types.request import RequestSpec
 from turnout.server.channel import EngineChannel
 from turnout.server.engine_admin import Assembled, carry_out
 from turnout.server.preparation import POLL, Preparation

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from turnout.core.messages import KVSnapshot, Stats
+from turnout.core.types.messages import KVSnapshot, Stats
 from turnout.server.request_metrics import PREFIX
 
 __all__ = ["Scrape"]

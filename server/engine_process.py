@@ -19,8 +19,8 @@ import zmq
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, PluginError, TurnoutError, described
 from turnout.core.garbage import steady
-from turnout.core.messages import Failed
 from turnout.core.parent import exit_with_parent
+from turnout.core.types.messages import Failed
 from turnout.server.channel import EngineChannel
 from turnout.server.engine_admin import Assembled
 from turnout.server.engine_loop import EngineLoop

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from msgspec import UNSET, UnsetType
 
-from turnout.core.client import EngineClient
-from turnout.core.decision import TokenLogprobs
-from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec, Timing
+from turnout.core.engine.client import EngineClient
+from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec, Timing
 from turnout.server.protocol.responses import PromptTokensDetails, TimingReport, Timings, Usage
 from turnout.server.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best import best

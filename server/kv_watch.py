@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 
-from turnout.core.client import EngineClient
 from turnout.core.clock import Clock, monotonic
+from turnout.core.engine.client import EngineClient
 from turnout.core.errors import TurnoutError
-from turnout.core.messages import KVSnapshot, ShowKV
+from turnout.core.types.messages import KVSnapshot, ShowKV
 from turnout.server.admin_reply import ask
 
 __all__ = ["KVWatch"]

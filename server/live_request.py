@@ -8,8 +8,8 @@ import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
-from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec, Resumption
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec, Resumption
 
 __all__ = ["LiveRequest"]
 

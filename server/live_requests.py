@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from turnout.core.errors import EngineError, EngineGone
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 from turnout.server.live_request import LiveRequest
 
 __all__ = ["LiveRequests"]

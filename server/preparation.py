@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from turnout.core.errors import Overloaded
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 
 __all__ = ["POLL", "Preparation"]
 

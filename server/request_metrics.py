@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import Dropped, RequestError
-from turnout.core.request import RequestSpec
-from turnout.core.trial import Leave, Outcome
+from turnout.core.interfaces.trial import Leave, Outcome
+from turnout.core.types.request import RequestSpec
 from turnout.text.choice import Piece
 
 __all__ = ["PREFIX", "RequestMeter", "RequestMetrics"]

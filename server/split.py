@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from starlette.requests import Request
 
-from turnout.core.trial import SESSION_HEADER
+from turnout.core.interfaces.trial import SESSION_HEADER
 
 __all__ = ["place", "session_of"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.messages import AdminCommand, PinPrefix, SetScheduler, UnpinPrefix
+from turnout.core.types.messages import AdminCommand, PinPrefix, SetScheduler, UnpinPrefix
 
 __all__ = ["StandingOrders"]
 

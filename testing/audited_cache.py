@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from turnout.core.interfaces import KVCache, PrefixPins, Span
-from turnout.core.messages import KVSnapshot
-from turnout.core.plan import Move
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.seams import KVCache, PrefixPins, Span
+from turnout.core.types.messages import KVSnapshot
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["AuditedCache"]
 

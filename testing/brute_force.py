@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 from turnout.testing.toy_model import EOS, VOCABULARY, argmax, log_softmax, toy_logits
 from turnout.testing.toy_runner import Model
 

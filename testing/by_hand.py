@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from turnout.core.logits_processor import Row
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.view import KVView, View
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.views import KVView, View
 from turnout.testing.toy_decodings import Parallel
 
 __all__ = ["made_request", "made_row", "made_view"]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from turnout.core.engine import Engine
-from turnout.core.interfaces import Decoding, Runner
-from turnout.core.plan import Logits, Plan
-from turnout.core.request import RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import Decoding, Runner
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.distributions import assert_follows, probabilities
 from turnout.testing.strategy_runs import PROMPT, request, run, strategy_engine, tokens_of
 from turnout.testing.suite import Suite, shown, skip, slow

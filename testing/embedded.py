@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
-from turnout.core.messages import Delta
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.registry.registry import Registry
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.suite import shown
 

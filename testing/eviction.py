@@ -6,8 +6,8 @@ import random
 import time
 from typing import ClassVar
 
-from turnout.core.eviction import CachedBlock, EvictionPolicy
-from turnout.core.interfaces import PoolSize
+from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.seams import PoolSize
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.accounts import assert_all_memory_is_free

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from unittest import SkipTest
 
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.plugin_axes import OBSERVER_AXIS
-from turnout.core.plugins import Registry
+from turnout.core.registry.kinds import OBSERVER_AXIS
+from turnout.core.registry.registry import Registry
 from turnout.testing.decoding import DecodingSuite
 from turnout.testing.eviction import EvictionPolicySuite
 from turnout.testing.kv_backend import KVBackendSuite

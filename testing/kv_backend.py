@@ -9,13 +9,13 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
-from turnout.core.engine import Engine
-from turnout.core.interfaces import KVBackend, KVCache, PoolSize, Span
-from turnout.core.plan import Logits, Move, Plan
-from turnout.core.preemption import Preemption, Recompute
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import KVBackend, KVCache, PoolSize, Span
+from turnout.core.scheduling.preemption import Preemption, Recompute
+from turnout.core.types.plan import Logits, Move, Plan
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.plugins.schedulers.priority import Priority

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from turnout.core.policy import LengthPredictor
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.scheduling import LengthPredictor
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.sjf import Sjf
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.brute_force import expected

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
-from turnout.core.processors import Processors
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.structured_outputs import StructuredOutputs
+from turnout.core.engine.logits_processing import Processors
+from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.testing.suite import Suite, shown, skip, slow
 from turnout.testing.toy_decodings import Parallel
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.errors import ModelError
-from turnout.core.interfaces import ModelFamily
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.types.model_spec import ModelSpec
 from turnout.testing.suite import Suite, skip
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from turnout.core.engine.observers import Observers
 from turnout.core.errors import UnknownPlugin
-from turnout.core.observers import Observers
-from turnout.core.plugin_axes import OBSERVER_AXIS, OBSERVER_HOOKS
-from turnout.core.plugins import Registry
+from turnout.core.registry.kinds import OBSERVER_AXIS, OBSERVER_HOOKS
+from turnout.core.registry.registry import Registry
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.brute_force import expected
 from turnout.testing.toy_engine import drive, toy_engine, toy_request

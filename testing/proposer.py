@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from turnout.core.interfaces import Decoding
-from turnout.core.plugin_spec import PluginSpec
-from turnout.core.proposer import Proposal, Proposer, Wish
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.resources import Resources
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.resources import Resources
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.registry.spec import PluginSpec
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.plugins.decoding.speculative import Speculative

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from typing import ClassVar
 
-from turnout.core.router import Replica, Routable, Router
+from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.testing.suite import Suite, skip
 
 __all__ = ["RouterSuite"]

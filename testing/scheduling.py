@@ -9,14 +9,14 @@ from typing import ClassVar
 
 import msgspec
 
-from turnout.core.engine import Engine
-from turnout.core.interfaces import KVCache, PoolSize
-from turnout.core.messages import Delta
-from turnout.core.plan import Logits, Plan
-from turnout.core.policy import LengthPredictor, SchedulingPolicy
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.view import View
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.types.messages import Delta
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.views import View
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.testing.accounts import assert_all_memory_is_free

@@ -8,15 +8,15 @@ from functools import cache
 
 import msgspec
 
-from turnout.core.decision import TokenLogprobs
-from turnout.core.engine import Engine
-from turnout.core.hookspecs import PROJECT
-from turnout.core.interfaces import Decoding
-from turnout.core.messages import Delta
-from turnout.core.plugins import Registry
-from turnout.core.processors import Processors
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.engine.logits_processing import Processors
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.registry.hookspecs import PROJECT
+from turnout.core.registry.registry import Registry
+from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.error_log import no_errors
 from turnout.testing.toy_engine import toy_engine
@@ -83,7 +83,7 @@ def _processors() -> Processors:
 
 def run(engine: Engine, specs: Iterable[RequestSpec]) -> Answers:
     """Serve them together. A strategy's fault is an error here, also one that the engine would survive."""
-    with no_errors("turnout.core.strategies"):
+    with no_errors("turnout.core.engine.decoding_dispatch"):
         return _run(engine, specs)
 
 

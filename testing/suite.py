@@ -12,9 +12,9 @@ from unittest import SkipTest
 
 import msgspec
 
-from turnout.core.plugin_axes import axis_named
-from turnout.core.plugin_spec import PluginSpec
-from turnout.core.plugins import Registry
+from turnout.core.registry.kinds import axis_named
+from turnout.core.registry.registry import Registry
+from turnout.core.registry.spec import PluginSpec
 
 if TYPE_CHECKING:
     from turnout.testing.embedded import Embedded

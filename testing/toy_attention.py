@@ -8,8 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces import Attend
-from turnout.core.model import ModelSpec, RopeSpec
+from turnout.core.interfaces.seams import Attend
+from turnout.core.types.model_spec import ModelSpec, RopeSpec
 from turnout.testing.toy_model import EOS, VOCABULARY
 
 __all__ = ["AttentionToy", "WithoutMemory", "attention_toy", "toy_spec", "without_memory"]

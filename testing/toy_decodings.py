@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from turnout.core.decision import Chosen, Continuation
-from turnout.core.interfaces import Decoding
-from turnout.core.plan import Logits
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.types.decision import Chosen, Continuation
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.toy_model import VOCABULARY, argmax, log_softmax
 
 __all__ = ["Beam", "Greedy", "Lookup", "Parallel", "ToyDecoding", "toy_decodings"]

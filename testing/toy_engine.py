@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from turnout.core.admission import Limits
-from turnout.core.engine import Engine
-from turnout.core.interfaces import Decoding, KVCache, Runner
-from turnout.core.observers import Observers
-from turnout.core.policy import LengthPredictor, SchedulingPolicy
-from turnout.core.preemption import Preemption
-from turnout.core.processors import Processors
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.scheduler import Capacity, Scheduler
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
+from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.observers import Observers
+from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.interfaces.seams import Decoding, KVCache, Runner
+from turnout.core.scheduling.preemption import Preemption
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.testing.toy_decodings import toy_decodings
 from turnout.testing.toy_model import EOS, VOCABULARY

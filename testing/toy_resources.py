@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from turnout.core.logits_processor import ServedModel
-from turnout.core.model import ModelSpec
-from turnout.core.observers import Observer, Observers
-from turnout.core.resources import Companion
+from turnout.core.engine.observers import Observer, Observers
+from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.interfaces.resources import Companion
+from turnout.core.types.model_spec import ModelSpec
 from turnout.testing.toy_model import EOS, VOCABULARY, misled_logits
 from turnout.testing.toy_runner import ToyRunner, as_tensor, toy_kv
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from turnout.core.interfaces import KVCache, PoolSize
-from turnout.core.plan import Logits, Plan, Way
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.types.plan import Logits, Plan, Way
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache

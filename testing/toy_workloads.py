@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from turnout.core.engine import Engine
-from turnout.core.interfaces import KVCache, PoolSize
-from turnout.core.policy import LengthPredictor, SchedulingPolicy
-from turnout.core.preemption import Preemption, Recompute, Swap
-from turnout.core.request import RequestSpec
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.scheduling.preemption import Preemption, Recompute, Swap
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.testing.toy_engine import toy_engine, toy_request
 from turnout.testing.toy_runner import toy_kv

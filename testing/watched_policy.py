@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.core.policy import Entry, SchedulingPolicy
-from turnout.core.view import RequestView, View, unveil
+from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
+from turnout.core.types.views import RequestView, View, unveil
 
 __all__ = ["WatchedPolicy"]
 

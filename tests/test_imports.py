@@ -26,7 +26,7 @@ def loaded_by(code: str) -> set[str]:
     "code",
     [
         "import turnout",
-        "import turnout.core.plugins, turnout.core.engine, turnout.plugins.builtin",
+        "import turnout.core.registry.registry, turnout.core.engine.engine, turnout.plugins.builtin",
         "from turnout.cli.main import cli; cli.main(['--help'], standalone_mode=False)",
         "from turnout.cli.main import cli; cli.main(['serve', '--help'], standalone_mode=False)",
         "from turnout.cli.main import cli; cli.main(['plugins', '--json'], standalone_mode=False)",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["with_bad_words"]

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import NamedTuple
 
-from turnout.core.decision import TokenLogprobs
-from turnout.core.messages import Delta
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.messages import Delta
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.text.detokenizer import detokenizer
 from turnout.text.stops import StopFound, StopMatcher
 from turnout.text.tokenizer import Tokenizer

@@ -10,8 +10,8 @@ from worker import Jobs, serve
 
 from turnout.core.config import EngineConfig
 from turnout.core.garbage import steady
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine
 
 model, dtype, kernels, quantization, threads = sys.argv[1:]

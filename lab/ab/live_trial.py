@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.trial import Leave, Outcome
+from turnout.core.interfaces.trial import Leave, Outcome
 from turnout.lab.ab.blocks import Block, BlockSize
 from turnout.lab.ab.sequential import differences
 from turnout.lab.ab.tally import Tally

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.trial import Outcome
+from turnout.core.interfaces.trial import Outcome
 from turnout.lab.compare.metrics import Figures
 from turnout.lab.job import Job
 from turnout.lab.record import Record

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from turnout.core.param_groups import over_defaults
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.param_groups import over_defaults
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.job import Job, Workload, seed_of
 from turnout.lab.prompts import Prompts
 

@@ -14,10 +14,10 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import RequestError
-from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec
 from turnout.lab.compare.run import Sample
 from turnout.lab.compare.samples import Samples
 from turnout.lab.job import Workload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ModelError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.lab.compare.protocol import Incomparable, Judge, Judged
 from turnout.lab.perplexity import measure_deviation
 from turnout.lab.served import of_engine

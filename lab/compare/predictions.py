@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from turnout.core.config import EngineConfig
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.runner.policies import build_kv
 
 __all__ = ["different_predictions", "predicting_options"]

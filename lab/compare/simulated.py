@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.core.engine.observers import StepRecord
 from turnout.core.errors import ConfigError
-from turnout.core.observers import StepRecord
 from turnout.lab.compare.child import Watch
 from turnout.lab.compare.order import Turn
 from turnout.lab.compare.question import Question

@@ -9,7 +9,7 @@ from hashlib import blake2b
 import aiohttp
 import msgspec
 
-from turnout.core.trial import SESSION_HEADER
+from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.job import Job
 from turnout.lab.load.messages import Event, EventReader, Usage
 from turnout.lab.load.target import Target

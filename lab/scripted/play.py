@@ -14,16 +14,16 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from turnout.core.admission import Limits
-from turnout.core.decision import Continuation
-from turnout.core.engine import Engine
-from turnout.core.interfaces import Decoding, KVCache
-from turnout.core.plan import Logits, Plan
-from turnout.core.policy import LengthPredictor, SchedulingPolicy
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.scheduler import Capacity, Scheduler
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.interfaces.seams import Decoding, KVCache
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.decision import Continuation
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.virtual_clock import VirtualClock
 
 __all__ = ["Arrival", "Pace", "Play", "scripted_output", "scripted_request"]

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 from turnout.lab.lengths import Lognormal
 from turnout.lab.scripted.play import VOCABULARY, Arrival, scripted_output, scripted_request
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core.admission import Limits
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError, blaming
-from turnout.core.interfaces import KVBackend, KVCache, PoolSize
-from turnout.core.plugin_spec import PluginSpec
-from turnout.core.plugins import Registry
+from turnout.core.interfaces.seams import KVBackend, KVCache, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.registry.spec import PluginSpec
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.script import Script

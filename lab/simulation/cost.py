@@ -21,9 +21,9 @@ from typing import Literal
 import msgspec
 
 from turnout.core.errors import ConfigError
-from turnout.core.model import ModelSpec
-from turnout.core.plan import Plan
-from turnout.core.preemption import SwapCosts
+from turnout.core.scheduling.preemption import SwapCosts
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.plan import Plan
 
 __all__ = ["CostModel", "Fit", "Kind", "Seconds", "Work", "kind", "work_of"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.core.plan import Logits, Plan
-from turnout.core.queues import Queues
+from turnout.core.scheduling.queues import Queues
+from turnout.core.types.plan import Logits, Plan
 from turnout.lab.simulation.cost import Kind, Seconds, Work, kind, work_of
 from turnout.lab.virtual_clock import VirtualClock
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from turnout.core.interfaces import Span
-from turnout.core.plan import Plan
-from turnout.core.policy import Entry, SchedulingPolicy
-from turnout.core.request import Request
-from turnout.core.view import View
+from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
+from turnout.core.interfaces.seams import Span
+from turnout.core.types.plan import Plan
+from turnout.core.types.request import Request
+from turnout.core.types.views import View
 from turnout.lab.simulation.assembly import Simulated
 from turnout.lab.simulation.cost import GRAIN, Kind, kind
 

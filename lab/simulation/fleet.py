@@ -18,10 +18,10 @@ from itertools import count
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import PluginError, RequestError
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
-from turnout.core.router import Replica, Routable, Router
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.router import Replica, Routable, Router
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.job import Workload, seed_of
 from turnout.lab.prompts import Prompts
 from turnout.lab.record import Record

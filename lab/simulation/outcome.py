@@ -7,8 +7,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
-from turnout.core.plugins import Registry
-from turnout.core.router import Replica, Routable, Router
+from turnout.core.interfaces.router import Replica, Routable, Router
+from turnout.core.registry.registry import Registry
 from turnout.lab.goodput import Goodput
 from turnout.lab.record import Record
 from turnout.lab.simulation.fleet import Fleet, Mix

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.model import ModelSpec, RopeSpec
+from turnout.core.types.model_spec import ModelSpec, RopeSpec
 from turnout.lab.simulation.cost import CostModel, Seconds
 
 __all__ = ["PRESETS", "preset"]

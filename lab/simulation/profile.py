@@ -18,10 +18,10 @@ import torch
 
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
 from turnout.core.garbage import steady
-from turnout.core.plan import Move, Plan, Way
+from turnout.core.types.plan import Move, Plan, Way
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.fit import Sample, fit
 from turnout.lab.simulation.scenes import DECODES, Scene, scenes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.core.messages import Delta
-from turnout.core.observers import StepRecord
-from turnout.core.request import Request, RequestSpec
+from turnout.core.engine.observers import StepRecord
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import Request, RequestSpec
 from turnout.lab.record import Record
 from turnout.lab.simulation.assembly import Simulated
 from turnout.lab.simulation.doze import Doze, dozes

@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from turnout.core.decision import Continuation
-from turnout.core.interfaces import Decoding
-from turnout.core.plan import Logits
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.types.decision import Continuation
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = ["Script"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.lab.job import Workload
 from turnout.lab.record import Record
 from turnout.lab.simulation.cost import CostModel

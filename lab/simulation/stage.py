@@ -15,12 +15,12 @@ from itertools import count
 import torch
 
 from turnout.core.clock import Clock
-from turnout.core.engine import Engine
-from turnout.core.interfaces import Runner
-from turnout.core.plan import Logits, Plan
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.scheduler import Capacity
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import Runner
+from turnout.core.scheduling.scheduler import Capacity
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.kernels.gpu.staging import pick_rows
 from turnout.lab.simulation.cost import Work, work_of
 from turnout.lab.simulation.fit import Sample

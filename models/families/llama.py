@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from turnout.core.model import ModelSpec
+from turnout.core.types.model_spec import ModelSpec
 from turnout.models.config_reader import ConfigReader
 from turnout.models.families.base import Biases, DecoderFamily, read_spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["Acceptance"]
 

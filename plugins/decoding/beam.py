@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from turnout.core.decision import Completion, Continuation
 from turnout.core.errors import ConfigError, RequestError
-from turnout.core.interfaces import Decoding
-from turnout.core.plan import Logits
-from turnout.core.request import Request
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.types.decision import Completion, Continuation
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
+from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = ["Beam"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from bisect import insort
 
-from turnout.core.decision import Choice
-from turnout.core.request import Request
+from turnout.core.types.decision import Choice
+from turnout.core.types.request import Request
 
 __all__ = ["Finished", "finished_of"]
 

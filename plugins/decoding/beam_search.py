@@ -12,12 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from turnout.core.decision import Choice, Completion, Continuation, TokenLogprobs
-from turnout.core.logits_processor import Row
-from turnout.core.plan import Logits
-from turnout.core.processors import adjust
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.engine.logits_processing import adjust
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.types.decision import Choice, Completion, Continuation, TokenLogprobs
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import fetch
 from turnout.plugins.decoding.beam_finished import Finished, finished_of
 from turnout.plugins.decoding.distribution import column

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from turnout.core.decision import Chosen
-from turnout.core.logits_processor import Row
-from turnout.core.plan import Logits
-from turnout.core.processors import adjust
-from turnout.core.request import Request
+from turnout.core.engine.logits_processing import adjust
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.types.decision import Chosen
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
 from turnout.kernels.gpu.staging import fetch
 from turnout.plugins.decoding.logprobs import token_logprobs
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from turnout.core.logits_processor import Row
+from turnout.core.interfaces.logits_processor import Row
 from turnout.kernels.gpu.staging import pick_rows, put_rows
 from turnout.plugins.decoding.draw import draw
 from turnout.plugins.decoding.likeliest import likeliest

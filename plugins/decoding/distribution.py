@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.kernels.gpu.choice import triton_problem
 from turnout.kernels.gpu.staging import carry, pick_rows, put_rows
 

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from torch import Tensor
 
-from turnout.core.logits_processor import Row
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["Draft"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from turnout.core.logits_processor import Row
+from turnout.core.interfaces.logits_processor import Row
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.noise import noise_key, seeds
 from turnout.plugins.decoding.race import race

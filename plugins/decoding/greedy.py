@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from turnout.core.decision import Continuation
-from turnout.core.interfaces import Decoding
-from turnout.core.plan import Logits
-from turnout.core.request import Request
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.types.decision import Continuation
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
+from turnout.core.types.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from turnout.core.logits_processor import Row
+    from turnout.core.interfaces.logits_processor import Row
 
 __all__ = ["Greedy"]
 

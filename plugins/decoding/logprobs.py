@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from turnout.core.decision import TokenLogprobs
+from turnout.core.types.decision import TokenLogprobs
 from turnout.kernels.gpu.staging import fetch, pick_rows
 
 __all__ = ["TopLogprobs", "token_logprobs", "top_logprobs"]

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from turnout.core.observers import StepRecord
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.resources import Resources
+from turnout.core.engine.observers import StepRecord
+from turnout.core.interfaces.resources import Resources
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.decoding.acceptance import Acceptance
 from turnout.plugins.decoding.outlook import Outlook, outlooks
 from turnout.plugins.decoding.rests import Rests

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from turnout.core.decision import Continuation
 from turnout.core.errors import ConfigError, RequestError
-from turnout.core.interfaces import Decoding
-from turnout.core.plan import Logits
-from turnout.core.request import Request
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.types.decision import Continuation
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
+from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = ["Sampling"]
 

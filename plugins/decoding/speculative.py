@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from turnout.core.config import MAX_DRAFT
-from turnout.core.decision import Continuation
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import Decoding
-from turnout.core.plan import Logits
-from turnout.core.proposer import Proposal, Proposer, Wish
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.resources import Resources
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.resources import Resources
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.types.decision import Continuation
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.pace import Pace
 from turnout.plugins.decoding.sampling import Sampling

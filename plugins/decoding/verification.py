@@ -8,9 +8,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from turnout.core.decision import Continuation
-from turnout.core.plan import Logits
-from turnout.core.processors import adjust
+from turnout.core.engine.logits_processing import adjust
+from turnout.core.types.decision import Continuation
+from turnout.core.types.plan import Logits
 from turnout.kernels.gpu.staging import fetch, pick_rows, put_rows
 from turnout.plugins.decoding.choose import choose
 from turnout.plugins.decoding.drafts import Draft

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from turnout.core.eviction import CachedBlock
+from turnout.core.interfaces.eviction import CachedBlock
 from turnout.plugins.evictions.greedy_dual import GreedyDual
 
 __all__ = ["Cost"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from heapq import heapify, heappop, heappush
 
-from turnout.core.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 
 __all__ = ["GreedyDual"]
 

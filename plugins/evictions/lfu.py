@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.eviction import CachedBlock
+from turnout.core.interfaces.eviction import CachedBlock
 from turnout.plugins.evictions.greedy_dual import GreedyDual
 
 __all__ = ["Lfu"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces import RotatingAttend
+from turnout.core.interfaces.seams import RotatingAttend
 from turnout.plugins.kv_backends.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.kernels.ragged_attention import Tiles, ragged_attention
 from turnout.plugins.kv_backends.kernels.rotated_write import rotated_write

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.formats import KVDtype, approximation, bytes_per_token
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.model import ModelSpec
-from turnout.core.plan import Chunk
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.plan import Chunk
 from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.formats import KVDtype

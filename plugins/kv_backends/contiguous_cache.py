@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from turnout.core.interfaces import PoolSize, Span
-from turnout.core.messages import KVSnapshot
-from turnout.core.plan import Move
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.seams import PoolSize, Span
+from turnout.core.types.messages import KVSnapshot
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous_parking import SlabParking
 from turnout.plugins.kv_backends.contiguous_slabs import Slab, runs
 from turnout.plugins.kv_backends.gaps import Gaps

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from turnout.core.plan import Move
+from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.contiguous_slabs import Slab
 from turnout.plugins.kv_backends.gaps import Gaps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from turnout.core.model import ModelSpec
+from turnout.core.types.model_spec import ModelSpec
 
 __all__ = ["KVDtype", "approximation", "bytes_per_token"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.plan import Move
+from turnout.core.types.plan import Move
 from turnout.kernels.gpu.staging import carry
 from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.moves import batched, joined

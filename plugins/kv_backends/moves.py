@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from turnout.core.plan import Move
+from turnout.core.types.plan import Move
 
 __all__ = ["batched", "joined"]
 

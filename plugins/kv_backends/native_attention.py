@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.plan import Chunk
+from turnout.core.types.plan import Chunk
 from turnout.kernels import Kernels
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace

@@ -8,9 +8,9 @@ import os
 from typing import TYPE_CHECKING, Literal
 
 from turnout.core.errors import ConfigError
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import AttentionBackend, KVBackend, KVCache, PoolSize
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.formats import KVDtype, approximation, bytes_per_token
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 

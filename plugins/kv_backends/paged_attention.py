@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.model import ModelSpec
-from turnout.core.plan import Chunk
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.plan import Chunk
 from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.paged_cache import PagedCache

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from turnout.core.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.plugins.kv_backends.paged_idle import CachedBlocks
 
 __all__ = ["CACHED", "FREE", "HELD", "SHARED", "Blocks"]

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import PoolSize, PrefixPins, Span
-from turnout.core.messages import KVSnapshot
-from turnout.core.plan import Move
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.seams import PoolSize, PrefixPins, Span
+from turnout.core.types.messages import KVSnapshot
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.paged_arrivals import Arrival, Arrivals
 from turnout.plugins.kv_backends.paged_blocks import CACHED, SHARED, Blocks
 from turnout.plugins.kv_backends.paged_lookup import Lookup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from turnout.core.errors import PolicyError
-from turnout.core.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 
 __all__ = ["CachedBlocks"]
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces import CapturableAttention, RotatingAttend
-from turnout.core.model import ModelSpec
-from turnout.core.plan import Chunk, Move, Plan, StepShape
+from turnout.core.interfaces.seams import CapturableAttention, RotatingAttend
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.plan import Chunk, Move, Plan, StepShape
 from turnout.kernels.gpu.staging import carry
 from turnout.plugins.kv_backends.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.formats import KVDtype

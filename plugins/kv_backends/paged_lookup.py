@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.core.interfaces import Span
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.seams import Span
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.paged_arrivals import Arrival, Place
 from turnout.plugins.kv_backends.paged_blocks import Blocks
 from turnout.plugins.kv_backends.paged_keys import extend_chain

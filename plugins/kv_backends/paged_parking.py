@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from turnout.core.plan import Move
+from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.paged_tables import Table
 
 __all__ = ["Holding", "Parked", "Parking"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnout.core.errors import ConfigError
-from turnout.core.messages import PinnedPrefix
+from turnout.core.types.messages import PinnedPrefix
 from turnout.plugins.kv_backends.paged_blocks import Blocks
 from turnout.plugins.kv_backends.paged_keys import extend_chain
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from turnout.core.plan import Chunk, StepShape
+from turnout.core.types.plan import Chunk, StepShape
 from turnout.kernels.gpu.staging import carry
 from turnout.kernels.ragged import padded
 from turnout.plugins.kv_backends.bound_attention import BoundAttention

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from turnout.core.plan import Chunk
+from turnout.core.types.plan import Chunk
 from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.paged_tables import Table
 

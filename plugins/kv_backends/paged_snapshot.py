@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.paged_blocks import CACHED, FREE, HELD, SHARED
 from turnout.plugins.kv_backends.paged_tables import Table
 

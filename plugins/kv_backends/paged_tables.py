@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from turnout.core.interfaces import Span
-from turnout.core.plan import Move
+from turnout.core.interfaces.seams import Span
+from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.paged_blocks import Blocks
 
 __all__ = ["Table", "Tables"]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from turnout.core.plan import Chunk
+from turnout.core.types.plan import Chunk
 from turnout.kernels.gpu.staging import carry
 from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.kernels.ragged_attention import Prefix, Tiles, parts_of

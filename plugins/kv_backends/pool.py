@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from turnout.core.plan import Chunk, Move, Plan
+from turnout.core.types.plan import Chunk, Move, Plan
 from turnout.kernels import Kernels
 from turnout.kernels.gpu.staging import carry
 from turnout.kernels.layers import InPlace, ReadInPlace

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turnout.core.plan import Chunk
+from turnout.core.types.plan import Chunk
 
 __all__ = ["SharedPrefix", "shared_prefixes"]
 

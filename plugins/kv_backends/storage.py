@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.model import ModelSpec
+from turnout.core.types.model_spec import ModelSpec
 
 __all__ = ["Lane", "PlainStorage", "PoolShape", "Scratch", "Storage", "zeros"]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError
-from turnout.core.logits_processor import LogitsProcessor, Row
-from turnout.core.request import Request
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
+from turnout.core.types.request import Request
+from turnout.core.types.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor

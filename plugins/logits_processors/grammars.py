@@ -10,8 +10,8 @@ from threading import Lock
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
 
 from turnout.core.errors import RequestError
-from turnout.core.logits_processor import ServedModel
-from turnout.core.structured_outputs import StructuredOutputs
+from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.text.tokenizer import tokenizer_json
 
 __all__ = ["SLICES", "Grammars"]

@@ -8,8 +8,8 @@ from weakref import WeakKeyDictionary
 
 from llguidance import LLMatcher
 
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["Departed", "Matchers"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
+from turnout.core.types.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from turnout.core.logits_processor import LogitsProcessor, Row, ServedModel
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.core.logits_processor import Row
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import carry
 
 __all__ = ["CountTable", "TokenCounts"]

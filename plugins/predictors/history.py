@@ -7,8 +7,8 @@ from collections import OrderedDict, deque
 from math import ceil
 
 from turnout.core.errors import ConfigError
-from turnout.core.policy import LengthPredictor
-from turnout.core.view import RequestView
+from turnout.core.interfaces.scheduling import LengthPredictor
+from turnout.core.types.views import RequestView
 
 __all__ = ["History"]
 

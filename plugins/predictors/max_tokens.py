@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.core.policy import LengthPredictor
-from turnout.core.view import RequestView
+from turnout.core.interfaces.scheduling import LengthPredictor
+from turnout.core.types.views import RequestView
 
 __all__ = ["MaxTokens"]
 

@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from turnout.core.interfaces import KVCache, Span
-from turnout.core.plan import Move
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["DraftMemory"]
 

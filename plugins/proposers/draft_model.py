@@ -9,10 +9,10 @@ from pydantic import Field
 
 from turnout.core.config import ByteSize
 from turnout.core.errors import ConfigError
-from turnout.core.model import ModelSpec
-from turnout.core.proposer import Proposal, Proposer, Wish
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.resources import Resources
+from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.resources import Resources
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.proposers.draft_memory import DraftMemory
 
 __all__ = ["DraftModel"]

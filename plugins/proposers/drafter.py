@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from turnout.core.interfaces import Runner
-from turnout.core.logits_processor import Row
-from turnout.core.plan import Chunk, Logits, Plan
-from turnout.core.processors import adjust
-from turnout.core.proposer import Proposal, Wish
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.engine.logits_processing import adjust
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.interfaces.proposer import Proposal, Wish
+from turnout.core.interfaces.seams import Runner
+from turnout.core.types.plan import Chunk, Logits, Plan
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import fetch, pick_rows, put_rows
 from turnout.plugins.decoding.choose import choose
 from turnout.plugins.decoding.distribution import token_weights

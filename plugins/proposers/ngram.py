@@ -10,8 +10,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from turnout.core.errors import ConfigError
-from turnout.core.proposer import Proposal, Proposer, Wish
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["NGram"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from turnout.core.errors import ConfigError
-from turnout.core.router import Replica, rendezvous
+from turnout.core.interfaces.router import Replica, rendezvous
 
 __all__ = ["checked_slack", "preferred"]
 

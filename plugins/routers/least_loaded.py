@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Literal, get_args
 
 from turnout.core.errors import ConfigError
-from turnout.core.router import Replica, Routable, Router
+from turnout.core.interfaces.router import Replica, Routable, Router
 
 __all__ = ["LeastLoaded"]
 

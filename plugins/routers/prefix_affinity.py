@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 from turnout.core.errors import ConfigError
-from turnout.core.router import Replica, Routable, Router
+from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.plugins.routers.affinity import checked_slack, preferred
 
 __all__ = ["PrefixAffinity"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnout.core.router import Replica, Routable, Router
+from turnout.core.interfaces.router import Replica, Routable, Router
 
 __all__ = ["RoundRobin"]
 

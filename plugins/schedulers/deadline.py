@@ -8,8 +8,8 @@ from math import inf
 from typing import Literal, get_args
 
 from turnout.core.errors import ConfigError
-from turnout.core.policy import Drop, Entry, SchedulingPolicy
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
+from turnout.core.types.views import RequestView, View
 
 __all__ = ["Deadline"]
 

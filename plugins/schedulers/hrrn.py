@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.types.views import RequestView, View
 from turnout.plugins.schedulers.ranking import amount, kept
 
 __all__ = ["Hrrn"]

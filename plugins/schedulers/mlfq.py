@@ -8,8 +8,8 @@ from itertools import chain
 from operator import attrgetter
 
 from turnout.core.errors import ConfigError
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.types.views import RequestView, View
 from turnout.plugins.schedulers.ranking import kept
 
 __all__ = ["Mlfq"]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from typing import ClassVar, Literal, TypeVar
 
 from turnout.core.errors import ConfigError
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.types.views import RequestView, View
 
 __all__ = ["AgedLength", "By", "amount", "kept"]
 

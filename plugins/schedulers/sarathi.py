@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from itertools import chain
 
 from turnout.core.errors import ConfigError
-from turnout.core.policy import Entry, SchedulingPolicy, Share
-from turnout.core.view import View
+from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy, Share
+from turnout.core.types.views import View
 
 __all__ = ["Sarathi"]
 

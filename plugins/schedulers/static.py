@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from turnout.core.errors import ConfigError
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.types.views import RequestView, View
 
 __all__ = ["Static"]
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from turnout.core.errors import RequestError
-from turnout.core.param_groups import over_defaults
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.param_groups import over_defaults
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.protocol.structured import StructuredRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 

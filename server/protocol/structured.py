@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from turnout.core.errors import RequestError
-from turnout.core.structured_outputs import KINDS, StructuredOutputs
+from turnout.core.types.structured_outputs import KINDS, StructuredOutputs
 
 __all__ = ["StructuredRequest"]
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from turnout.cli.main import COMMANDS, cli
 
 INLINE = '''
-from turnout.core.hookspecs import hookimpl
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.registry.hookspecs import hookimpl
+from turnout.core.interfaces.scheduling import SchedulingPolicy
 
 class Ljf(SchedulingPolicy):
     """Longest job first.

@@ -231,7 +231,7 @@ def test_how_it_ends(served: Served, outcome: int | BaseException, code: int, me
 
 def test_a_policy_beside_the_config_file_is_known(served: Served, tmp_path: Path) -> None:
     (tmp_path / "turnout_plugins.py").write_text(
-        "from turnout.core.hookspecs import hookimpl\n"
+        "from turnout.core.registry.hookspecs import hookimpl\n"
         "@hookimpl\n"
         "def register_schedulers(register):\n"
         "    register('mine', 'turnout.plugins.schedulers.fcfs:Fcfs')\n"

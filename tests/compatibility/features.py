@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from turnout import LLM, SamplingParams
-from turnout.core.structured_outputs import StructuredOutputs
+from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.llm import CompletionOutput, RequestOutput
 
 LENGTH = 14

@@ -12,8 +12,8 @@ import msgspec
 
 from turnout import LLM
 from turnout.core.config import ServerConfig
-from turnout.core.messages import AdminCommand, Delta, Ready, Reply, Stats
-from turnout.core.request import RequestSpec
+from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
+from turnout.core.types.request import RequestSpec
 from turnout.server.app import create_app
 from turnout.server.arms import Arms
 from turnout.server.live_request import LiveRequest

@@ -17,7 +17,7 @@ from local_client import answers_over_http
 
 from turnout import LLM, SamplingParams
 from turnout.core.errors import ConfigError, RequestError
-from turnout.core.messages import Delta
+from turnout.core.types.messages import Delta
 from turnout.server.protocol.completions import CompletionRequest
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"

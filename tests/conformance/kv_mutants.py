@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import KVBackend, KVCache, PoolSize, Span
-from turnout.core.plan import Move
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.seams import KVBackend, KVCache, PoolSize, Span
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous import Contiguous
 from turnout.plugins.kv_backends.paged import Paged
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.core.eviction import CachedBlock
-from turnout.core.policy import LengthPredictor
-from turnout.core.view import RequestView
+from turnout.core.interfaces.eviction import CachedBlock
+from turnout.core.interfaces.scheduling import LengthPredictor
+from turnout.core.types.views import RequestView
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.predictors.history import History
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable
 from typing import ClassVar
 
-from turnout.core.policy import Drop, Entry, SchedulingPolicy
-from turnout.core.view import RequestView, View, unveil
+from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
+from turnout.core.types.views import RequestView, View, unveil
 from turnout.plugins.schedulers.fair import Fair
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.plugins.schedulers.mlfq import Mlfq

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from turnout.core.decision import Continuation
-from turnout.core.interfaces import Quantizer
-from turnout.core.logits_processor import Row
-from turnout.core.plan import Logits
-from turnout.core.proposer import Proposal, Wish
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.interfaces.proposer import Proposal, Wish
+from turnout.core.interfaces.seams import Quantizer
+from turnout.core.types.decision import Continuation
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.models.families.qwen2 import Qwen2
 from turnout.plugins.decoding.candidates import continue_each
 from turnout.plugins.decoding.draw import draw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.testing import LogitsProcessorSuite
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from turnout.core.errors import UnknownPlugin
-from turnout.core.hookspecs import hookimpl
-from turnout.core.plugins import Registry
+from turnout.core.registry.hookspecs import hookimpl
+from turnout.core.registry.registry import Registry
 from turnout.testing import ObserverSuite
 
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.testing import QuantizerSuite
 
 READERS = {"awq", "compressed-tensors", "gptq"}

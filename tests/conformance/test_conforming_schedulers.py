@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.testing import SchedulingPolicySuite
 
 

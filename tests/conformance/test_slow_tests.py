@@ -6,7 +6,7 @@ from unittest import SkipTest
 
 import pytest
 
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing import SchedulingPolicySuite
 from turnout.testing.examination import examine

@@ -7,11 +7,11 @@ import random
 import pytest
 from toy import EOS, ToyDecoding, argmax, drive, expected, log_softmax, toy_engine, toy_kv, toy_request
 
-from turnout.core.decision import Choice, Completion, Continuation, TokenLogprobs
-from turnout.core.interfaces import PoolSize
-from turnout.core.plan import Logits
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import PoolSize
+from turnout.core.types.decision import Choice, Completion, Continuation, TokenLogprobs
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 

@@ -17,10 +17,10 @@ from toy import (
     toy_request,
 )
 
-from turnout.core.advance import advance
-from turnout.core.decision import Continuation
-from turnout.core.interfaces import PoolSize, Span
-from turnout.core.request import Request
+from turnout.core.engine.apply_decisions import advance
+from turnout.core.interfaces.seams import PoolSize, Span
+from turnout.core.types.decision import Continuation
+from turnout.core.types.request import Request
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from turnout.core import hookspecs
 from turnout.core.deprecation import Deprecation, PluginDeprecationWarning
 from turnout.core.errors import PluginError
-from turnout.core.hookspecs import hookimpl
-from turnout.core.plugins import Registry
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.registry import hookspecs
+from turnout.core.registry.hookspecs import hookimpl
+from turnout.core.registry.registry import Registry
+from turnout.core.types.views import RequestView, View
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -19,18 +19,22 @@ import msgspec
 
 import turnout
 import turnout.testing as kit
-from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer, router, view
-from turnout.core.decision import Choice, Chosen, Completion, Continuation
 from turnout.core.deprecation import PluginDeprecationWarning
-from turnout.core.hookspecs import HOOK_API_VERSION
-from turnout.core.messages import KVSnapshot, PinnedPrefix
-from turnout.core.model import ModelSpec
-from turnout.core.observers import RequestRecord, StepRecord
-from turnout.core.plan import Chunk, Logits, Move, Plan
-from turnout.core.processors import adjust
-from turnout.core.request import Request, RequestSpec, Sequence, Timing
-from turnout.core.resources import Companion, Resources
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.logits_processing import adjust
+from turnout.core.engine.observers import RequestRecord, StepRecord
+from turnout.core.interfaces import eviction, logits_processor, proposer, router
+from turnout.core.interfaces import scheduling as policy
+from turnout.core.interfaces import seams as interfaces
+from turnout.core.interfaces.resources import Companion, Resources
+from turnout.core.registry import hookspecs
+from turnout.core.registry.hookspecs import HOOK_API_VERSION
+from turnout.core.types import views as view
+from turnout.core.types.decision import Choice, Chosen, Completion, Continuation
+from turnout.core.types.messages import KVSnapshot, PinnedPrefix
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.plan import Chunk, Logits, Move, Plan
+from turnout.core.types.request import Request, RequestSpec, Sequence, Timing
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.decoder import Decoder
 from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each

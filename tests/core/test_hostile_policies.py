@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 import pytest
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import PolicyError
-from turnout.core.policy import Entry, SchedulingPolicy, Share
-from turnout.core.preemption import Recompute
-from turnout.core.request import RequestSpec
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy, Share
+from turnout.core.scheduling.preemption import Recompute
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.views import RequestView, View
 from turnout.plugins.schedulers.deadline import Deadline
 from turnout.plugins.schedulers.priority import Priority
 from turnout.plugins.schedulers.srpt import Srpt

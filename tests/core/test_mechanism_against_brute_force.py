@@ -7,7 +7,7 @@ import random
 import pytest
 from toy import drive, expected, toy_engine
 
-from turnout.core.policy import SchedulingPolicy, Share
+from turnout.core.interfaces.scheduling import SchedulingPolicy, Share
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.toy_workloads import random_cache, random_preemption, random_workload

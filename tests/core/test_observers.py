@@ -11,20 +11,20 @@ from types import SimpleNamespace
 import pytest
 from toy import EOS, Greedy, drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.core import engine as engine_module
-from turnout.core import observers as observers_module
-from turnout.core.engine import Engine
-from turnout.core.hookspecs import hookimpl
-from turnout.core.observers import Observer, Observers, RequestRecord, StepRecord
-from turnout.core.plugins import Registry
-from turnout.core.policy import Drop, SchedulingPolicy
-from turnout.core.request import RequestSpec
+from turnout.core.engine import engine as engine_module
+from turnout.core.engine import observers as observers_module
+from turnout.core.engine.engine import Engine
+from turnout.core.engine.observers import Observer, Observers, RequestRecord, StepRecord
+from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
+from turnout.core.registry.hookspecs import hookimpl
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import RequestSpec
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 BLOCKS, BLOCK = 32, 4
 
 INLINE = """
-from turnout.core.hookspecs import hookimpl
+from turnout.core.registry.hookspecs import hookimpl
 
 STEPS, REQUESTS = [], []
 

@@ -11,9 +11,9 @@ from test_engine import PROMPT_THAT_ENDS
 from test_mechanism_against_brute_force import POLICIES, served
 from toy import EOS, Greedy, Parallel, ToyRunner, argmax, drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.core.decision import Chosen, Continuation
-from turnout.core.policy import Drop, SchedulingPolicy
-from turnout.core.request import Resumption
+from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
+from turnout.core.types.decision import Chosen, Continuation
+from turnout.core.types.request import Resumption
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.toy_workloads import random_cache, random_preemption, random_workload

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin
-from turnout.core.hookspecs import hookimpl
-from turnout.core.plugins import Registry
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.registry.hookspecs import hookimpl
+from turnout.core.registry.registry import Registry
 
 POLICY = """
-from turnout.core.hookspecs import hookimpl
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.registry.hookspecs import hookimpl
+from turnout.core.interfaces.scheduling import SchedulingPolicy
 
 class Ljf(SchedulingPolicy):
     '''Longest job first.
@@ -98,7 +98,9 @@ def test_an_installed_plugin_is_listed_built_and_described(install: Install) -> 
 
 def test_a_lazy_factory_is_imported_only_when_asked_for(install: Install) -> None:
     install("lazy-policy", POLICY)
-    source = "from turnout.core.hookspecs import hookimpl\n" + HOOK.replace("Ljf", "'lazy_policy:Ljf'")
+    source = "from turnout.core.registry.hookspecs import hookimpl\n" + HOOK.replace(
+        "Ljf", "'lazy_policy:Ljf'"
+    )
     install("lazy-plugin", source)
     registry = Registry.load()
     assert "tidal" in registry.names("scheduler")
@@ -311,15 +313,15 @@ def test_under_strict_plugins_a_broken_one_is_fatal_though_nobody_named_it(insta
 
 def test_the_hooks_of_a_broken_plugin_do_not_watch(install: Install) -> None:
     watching = "@hookimpl\ndef step_finished(step): ...\n"
-    install("sound", f"from turnout.core.hookspecs import hookimpl\n{watching}")
+    install("sound", f"from turnout.core.registry.hookspecs import hookimpl\n{watching}")
     install("half", POLICY + watching + HOOK + "    raise RuntimeError('out of luck')")
     (observer,) = Registry.load().observers().all()
     assert "sound" in observer.name
 
 
 FAMILY = """
-from turnout.core.hookspecs import hookimpl
-from turnout.core.interfaces import ModelFamily
+from turnout.core.registry.hookspecs import hookimpl
+from turnout.core.interfaces.seams import ModelFamily
 
 class Toy(ModelFamily):
     architectures = ("ToyForCausalLM",)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from turnout.core.errors import ConfigError
-from turnout.core.plugin_options import Option, read_options
+from turnout.core.registry.options import Option, read_options
 
 
 def typed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.core.errors import ConfigError
-from turnout.core.plugin_spec import PluginSpec
+from turnout.core.registry.spec import PluginSpec
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.errors import PolicyError
-from turnout.core.policy import Drop, LengthPredictor, SchedulingPolicy, Share
+from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy, Share
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 PROMPT = [1, 2, 3, 4, 5]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from toy import toy_request
 
+from turnout.core.engine.logits_processing import Processors
 from turnout.core.errors import RequestError
-from turnout.core.logits_processor import LogitsProcessor
-from turnout.core.processors import Processors
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.logits_processor import LogitsProcessor
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 
 SPEC = toy_request("r", [1, 2], "greedy", 3)
 

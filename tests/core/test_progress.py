@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from toy import Greedy, toy_request
 
-from turnout.core.plan import Chunk
-from turnout.core.progress import Progress
-from turnout.core.request import Request
+from turnout.core.scheduling.livelock import Progress
+from turnout.core.types.plan import Chunk
+from turnout.core.types.request import Request
 
 PROMPT = list(range(1, 11))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from toy import toy_request
 
-from turnout.core.queues import Queues
-from turnout.core.request import Request
+from turnout.core.scheduling.queues import Queues
+from turnout.core.types.request import Request
 from turnout.plugins.decoding.greedy import Greedy
 
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from toy import Greedy, drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.core.engine import Engine
-from turnout.core.request import Request, RequestSpec, Resumption
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.types.request import Request, RequestSpec, Resumption
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 

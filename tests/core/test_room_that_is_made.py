@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toy import toy_engine, toy_kv, toy_request
 
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.interfaces.scheduling import SchedulingPolicy
 
 
 class Anybody(SchedulingPolicy):

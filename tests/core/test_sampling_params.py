@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from turnout.core.errors import RequestError
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.structured_outputs import StructuredOutputs
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.structured_outputs import StructuredOutputs
 
 LIMITS: dict[str, tuple[float, float, float]] = {  # lowest, highest, and by how much is too much
     "n": (1, 128, 1),

@@ -8,8 +8,8 @@ from itertools import accumulate, chain, cycle
 import pytest
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.core.engine import Engine
-from turnout.core.guard import PATIENCE
+from turnout.core.engine.engine import Engine
+from turnout.core.scheduling.policy_guard import PATIENCE
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 

@@ -14,7 +14,7 @@ from test_mechanism_against_brute_force import (
 )
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from toy import Greedy, toy_request
 
-from turnout.core.request import Request, RequestSpec
-from turnout.core.view import RequestView
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.views import RequestView
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 PUBLIC = [name for name in vars(RequestView) if not name.startswith("_")]

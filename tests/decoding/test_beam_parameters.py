@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from turnout.core.errors import ConfigError, RequestError
-from turnout.core.param_groups import over_defaults
-from turnout.core.plugins import Registry
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.registry.registry import Registry
+from turnout.core.types.param_groups import over_defaults
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.beam import Beam
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling

@@ -15,9 +15,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from turnout.core.logits_processor import Row
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.draw import draw
 from turnout.plugins.decoding.noise import noise_key, seeds, uniform

@@ -12,8 +12,8 @@ from documents import ROOT, Document, code, rows
 from pydantic import BaseModel
 
 from turnout.core.errors import Dropped
-from turnout.core.messages import PluginStates, SchedulerState
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
+from turnout.core.types.messages import PluginStates, SchedulerState
 from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.admin import PolicyChange
 from turnout.server.admin_ab import ABReport, ArmChange, ArmState

@@ -12,7 +12,7 @@ from documents import DOCS, code, rows
 
 from turnout.cli.bench import COMMANDS
 from turnout.core.config import EngineConfig
-from turnout.core.plugin_options import Option
+from turnout.core.registry.options import Option
 from turnout.lab.generators import GENERATORS, Generator
 from turnout.lab.job import Job
 from turnout.lab.lengths import FORMS, KINDS

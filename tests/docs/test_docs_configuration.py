@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from turnout.cli.config_file import build_configs
 from turnout.cli.main import COMMANDS
 from turnout.core.config import EngineConfig, ServerConfig, parse_bytes
-from turnout.core.plugin_axes import POLICY_AXES
-from turnout.core.plugins import Registry
+from turnout.core.registry.kinds import POLICY_AXES
+from turnout.core.registry.registry import Registry
 from turnout.runner.policies import check_policies
 
 

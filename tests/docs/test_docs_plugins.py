@@ -14,13 +14,16 @@ from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.cli.new_plugin import rendered
 from turnout.cli.plugin_kinds import KINDS
-from turnout.core import eviction, hookspecs, interfaces, logits_processor, policy, proposer, router
-from turnout.core.hookspecs import HOOK_API_VERSION
-from turnout.core.plugin_axes import AXES
-from turnout.core.plugins import Registry
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.request import RequestSpec
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces import eviction, logits_processor, proposer, router
+from turnout.core.interfaces import scheduling as policy
+from turnout.core.interfaces import seams as interfaces
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.registry import hookspecs
+from turnout.core.registry.hookspecs import HOOK_API_VERSION
+from turnout.core.registry.kinds import AXES
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.views import RequestView, View
 
 # ------------------------------------------------------------------ what is documented
 

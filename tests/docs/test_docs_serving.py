@@ -16,9 +16,9 @@ from starlette.routing import Route
 
 from turnout.core.config import ServerConfig
 from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestError
-from turnout.core.messages import KVSnapshot, Stats
-from turnout.core.param_groups import BEAM_SEARCH
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.messages import KVSnapshot, Stats
+from turnout.core.types.param_groups import BEAM_SEARCH
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.admin import PolicyChange
 from turnout.server.app import create_app
 from turnout.server.engine_metrics import Scrape

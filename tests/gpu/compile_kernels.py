@@ -25,7 +25,7 @@ import torch  # noqa: E402
 from pretended_gpu import Compiled, PretendedGpu  # noqa: E402
 from ragged_case import Case  # noqa: E402
 
-from turnout.core.sampling_params import SamplingParams  # noqa: E402
+from turnout.core.types.sampling_params import SamplingParams  # noqa: E402
 from turnout.kernels.gpu.layers import GpuKernels  # noqa: E402
 from turnout.plugins.decoding.distribution import cut_by_kernel  # noqa: E402
 from turnout.plugins.kv_backends.formats import KVDtype  # noqa: E402

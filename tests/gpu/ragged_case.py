@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from turnout.core.plan import Chunk, Plan
+from turnout.core.types.plan import Chunk, Plan
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.paged_kernels import PagedKernels
 from turnout.plugins.kv_backends.paged_tables import Table

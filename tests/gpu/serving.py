@@ -14,9 +14,9 @@ from card_tensors import Tensors
 from torch import Tensor
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner import capture
 from turnout.runner.assembly import build_engine
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding import distribution
 from turnout.plugins.decoding.distribution import cut_by_kernel, cut_by_sorting
 

@@ -19,11 +19,11 @@ sys.path.append(str(Path(__file__).parent.parent / "speculation"))
 
 from toy_speculation import EOS, VOCABULARY, TensorRunner, ToyDraft
 
-from turnout.core.plan import Logits, Plan
-from turnout.core.proposer import Proposal, Wish
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.proposer import Proposal, Wish
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 
 

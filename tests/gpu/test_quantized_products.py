@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.plugins.quantization import device_layers, encoding
 from turnout.plugins.quantization.gpu import products
 from turnout.plugins.quantization.gpu.layers import CodesLinear

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ragged_case import Case
 
-from turnout.core.plan import Chunk
+from turnout.core.types.plan import Chunk
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.kernels import ragged_attention as module
 from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix, shared_prefixes

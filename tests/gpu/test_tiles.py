@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.core.plan import Chunk
+from turnout.core.types.plan import Chunk
 from turnout.plugins.kv_backends.paged_slots import slots_table
 from turnout.plugins.kv_backends.paged_tiles import tiles_of
 from turnout.plugins.quantization.gpu import products

@@ -9,11 +9,11 @@ from itertools import groupby
 
 from toy import ToyRunner
 
-from turnout.core.engine import Engine
-from turnout.core.interfaces import KVCache, Span
-from turnout.core.messages import KVSnapshot
-from turnout.core.plan import Logits, Plan
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.types.messages import KVSnapshot
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 

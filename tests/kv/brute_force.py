@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from turnout.core.model import ModelSpec
+from turnout.core.types.model_spec import ModelSpec
 from turnout.models.families import Qwen2
 from turnout.models.layers import RMSNorm
 from turnout.models.loading import load_model

@@ -6,9 +6,9 @@ import random
 
 from stress_case import Case
 
-from turnout.core.engine import Engine
-from turnout.core.interfaces import AttentionBackend, KVCache
-from turnout.core.plan import Move
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import AttentionBackend, KVCache
+from turnout.core.types.plan import Move
 
 __all__ = ["Fault", "parks"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from fault import Fault, parks
 from stress_case import Case
 
-from turnout.core.engine import Engine
-from turnout.core.interfaces import KVCache, Span
-from turnout.core.plan import Move
-from turnout.core.request import Request
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_arrivals import Arrival
 from turnout.plugins.kv_backends.paged_cache import PagedCache

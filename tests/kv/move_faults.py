@@ -5,7 +5,7 @@ from __future__ import annotations
 from fault import Fault, parks
 from stress_case import Case
 
-from turnout.core.plan import Move, Way
+from turnout.core.types.plan import Move, Way
 
 __all__ = [
     "LatePark",

@@ -13,10 +13,10 @@ import host_faults
 import move_faults
 from fault import Fault
 
-from turnout.core.decision import Continuation
-from turnout.core.engine import Engine
-from turnout.core.interfaces import AttentionBackend, KVCache
-from turnout.core.request import Request
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.seams import AttentionBackend, KVCache
+from turnout.core.types.decision import Continuation
+from turnout.core.types.request import Request
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 
 __all__ = ["FAULTS"]

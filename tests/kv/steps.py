@@ -6,9 +6,9 @@ from itertools import count
 
 from toy import Parallel
 
-from turnout.core.interfaces import KVCache, Span
-from turnout.core.request import Request, RequestSpec, Sequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.types.request import Request, RequestSpec, Sequence
+from turnout.core.types.sampling_params import SamplingParams
 
 _names = count()
 

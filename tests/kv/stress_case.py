@@ -12,12 +12,12 @@ from brute_force import VOCABULARY, BruteForce
 from stress_policies import AnyEviction, AnyOrder, AnyPreemption
 from stress_strategies import EOS, Answers, answers, request
 
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import PoolSize
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.interfaces.seams import PoolSize
+from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.schedulers.deadline import Deadline

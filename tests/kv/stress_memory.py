@@ -9,8 +9,8 @@ import torch
 from brute_force import Context, Rows
 from torch import Tensor
 
-from turnout.core.engine import Engine
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.engine.engine import Engine
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 from turnout.plugins.kv_backends.paged_keys import extend_chain

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from turnout.core.eviction import CachedBlock, EvictionPolicy
-from turnout.core.interfaces import KVCache
-from turnout.core.policy import Drop, Entry, SchedulingPolicy, Share
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
+from turnout.core.interfaces.seams import KVCache
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.views import RequestView, View
 
 __all__ = ["AnyEviction", "AnyOrder", "AnyPreemption"]
 

@@ -9,8 +9,8 @@ import torch
 from brute_force import Context, Rows, tiny_model
 from fault import Fault
 
-from turnout.core.interfaces import AttentionBackend
-from turnout.core.plan import Chunk, Logits, Plan
+from turnout.core.interfaces.seams import AttentionBackend
+from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.runner.model_runner import ModelRunner
 from turnout.testing.toy_runner import looked_up
 

@@ -19,13 +19,13 @@ from stress_recorder import Recorder, Tally
 from stress_strategies import EOS, log_softmax, strategies
 from torch import Tensor
 
-from turnout.core.admission import Limits
-from turnout.core.decision import TokenLogprobs
-from turnout.core.engine import Engine
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import KVBackend, Span
-from turnout.core.messages import Delta, KVSnapshot
-from turnout.core.scheduler import Capacity, Scheduler
+from turnout.core.interfaces.seams import KVBackend, Span
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.messages import Delta, KVSnapshot
 from turnout.plugins.kv_backends.contiguous import Contiguous
 from turnout.plugins.kv_backends.movers import SliceMover, StagedMover
 from turnout.plugins.kv_backends.paged import Paged

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from brute_force import VOCABULARY, BruteForce, Rows
 
-from turnout.core.decision import Chosen, Continuation
-from turnout.core.interfaces import Decoding
-from turnout.core.plan import Logits
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import Decoding
+from turnout.core.types.decision import Chosen, Continuation
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = ["EOS", "Answers", "Strategy", "answers", "log_softmax", "request", "strategies"]
 

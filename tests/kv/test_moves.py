@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from turnout.core.plan import Move, Way
+from turnout.core.types.plan import Move, Way
 from turnout.plugins.kv_backends.formats import KVDtype
 from turnout.plugins.kv_backends.movers import Mover, SliceMover, StagedMover
 from turnout.plugins.kv_backends.moves import batched, joined

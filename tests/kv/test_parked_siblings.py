@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.core.eviction import CachedBlock, EvictionPolicy
-from turnout.core.interfaces import Decoding, KVCache, PoolSize, Span
-from turnout.core.plan import Move
-from turnout.core.request import Request, RequestSpec, Sequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.seams import Decoding, KVCache, PoolSize, Span
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Request, RequestSpec, Sequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.plugins.kv_backends.paged_cache import PagedCache

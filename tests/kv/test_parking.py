@@ -6,8 +6,8 @@ import pytest
 from steps import compute, fork, park, release, sequence, spans
 from toy import toy_kv
 
-from turnout.core.interfaces import Span
-from turnout.core.plan import Move
+from turnout.core.interfaces.seams import Span
+from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.paged_cache import PagedCache
 
 PREFIX = list(range(100, 112))

@@ -7,7 +7,7 @@ from steps import compute, release, sequence
 from toy import toy_kv
 
 from turnout.core.errors import ConfigError
-from turnout.core.messages import PinnedPrefix
+from turnout.core.types.messages import PinnedPrefix
 
 SYSTEM = list(range(100, 108))
 """Two blocks of four."""

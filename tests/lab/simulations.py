@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from turnout.core.config import EngineConfig
-from turnout.core.model import ModelSpec, RopeSpec
+from turnout.core.types.model_spec import ModelSpec, RopeSpec
 from turnout.lab.job import Job, Workload
 from turnout.lab.record import Record
 from turnout.lab.simulation import CostModel, Simulation

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnout.core.trial import Outcome
+from turnout.core.interfaces.trial import Outcome
 from turnout.lab.ab.blocks import BlockSize
 from turnout.lab.ab.live_trial import LiveTrial
 

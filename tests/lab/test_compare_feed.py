@@ -7,7 +7,7 @@ from itertools import pairwise
 from compare_runs import H100
 
 from turnout.core.config import EngineConfig
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.lab.compare.asked import Asked, warm_up
 from turnout.lab.compare.feed import Feed
 from turnout.lab.compare.order import turns

@@ -9,7 +9,7 @@ import pytest
 from simulations import machine
 
 from turnout.core.errors import ConfigError
-from turnout.core.plan import Chunk, Move, Plan
+from turnout.core.types.plan import Chunk, Move, Plan
 from turnout.lab.simulation import CostModel, preset
 from turnout.lab.simulation.cost import Seconds, Work, kind, work_of
 from turnout.lab.simulation.presets import PRESETS

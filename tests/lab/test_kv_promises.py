@@ -6,7 +6,7 @@ import random
 
 from test_scripted_engine import cache, play
 
-from turnout.core.interfaces import KVCache
+from turnout.core.interfaces.seams import KVCache
 from turnout.lab.scripted.play import Arrival, scripted_request
 from turnout.lab.scripted.workloads import random_tokens, sharegpt
 

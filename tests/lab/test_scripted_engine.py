@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from turnout.core.interfaces import KVCache, PoolSize
-from turnout.core.plan import Chunk, Plan
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
-from turnout.core.scheduler import Capacity
+from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity
+from turnout.core.types.plan import Chunk, Plan
+from turnout.core.types.request import RequestSpec
 from turnout.lab.lengths import Lognormal
 from turnout.lab.scripted.play import Arrival, Pace, Play, scripted_output, scripted_request
 from turnout.lab.scripted.workloads import Scans, Sessions, Templates, sharegpt

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from turnout.core.config import EngineConfig
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.lab.perplexity import Predict, measure_deviation, measure_quality
 from turnout.lab.quality import Evaluation
 from turnout.lab.served import of_engine

@@ -10,8 +10,8 @@ from simulations import conversations, jobs, machine, sharing, simulated, simula
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import PluginError
-from turnout.core.plugins import Registry
-from turnout.core.router import Router
+from turnout.core.interfaces.router import Router
+from turnout.core.registry.registry import Registry
 from turnout.lab.goodput import Goodput
 from turnout.lab.job import Job, Workload
 from turnout.lab.simulation.fleet import Fleet, Mix

@@ -8,10 +8,10 @@ import pytest
 from simulations import SECONDS
 
 from turnout.core.config import EngineConfig
-from turnout.core.interfaces import Runner
-from turnout.core.plan import Logits, Plan
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
+from turnout.core.interfaces.seams import Runner
+from turnout.core.registry.registry import Registry
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import RequestSpec
 from turnout.lab.job import Job, Workload
 from turnout.lab.record import Record
 from turnout.lab.simulation.assembly import build_simulated

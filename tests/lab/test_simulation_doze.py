@@ -10,9 +10,9 @@ import pytest
 from simulations import conversations, jobs, machine, sharing, simulation_of
 
 from turnout.core.config import EngineConfig
-from turnout.core.interfaces import Span
-from turnout.core.observers import StepRecord
-from turnout.core.plugins import Registry
+from turnout.core.engine.observers import StepRecord
+from turnout.core.interfaces.seams import Span
+from turnout.core.registry.registry import Registry
 from turnout.lab.job import Job, Workload
 from turnout.lab.record import Record
 from turnout.lab.simulation.assembly import build_simulated

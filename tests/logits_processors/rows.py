@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from turnout.core.logits_processor import Row, ServedModel
-from turnout.core.plugins import Registry
-from turnout.core.processors import Processors
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.logits_processing import Processors
+from turnout.core.interfaces.logits_processor import Row, ServedModel
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 
 VOCABULARY = 12

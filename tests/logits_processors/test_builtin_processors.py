@@ -13,9 +13,9 @@ from rows import OUTPUT, PROMPT, STOPS, VOCABULARY, a_row, some_logits
 from torch import Tensor
 from transformers import RepetitionPenaltyLogitsProcessor
 
+from turnout.core.engine.logits_processing import adjust
 from turnout.core.errors import RequestError
-from turnout.core.logits_processor import Row
-from turnout.core.processors import adjust
+from turnout.core.interfaces.logits_processor import Row
 
 LOWEST = torch.finfo(torch.float32).min
 

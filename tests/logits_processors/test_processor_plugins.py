@@ -12,11 +12,11 @@ from rows import VOCABULARY, a_row, some_logits
 from torch import Tensor
 
 from turnout import LLM, LogitsProcessor, SamplingParams, hookimpl
+from turnout.core.engine.logits_processing import Processors, adjust
 from turnout.core.errors import EngineError, PluginError, RequestError
-from turnout.core.logits_processor import Row, ServedModel
-from turnout.core.plugins import Registry
-from turnout.core.processors import Processors, adjust
-from turnout.core.request import Request, RequestSpec
+from turnout.core.interfaces.logits_processor import Row, ServedModel
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import Request, RequestSpec
 
 INLINE = """
 from turnout import LogitsProcessor, hookimpl

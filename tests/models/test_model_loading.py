@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from turnout.core.errors import ModelError
-from turnout.core.interfaces import Quantizer
+from turnout.core.interfaces.seams import Quantizer
 from turnout.models.checkpoint import read_config, read_generation_config
 from turnout.models.shapes import Shape, config_of
 

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels, pack_quantized
 
-from turnout.core.interfaces import Adopter
-from turnout.core.plugins import Registry
+from turnout.core.interfaces.seams import Adopter
+from turnout.core.registry.registry import Registry
 
 REGISTRY = Registry.load()
 DYNAMIC = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}

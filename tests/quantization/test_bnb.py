@@ -9,8 +9,8 @@ import torch
 from exactness import exact, relative_error
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces import Quantizer
-from turnout.core.plugins import Registry
+from turnout.core.interfaces.seams import Quantizer
+from turnout.core.registry.registry import Registry
 from turnout.runner.memory import weight_bytes
 
 REGISTRY = Registry.load()

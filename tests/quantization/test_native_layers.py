@@ -9,7 +9,7 @@ import torch
 from exactness import relative_error
 from torch import Tensor, nn
 
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.kernels import Kernels, choose_kernels
 from turnout.models.native import NativeAttention, NativeMLP
 from turnout.models.packed import NarrowEmbedding, PackedEmbedding, PackedLinear

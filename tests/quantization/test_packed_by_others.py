@@ -13,7 +13,7 @@ from packers import CASES, GROUP, INPUTS, OUTPUTS
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.plugins.quantization.formats.integer import IntegerWeights
 
 HERE = Path(__file__).parent

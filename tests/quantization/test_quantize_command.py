@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from turnout.cli.main import cli
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.models.resolve import resolve_model
 from turnout.runner import quantized_pieces
 from turnout.runner.checkpoint import open_checkpoint

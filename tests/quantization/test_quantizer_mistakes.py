@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from turnout import Quantizer, hookimpl
 from turnout.core.config import EngineConfig
 from turnout.core.errors import PluginError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.runner.assembly import build_engine
 
 

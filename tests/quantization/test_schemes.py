@@ -10,7 +10,7 @@ from exactness import exact, relative_error
 from torch import Tensor, nn
 
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
 from turnout.plugins.quantization.encoding import to_e4m3, to_int4, to_int8
 from turnout.plugins.quantization.layers.fp8 import decode_e4m3

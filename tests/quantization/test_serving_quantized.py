@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from turnout.core.config import EngineConfig
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.llm import LLM
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import Shape, config_of
@@ -33,7 +33,7 @@ def build(model: Path, **options: object) -> AssembledEngine:
 MEASURE = """
 import sys, torch
 from pathlib import Path
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.models.checkpoint import read_config
 from turnout.models.families import Qwen2
 from turnout.models.loading import load_model

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 from turnout.lab.perplexity import measure_deviation, of_module, one_window
 from turnout.models.resolve import resolve_model
 from turnout.runner.checkpoint import open_checkpoint

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
-from turnout.core.router import Replica, Routable, Router, rendezvous
+from turnout.core.interfaces.router import Replica, Routable, Router, rendezvous
+from turnout.core.registry.registry import Registry
 
 REGISTRY = Registry.load()
 NAMES = [f"replica-{number}" for number in range(8)]

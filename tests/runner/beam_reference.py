@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.sampling_params import SamplingParams
 
 NOISE = 2e-5
 """More than rounding in fp32 makes of a token's log-probability."""

@@ -10,7 +10,7 @@ import pytest
 from driving import KV_BYTES_PER_TOKEN
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.runner.assembly import build_engine
 
 

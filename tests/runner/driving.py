@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnout.core.engine import Engine
-from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec
+from turnout.core.engine.engine import Engine
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec
 
 KV_BYTES_PER_TOKEN = 2 * 2 * 2 * 16 * 4
 """Keys and values, layers, KV heads, head dim, fp32: of the random model."""

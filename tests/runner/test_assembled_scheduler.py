@@ -12,7 +12,7 @@ from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.runner.assembly import AssembledEngine, build_engine
 
 PLUGIN = """
-from turnout.core.hookspecs import hookimpl
+from turnout.core.registry.hookspecs import hookimpl
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 class Mine(Fcfs):

@@ -12,9 +12,9 @@ import torch
 from beam_reference import Beams, Reference, Search
 from driving import drain
 
-from turnout.core.engine import Engine
-from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec
+from turnout.core.engine.engine import Engine
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec
 
 MakeEngine = Callable[..., Engine]
 

@@ -13,8 +13,8 @@ from driving import run
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ModelError
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.assembly import AssembledEngine, build_engine
 
 Build = Callable[..., AssembledEngine]

@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.model import ModelSpec
+from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.memory import CPU_DEFAULT, Budget
 from turnout.runner.swap_memory import SwapMemory
 

@@ -11,9 +11,9 @@ from driving import drain, run
 from test_seeded_sampling import WISHES, requests
 
 from turnout.core.config import EngineConfig
-from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine
 from turnout.runner.step_inputs import look_up
 

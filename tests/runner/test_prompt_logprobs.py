@@ -8,8 +8,8 @@ import pytest
 import torch
 from driving import drain
 
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 
 
 def spec(id: str, prompt: list[int], priority: int = 0, **params: object) -> RequestSpec:

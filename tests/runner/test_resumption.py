@@ -7,7 +7,7 @@ import pytest
 from driving import drain
 from test_seeded_sampling import requests
 
-from turnout.core.request import RequestSpec, Resumption
+from turnout.core.types.request import RequestSpec, Resumption
 
 
 def begin(engine, specs: list[RequestSpec], steps: int) -> dict[str, dict[int, list[int]]]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from driving import drain, run
 
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 
 WISHES: list[dict[str, Any]] = [
     {},

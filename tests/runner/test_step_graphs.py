@@ -8,8 +8,8 @@ import torch
 from replaying import Recorder
 from torch import Tensor
 
-from turnout.core.interfaces import Attend
-from turnout.core.plan import StepShape
+from turnout.core.interfaces.seams import Attend
+from turnout.core.types.plan import StepShape
 from turnout.runner import graphs
 from turnout.runner.capture import choose_capture
 from turnout.runner.graphs import StepGraphs

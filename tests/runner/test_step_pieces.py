@@ -12,9 +12,9 @@ from driving import run
 from replaying import Recorder
 from torch import Tensor
 
-from turnout.core.interfaces import Attend, RotatingAttend
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.seams import Attend, RotatingAttend
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.model_runner import ModelRunner
 from turnout.runner.pieces import MOST_TOKENS, StepPieces, padded_tokens
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from turnout.core.interfaces import PoolSize
-from turnout.core.plan import Move, Plan
-from turnout.core.preemption import SwapCosts
+from turnout.core.interfaces.seams import PoolSize
+from turnout.core.scheduling.preemption import SwapCosts
+from turnout.core.types.plan import Move, Plan
 from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
 from turnout.runner import swap_costs
 from turnout.runner.swap_costs import measure

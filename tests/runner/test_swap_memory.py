@@ -11,12 +11,12 @@ import torch
 from driving import KV_BYTES_PER_TOKEN
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
-from turnout.core.eviction import EvictionPolicy
-from turnout.core.interfaces import KVCache, PoolSize
-from turnout.core.plan import Move, Plan
-from turnout.core.preemption import Auto, Preemption, Recompute, Swap
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap
+from turnout.core.types.plan import Move, Plan
 from turnout.plugins.kv_backends.contiguous import Contiguous
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.runner.memory import Budget
@@ -145,7 +145,7 @@ def test_more_than_the_host_has(assemble: Assemble, monkeypatch: pytest.MonkeyPa
 def test_a_backend_that_parks_nothing(assemble: Assemble, tmp_path: Path) -> None:
     (tmp_path / "turnout_plugins.py").write_text(
         "from test_swap_memory import Forgetful\n"
-        "from turnout.core.hookspecs import hookimpl\n"
+        "from turnout.core.registry.hookspecs import hookimpl\n"
         "@hookimpl\n"
         "def register_kv_backends(register):\n"
         "    register('forgetful', Forgetful)\n"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
 
 

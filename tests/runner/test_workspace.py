@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from turnout.core.interfaces import PoolSize
-from turnout.core.plan import Logits, Plan
+from turnout.core.interfaces.seams import PoolSize
+from turnout.core.types.plan import Logits, Plan
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged import Paged
 from turnout.runner.model_runner import ModelRunner

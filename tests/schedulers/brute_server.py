@@ -13,7 +13,7 @@ from math import inf
 
 from toy import expected, toy_request
 
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 
 
 def answer(spec: RequestSpec) -> list[int]:

@@ -13,7 +13,7 @@ from itertools import groupby
 from toy import expected
 from traces import Event
 
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 
 INPUT, OUTPUT = 1, 2
 JOINS = ("arrive", "rejoin")

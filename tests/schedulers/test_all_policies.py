@@ -9,8 +9,8 @@ import random
 
 from toy import drive, expected
 
-from turnout.core.plugins import Registry
-from turnout.core.policy import SchedulingPolicy
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.registry.registry import Registry
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.toy_workloads import Trial
 

@@ -7,8 +7,8 @@ import pytest
 from toy import toy_engine, toy_kv, toy_request
 
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import RequestSpec
 from turnout.plugins.schedulers.deadline import Deadline
 
 

@@ -11,8 +11,8 @@ import pytest
 from toy import toy_kv
 from traces import Machine, Served, job, serve
 
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.request import RequestSpec
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.types.request import RequestSpec
 from turnout.plugins.schedulers.fair import Fair
 from turnout.plugins.schedulers.fcfs import Fcfs
 

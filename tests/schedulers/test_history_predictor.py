@@ -11,10 +11,10 @@ from toy import Greedy
 from traces import Machine, job, serve
 
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.view import RequestView
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.views import RequestView
 from turnout.plugins.predictors.history import History
 from turnout.plugins.schedulers.fcfs import Fcfs
 

@@ -9,7 +9,7 @@ import pytest
 from toy import expected, toy_kv
 from traces import Machine, Served, job, random_trace, serve
 
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.plugins.schedulers.priority import Priority
 
 

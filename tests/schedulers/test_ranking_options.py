@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 
 REGISTRY = Registry.load()
 

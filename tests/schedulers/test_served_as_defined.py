@@ -21,10 +21,10 @@ from brute_server import (
 )
 from toy import toy_engine, toy_kv, toy_request
 
-from turnout.core.engine import Engine
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.request import RequestSpec
-from turnout.core.view import RequestView
+from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.views import RequestView
 from turnout.plugins.schedulers.deadline import Deadline
 from turnout.plugins.schedulers.lpm import LongestPrefixMatch
 from turnout.plugins.schedulers.mlfq import Mlfq

@@ -10,8 +10,8 @@ import pytest
 from toy import toy_kv
 from traces import Machine, Served, job, serve
 
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.request import RequestSpec
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.types.request import RequestSpec
 from turnout.plugins.schedulers.ljf import Ljf
 from turnout.plugins.schedulers.sjf import Sjf
 from turnout.plugins.schedulers.srpt import Srpt

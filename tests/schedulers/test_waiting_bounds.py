@@ -9,7 +9,7 @@ from itertools import count, pairwise
 from toy import toy_kv
 from traces import Machine, job, serve
 
-from turnout.core.request import RequestSpec
+from turnout.core.types.request import RequestSpec
 from turnout.plugins.schedulers.lpm import LongestPrefixMatch
 from turnout.plugins.schedulers.mlfq import Mlfq
 

@@ -16,22 +16,22 @@ from typing import ClassVar
 
 import parrot_policies
 
-from turnout.core.admission import Limits
 from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
-from turnout.core.decision import Continuation, TokenLogprobs
-from turnout.core.engine import Engine
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
+from turnout.core.engine.logits_processing import Processors
 from turnout.core.errors import ModelError, RequestError
-from turnout.core.interfaces import Decoding, PoolSize
-from turnout.core.logits_processor import LogitsProcessor
-from turnout.core.messages import Ready
-from turnout.core.plan import Chunk, Logits, Plan
-from turnout.core.plugins import Registry
-from turnout.core.processors import Processors
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.scheduler import Capacity, Scheduler
+from turnout.core.interfaces.logits_processor import LogitsProcessor
+from turnout.core.interfaces.seams import Decoding, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.decision import Continuation, TokenLogprobs
+from turnout.core.types.messages import Ready
+from turnout.core.types.plan import Chunk, Logits, Plan
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
 VOCABULARY = 300

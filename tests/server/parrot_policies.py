@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from turnout.core.hookspecs import Register, hookimpl
-from turnout.core.policy import Drop, Entry, SchedulingPolicy
-from turnout.core.view import RequestView, View
+from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
+from turnout.core.registry.hookspecs import Register, hookimpl
+from turnout.core.types.views import RequestView, View
 
 
 class Shuffling(SchedulingPolicy):

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from test_streams import COMPLETIONS
 
 from turnout.core.config import EngineConfig, ServerConfig
-from turnout.core.trial import SESSION_HEADER
+from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.ab.blocks import BlockSize
 from turnout.server.arm_header import ARM_HEADER
 from turnout.server.split import place, session_of

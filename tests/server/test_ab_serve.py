@@ -16,7 +16,7 @@ from tokenizers import models
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.messages import Ready
+from turnout.core.types.messages import Ready
 from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.ab_test import ABTest, check_memory, check_ready, check_vocabularies
 from turnout.server.arms import ServedArm

@@ -17,7 +17,7 @@ from running_server import RunningServer, Start, eventually, running
 from test_streams import CHAT, COMPLETIONS, events, text
 
 from turnout.core.config import EngineConfig, ServerConfig
-from turnout.core.messages import Abort
+from turnout.core.types.messages import Abort
 from turnout.text.tokenizer import Tokenizer
 
 HI = [{"role": "user", "content": "hi"}]

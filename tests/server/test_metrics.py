@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from running_server import RunningServer, Start, eventually
 from test_streams import COMPLETIONS, events
 
-from turnout.core.messages import Stats
+from turnout.core.types.messages import Stats
 from turnout.server.engine_metrics import Scrape
 
 NAMED_AS_VLLM = {

@@ -11,10 +11,10 @@ import pytest
 from running_server import RunningServer, Start, eventually
 
 from turnout.core.config import EngineConfig
-from turnout.core.messages import Abort, Command, Delta, Event, Shutdown, Submit
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
-from turnout.core.structured_outputs import StructuredOutputs
+from turnout.core.types.messages import Abort, Command, Delta, Event, Shutdown, Submit
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.server.engine_loop import EngineLoop
 from turnout.server.live_request import LiveRequest
 

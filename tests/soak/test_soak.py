@@ -17,8 +17,8 @@ import pytest
 from traffic import Soak
 
 from turnout.core.config import EngineConfig
-from turnout.core.request import Request, Sequence
-from turnout.core.view import RequestView
+from turnout.core.types.request import Request, Sequence
+from turnout.core.types.views import RequestView
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.testing.accounts import assert_all_memory_is_free
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from turnout.core.engine import Engine
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.assembly import AssembledEngine
 
 __all__ = ["Soak", "request"]

@@ -10,7 +10,7 @@ import pytest
 from random_drafts import KV_BYTES_PER_TOKEN, SHAPE, write_draft, write_tokenizer
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine import Engine
+from turnout.core.engine.engine import Engine
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import config_of
 from turnout.runner.assembly import AssembledEngine, build_engine

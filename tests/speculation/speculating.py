@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from turnout.core.engine import Engine
-from turnout.core.messages import Delta
-from turnout.core.request import RequestSpec
+from turnout.core.engine.engine import Engine
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec
 from turnout.plugins.decoding.speculative import Speculative
 
 

@@ -14,9 +14,9 @@ from speculating import drain, speculative
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError, UnknownPlugin
-from turnout.core.plugins import Registry
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import config_of
 from turnout.plugins.proposers.draft_model import DraftModel
@@ -222,7 +222,7 @@ def test_a_proposer_that_fails_costs_its_guesses_and_no_more(
 def test_guesses_that_were_not_asked_for_are_its_fault(
     assemble: Assemble, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from turnout.core.proposer import Proposal
+    from turnout.core.interfaces.proposer import Proposal
 
     def eager(self, wishes):
         for wish in wishes:

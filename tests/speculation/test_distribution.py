@@ -15,12 +15,12 @@ import torch
 from speculating import drain
 from toy_speculation import VOCABULARY, Reckless, ToyDraft, served_model, toy_engine
 
-from turnout.core.logits_processor import Row
-from turnout.core.plugins import Registry
-from turnout.core.processors import adjust
-from turnout.core.proposer import Proposer
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.logits_processing import adjust
+from turnout.core.interfaces.logits_processor import Row
+from turnout.core.interfaces.proposer import Proposer
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.distribution import token_weights
 from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.greedy import Greedy
@@ -108,7 +108,7 @@ def exact_probabilities(params: SamplingParams) -> np.ndarray:
 
 
 def _request(params: SamplingParams) -> Request:
-    from turnout.core.logits_processor import ServedModel
+    from turnout.core.interfaces.logits_processor import ServedModel
 
     processors = Registry.load().processors()
     processors.start(ServedModel(None, VOCABULARY, frozenset()))  # type: ignore[arg-type]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from toy_speculation import ToyDraft
 
-from turnout.core.proposer import Proposal, Wish
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.proposer import Proposal, Wish
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 
 

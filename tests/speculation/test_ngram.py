@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from turnout.core.proposer import Wish
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.proposer import Wish
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.proposers.ngram import NGram
 

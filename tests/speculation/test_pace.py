@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from turnout.core.observers import Observer, Observers, StepRecord
-from turnout.core.request import Request, RequestSpec
-from turnout.core.request import Sequence as TokenSequence
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.observers import Observer, Observers, StepRecord
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding import step_times
 from turnout.plugins.decoding.acceptance import Acceptance
 from turnout.plugins.decoding.greedy import Greedy

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from speculating import assert_nothing_is_kept, drain, run, speculative
 
-from turnout.core.engine import Engine
-from turnout.core.request import RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.engine.engine import Engine
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 
 MakeEngine = Callable[..., Engine]
 Answers = dict[tuple[str, int], list[int]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from turnout.core.plan import Logits
-from turnout.core.request import Request, RequestSpec
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.plan import Logits
+from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.verification import verify

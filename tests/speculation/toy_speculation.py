@@ -13,15 +13,15 @@ sys.path.append(str(Path(__file__).parent.parent / "core"))
 
 from toy import EOS, VOCABULARY, slots_of, toy_logits
 
-from turnout.core.admission import Limits
-from turnout.core.engine import Engine
-from turnout.core.interfaces import KVCache, PoolSize
-from turnout.core.logits_processor import ServedModel
-from turnout.core.observers import Observer, Observers
-from turnout.core.plan import Logits, Plan
-from turnout.core.plugins import Registry
-from turnout.core.proposer import Proposal, Proposer, Wish
-from turnout.core.scheduler import Capacity, Scheduler
+from turnout.core.engine.admission import Limits
+from turnout.core.engine.engine import Engine
+from turnout.core.engine.observers import Observer, Observers
+from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.scheduler import Capacity, Scheduler
+from turnout.core.types.plan import Logits, Plan
 from turnout.plugins.decoding.speculative import Speculative
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged_cache import PagedCache

@@ -14,7 +14,7 @@ from laid_out import lay_out, run, turnout
 
 from turnout.cli.main import cli
 from turnout.cli.plugin_kinds import KINDS
-from turnout.core.plugin_axes import AXES, OBSERVER_AXIS
+from turnout.core.registry.kinds import AXES, OBSERVER_AXIS
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from laid_out import lay_out, run, turnout
 
 from turnout.cli.new_plugin import package_files
 from turnout.core.errors import ConfigError, PluginError
-from turnout.core.plugins import Registry
+from turnout.core.registry.registry import Registry
 
 
 def write(name: str, folder: Path, source: str | None = None) -> Path:

@@ -13,10 +13,10 @@ from babbler import END
 from torch import Tensor
 
 from turnout import LLM, SamplingParams, StructuredOutputs
-from turnout.core.logits_processor import Row, ServedModel
-from turnout.core.processors import Processors, adjust
-from turnout.core.request import Request, RequestSpec, Resumption
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.engine.logits_processing import Processors, adjust
+from turnout.core.interfaces.logits_processor import Row, ServedModel
+from turnout.core.types.request import Request, RequestSpec, Resumption
+from turnout.core.types.request import Sequence as TokenSequence
 from turnout.models.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.logits_processors.bitmasks import forbid

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout.core.decision import TokenLogprobs
-from turnout.core.messages import Delta
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.messages import Delta
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.text.choice import ChoiceText, Piece, ShownToken
 from turnout.text.tokenizer import Tokenizer
 

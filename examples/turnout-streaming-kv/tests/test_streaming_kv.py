@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turnout.core.interfaces import PoolSize
-from turnout.core.plugins import Registry
+from turnout.core.interfaces.seams import PoolSize
+from turnout.core.registry.registry import Registry
 from turnout.plugins.evictions.lru import Lru
 from turnout.testing import KVBackendSuite
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from turnout import EvictionPolicy, KVBackend, hookimpl
-from turnout.core.interfaces import AttentionBackend, KVCache, PoolSize
-from turnout.core.model import ModelSpec
+from turnout.core.interfaces.seams import AttentionBackend, KVCache, PoolSize
+from turnout.core.types.model_spec import ModelSpec
 from turnout_streaming_kv.rows import Layout, Rows
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from turnout.core.model import ModelSpec
-from turnout.core.plan import Chunk, Move, Plan
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.plan import Chunk, Move, Plan
 from turnout_streaming_kv.rows import Layout, Rows
 
 __all__ = ["WindowAttention"]

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from turnout.core.interfaces import Span
-from turnout.core.messages import KVSnapshot
-from turnout.core.plan import Move
-from turnout.core.request import Sequence as TokenSequence
+from turnout.core.interfaces.seams import Span
+from turnout.core.types.messages import KVSnapshot
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["GUESSES", "Layout", "Rows"]
 

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from turnout.core.errors import ConfigError
-from turnout.core.plugins import Registry
-from turnout.core.policy import SchedulingPolicy
-from turnout.core.request import RequestSpec
-from turnout.core.router import Replica, Routable
-from turnout.core.sampling_params import SamplingParams
+from turnout.core.interfaces.router import Replica, Routable
+from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.registry.registry import Registry
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing import RouterSuite, SchedulingPolicySuite
 from turnout.testing.toy_engine import drive, toy_engine
 from turnout.testing.toy_runner import toy_kv

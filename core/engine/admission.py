@@ -1,0 +1,97 @@
+"""What may enter: requests that can be served, measured against context, vocabulary, slots and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.core.engine.decoding_dispatch import Strategies
+from turnout.core.engine.logits_processing import Processors
+from turnout.core.errors import RequestError
+from turnout.core.scheduling.scheduler import Scheduler
+from turnout.core.types.request import Request, RequestSpec
+
+__all__ = ["Admission", "Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the engine holds requests to, beyond what its scheduler and KV pool do."""
+
+    max_model_len: int
+    """Tokens of prompt and output together."""
+    vocab_size: int
+    max_waiting: int
+    """Requests that may wait; more are refused as overload."""
+    eos_token_ids: frozenset[int] = frozenset()
+
+
+class Admission:
+    """Refuses what can never run, with the sums, so that it never stands at the head of the queue."""
+
+    def __init__(
+        self, limits: Limits, scheduler: Scheduler, strategies: Strategies, processors: Processors
+    ) -> None:
+        self._limits = limits
+        self._scheduler = scheduler
+        self._strategies = strategies
+        self._processors = processors
+
+    def admit(self, spec: RequestSpec, now: float) -> Request:
+        """Raises RequestError when it can never be served."""
+        self._check_tokens(spec)
+        request = Request(
+            spec,
+            self._strategies.choose(spec.params),
+            now if spec.arrival is None else spec.arrival,
+            len(spec.prompt) + self._output_limit(spec),
+            self._stops(spec),
+        )
+        self._check_fits(request)
+        request.processors = self._processors.wanted(request)
+        return request
+
+    def _output_limit(self, spec: RequestSpec) -> int:
+        length, prompt = self._limits.max_model_len, len(spec.prompt)
+        if prompt >= length:
+            raise RequestError(
+                f"the prompt has {prompt} tokens, but the context length is {length} tokens "
+                "and at least one is needed for the output; shorten the prompt",
+                "prompt",
+            )
+        wanted = length - prompt if spec.params.max_tokens is None else spec.params.max_tokens
+        if prompt + wanted > length:
+            raise RequestError(
+                f"the context length is {length} tokens, but {prompt + wanted} were requested: "
+                f"{prompt} in the prompt and max_tokens={wanted}; ask for at most {length - prompt}",
+                "max_tokens",
+            )
+        return wanted
+
+    def _stops(self, spec: RequestSpec) -> frozenset[int]:
+        stops = frozenset(spec.params.stop_token_ids)
+        return stops if spec.params.ignore_eos else stops | self._limits.eos_token_ids
+
+    def _check_tokens(self, spec: RequestSpec) -> None:
+        if not spec.prompt:
+            raise RequestError("the prompt is empty: at least one token is needed", "prompt")
+        size = self._limits.vocab_size
+        for name, tokens in (("prompt", spec.prompt), *spec.params.token_ids()):
+            if tokens and (min(tokens) < 0 or max(tokens) >= size):
+                bad = next(token for token in tokens if not 0 <= token < size)
+                raise RequestError(f"token id {bad} is outside the vocabulary of {size} tokens", name)
+
+    def _check_fits(self, request: Request) -> None:
+        capacity, kv = self._scheduler.capacity, self._scheduler.kv
+        slots = min(capacity.sequences, capacity.tokens)
+        if request.width > slots:
+            raise RequestError(
+                f"the request needs {request.width} sequences at once, at most {slots} can run",
+                "n" if request.width == request.params.n else None,
+            )
+        if not kv.holds(request.limit, request.width):
+            raise RequestError(
+                f"the request may need {request.width} x {request.limit} tokens of KV memory "
+                f"(prompt {len(request.prompt)} + max_tokens {request.limit - len(request.prompt)}), "
+                f"the whole pool holds {kv.capacity}; ask for less or raise --kv-memory",
+                "max_tokens",
+            )

@@ -1,0 +1,238 @@
+"""The step loop: plan, run, decide, apply. It knows no policy, no memory layout and no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from turnout.core.clock import Clock
+from turnout.core.engine.admission import Admission, Limits
+from turnout.core.engine.apply_decisions import advance, complete, promise
+from turnout.core.engine.decoding_dispatch import Decision, Strategies, by_strategy
+from turnout.core.engine.inflight_tokens import Unread, may_wait
+from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.observers import Observers, StepRecord
+from turnout.core.engine.request_table import Served
+from turnout.core.errors import Overloaded
+from turnout.core.interfaces.seams import Decoding, Runner
+from turnout.core.scheduling.scheduler import Scheduler
+from turnout.core.types.decision import Chosen, Completion
+from turnout.core.types.messages import Delta, Stats
+from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.request import Request, RequestSpec, Timing
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Serves requests in steps. Single-threaded: everything happens in the caller's thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        decodings: Sequence[Decoding],
+        limits: Limits,
+        clock: Clock,
+        observers: Observers | None = None,
+        processors: Processors | None = None,
+        *,
+        overlaps: bool = False,
+    ) -> None:
+        """overlaps: a step is handed to the device before the tokens of the one before are known."""
+        self.scheduler = scheduler
+        self.runner = runner
+        self.limits = limits
+        self.clock = clock
+        self._strategies = Strategies(decodings, limits.vocab_size)
+        self._processors = processors or Processors()
+        self._admission = Admission(limits, scheduler, self._strategies, self._processors)
+        self._observers = observers or Observers()
+        self._served = Served(scheduler, self._strategies, self._observers)
+        self._kv = scheduler.kv
+        self._queues = scheduler.queues
+        self._overlaps = overlaps
+        self._unread: list[Unread] = []
+        """Of the latest step."""
+        self._steps = self._computed_tokens = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._queues)
+
+    def stats(self) -> Stats:
+        return Stats(
+            steps=self._steps,
+            running=self._queues.running_count,
+            waiting=self._queues.waiting_count,
+            kv_capacity=self._kv.capacity,
+            kv_free=self._kv.free,
+            preemptions=self.scheduler.preemptions,
+            parkings=self.scheduler.parkings,
+            computed_tokens=self._computed_tokens,
+            output_tokens=self._served.output_tokens,
+            policy_faults=self.scheduler.policy_faults,
+            slow_orders=self.scheduler.slow_orders,
+            counters=self._strategies.counters(),
+        )
+
+    # -------------------------------------------------------------- in and out
+
+    def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
+        """What is better done in another thread before `add`; raises RequestError, as doing it may."""
+        return self._processors.preparation(spec)
+
+    def add(self, spec: RequestSpec) -> None:
+        """Queue a request. Raises RequestError when it can never be served, with the sums."""
+        self._served.check_new(spec.id)
+        if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
+            raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
+        self._served.arrive(self._admission.admit(spec, self.clock()))
+
+    def abort(self, request_id: str, index: int | None = None) -> Timing | None:
+        """End a request, or one of its choices, and free its memory; unknown ones are ignored.
+
+        Returns the request's timing, complete if that was its end; None for an unknown one.
+        """
+        return self._served.abort(request_id, index, self.clock())
+
+    # -------------------------------------------------------------- a step
+
+    def step(self) -> list[Delta]:
+        """Compute one plan and return what it brought, in no particular order.
+
+        Where steps overlap, what the one before brought: that is read while the device computes this one.
+        """
+        self._strategies.draft(r for r in self._queues.running if r.level and r.live[0].tokens[-1] >= 0)
+        started = self.clock()
+        plan, dropped = self.scheduler.plan(started)
+        deltas = [self._served.give_up(drop, started) for drop in dropped]
+        logits = self.runner.run(self._with_unread(plan)) if plan else None
+        deltas += self._read()
+        if logits is None:
+            return deltas
+        self._record(plan, logits)
+        deltas += self._decide(logits)
+        if self._observers.of_steps:
+            self._observers.step_finished(self._step_record(plan, started))
+        return deltas
+
+    def _with_unread(self, plan: Plan) -> Plan:
+        if not self._unread:
+            return plan
+        return replace(plan, chosen=tuple(unread.chosen.tokens for unread in self._unread))
+
+    def _record(self, plan: Plan, logits: Logits) -> None:
+        self._steps += 1
+        self._computed_tokens += plan.tokens
+        for chunk in plan.chunks:
+            guesses = max(0, chunk.rows - 1)  # their KV is final only once accepted
+            chunk.sequence.computed = chunk.end - guesses
+            if not chunk.rows:
+                self._kv.commit(chunk.sequence, chunk.end)
+        for sequence, scores in logits.prompts.items():
+            sequence.request.prompt_scores += scores
+
+    def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
+        """The requests all of whose sequences have logits, by strategy."""
+        fed = dict.fromkeys(sequence.request for sequence in logits.rows)
+        has = logits.rows.__contains__
+        return by_strategy(r for r in fed if r.live and all(map(has, r.live)))
+
+    def _decide(self, logits: Logits) -> list[Delta]:
+        """Ask all strategies, then act; without knowing which tokens they chose, if that will do for all."""
+        ready = self._ready(logits)
+        ask, later = self._strategies.decide, self._overlaps
+        answers = {asked: ask(asked, requests, logits, later=later) for asked, requests in ready.items()}
+        unknown = [answer for answer in answers.values() if isinstance(answer, Chosen)]
+        later = len(unknown) == len(answers) and all(map(may_wait, chain.from_iterable(ready.values())))
+        deltas = []
+        for decoding, answer in answers.items():
+            requests = ready[decoding]
+            if not isinstance(answer, Chosen):
+                deltas += self._act(requests, answer)
+            elif not later:
+                deltas += self._act(requests, self._strategies.known(decoding, requests, answer))
+            else:
+                deltas += self._promise(decoding, requests, answer)
+        return deltas
+
+    def _act(self, requests: list[Request], decisions: dict[Request, Decision] | str) -> list[Delta]:
+        now = self.clock()
+        if isinstance(decisions, str):
+            return [delta for request in requests for delta in self._served.fail(request, decisions, now)]
+        deltas = []
+        for request, chosen in decisions.items():
+            if request.fault is not None:
+                deltas += self._served.fail(request, request.fault, now)
+            else:
+                deltas += self._advance(request, chosen, now)
+        return deltas
+
+    def _advance(self, request: Request, chosen: Decision, now: float) -> list[Delta]:
+        before, parents = request.output_tokens, request.live
+        if not isinstance(chosen, Completion):
+            deltas, ended = advance(request, chosen, self._kv)
+        elif len(chosen.choices) == request.params.n:
+            deltas, ended = complete(request, chosen), list(request.live)
+        else:
+            return self._served.fail(request, _too_few(chosen), now, "invalid")
+        self._served.continued(request, parents, before, now)
+        return self._served.told(request, deltas, ended, now)
+
+    # -------------------------------------------------------------- what is not known yet
+
+    def _promise(self, decoding: Decoding, requests: list[Request], chosen: Chosen) -> list[Delta]:
+        """Go on with tokens that nobody knows yet; `_read` says what they were."""
+        rows, now = self._strategies.promised(decoding, requests, chosen), self.clock()
+        if isinstance(rows, str):
+            return [delta for request in requests for delta in self._served.fail(request, rows, now)]
+        first, deltas = sum(len(unread.chosen.parents) for unread in self._unread), list[Delta]()
+        unread = Unread(decoding, chosen, now)
+        self._unread.append(unread)
+        for request, mine in rows.items():
+            if request.fault is not None:
+                deltas += self._served.fail(request, request.fault, now)
+                continue
+            before, parents = request.output_tokens, request.live
+            unread.owners[request] = promise(request, mine, first, self._kv)
+            self._served.continued(request, parents, before, now)
+            if not request.live[0].room:
+                self._queues.leave(request)
+        return deltas
+
+    def _read(self) -> list[Delta]:
+        """What was chosen in the step before, if nobody knows yet: waits for that, and for nothing later."""
+        unread, self._unread = self._unread, []
+        deltas = []
+        for each in unread:
+            known, now = self._strategies.read(each.decoding, each.chosen), self.clock()
+            for request in each.owners:
+                if request.place == "gone":
+                    continue
+                if isinstance(known, str):
+                    deltas += self._served.fail(request, known, now)
+                    continue
+                if request.timing.first_token == each.chosen_at:
+                    request.timing.first_token = now
+                deltas += self._served.told(request, *each.told(request, known), now)
+        return deltas
+
+    def _step_record(self, plan: Plan, started: float) -> StepRecord:
+        return StepRecord(
+            number=self._steps,
+            started=started,
+            ended=self.clock(),
+            tokens=plan.tokens,
+            rows=sum(chunk.rows for chunk in plan.chunks),
+            sequences=len(plan.chunks),
+            running=self._queues.running_count,
+            waiting=self._queues.waiting_count,
+            kv_free=self._kv.free,
+        )
+
+
+def _too_few(completion: Completion) -> str:
+    found, asked = len(completion.choices), completion.request.params.n
+    return f"n={asked} choices were asked for, but what the request allows leaves only {found}"

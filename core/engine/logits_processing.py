@@ -1,0 +1,144 @@
+"""The logits processors in force: who wants which, in which order; faults that are named and contained."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from operator import getitem
+from typing import TYPE_CHECKING
+
+from turnout.core.errors import RequestError, blaming
+from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
+from turnout.core.plugin_faults import Complaints
+from turnout.core.types.extra_args import check_known
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from turnout.core.types.request import Request, RequestSpec
+
+__all__ = ["ActiveProcessor", "Processors", "adjust"]
+
+logger = logging.getLogger(__name__)
+
+Pick = Callable[["Tensor", list[int]], "Tensor"]
+"""Rows of a tensor, by their numbers."""
+Put = Callable[["Tensor", list[int], "Tensor"], object]
+"""Writes rows of a tensor."""
+
+
+def _put(logits: Tensor, rows: list[int], values: Tensor) -> None:
+    logits[rows] = values
+
+
+class ActiveProcessor:
+    """A processor, its place in the order, and what messages call it."""
+
+    def __init__(self, title: str, processor: LogitsProcessor, place: int = 0) -> None:
+        self.title = title
+        self.processor = processor
+        self.place = place
+        self.pick: Pick = getitem
+        self.put: Put = _put
+        self._complaints = Complaints(logger)
+
+    def preparation(self, spec: RequestSpec) -> Callable[[], object] | None:
+        """Raises RequestError where it refuses the request, or fails; so does what is returned."""
+        with self._refusing():
+            work = self.processor.prepare(spec) if self.processor.wants(spec.params) else None
+        return None if work is None else partial(self._carry_out, work)
+
+    def wants(self, request: Request) -> bool:
+        """Raises RequestError where it refuses the request, or fails at the question."""
+        with self._refusing():
+            if not self.processor.wants(request.params):
+                return False
+            self.processor.check(request)
+        return True
+
+    def apply(self, logits: Tensor, rows: Sequence[Row]) -> str | None:
+        """Why it failed, if it did; `logits` are then in no known state."""
+        try:
+            self.processor.apply(logits, rows)
+        except Exception as error:
+            return self._complaints.about(self.title, error)
+        return None
+
+    def _carry_out(self, work: Callable[[], object]) -> None:
+        with self._refusing():
+            work()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except RequestError:
+            raise
+        except Exception as error:
+            raise RequestError(self._complaints.about(self.title, error)) from error
+
+
+class Processors:
+    """All of them, in the order in which they apply: masks last."""
+
+    def __init__(self, processors: Iterable[tuple[str, LogitsProcessor]] = ()) -> None:
+        """`processors`: each with what messages call it, in order but for the masks."""
+        ordered = sorted(processors, key=lambda named: named[1].masks)
+        self._active = [ActiveProcessor(*named, place) for place, named in enumerate(ordered)]
+        self._extra_args = {name for _, processor in ordered for name in processor.extra_args}
+
+    def start(self, model: ServedModel, pick: Pick = getitem, put: Put = _put) -> None:
+        """Raises PluginError, naming the one that cannot.
+
+        pick, put: how to come by rows that are not neighbours, for who can without waiting for a device.
+        """
+        for active in self._active:
+            active.pick, active.put = pick, put
+            with blaming(active.title):
+                active.processor.start(model)
+
+    def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
+        """As `LogitsProcessor.prepare` says, of all of them."""
+        work = (active.preparation(spec) for active in self._active)
+        return [item for item in work if item is not None]
+
+    def wanted(self, request: Request) -> tuple[ActiveProcessor, ...]:
+        """Those with something to do for a request. Raises RequestError where one refuses it."""
+        check_known(request.params.extra_args, self._extra_args)
+        return tuple(active for active in self._active if active.wants(request))
+
+
+def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
+    """What the processors make of `logits`, which stay as they are; the same tensor where nobody wants any.
+
+    logits: fp32 [rows, vocab_size], or log-probabilities. Every strategy chooses tokens by the result and
+    by nothing else, and drafts by it too. A processor that fails marks the requests that want it
+    (`Request.fault`), which the engine then ends; their rows are given back as they came.
+    """
+    wishes: dict[ActiveProcessor, list[int]] = {}
+    for number, row in enumerate(rows):
+        for active in row.request.processors:
+            wishes.setdefault(active, []).append(number)
+    if not wishes:
+        return logits
+    changed = logits.clone()
+    for active in sorted(wishes, key=lambda active: active.place):
+        wanting = wishes[active]
+        fault = _apply(active, changed, wanting, [rows[number] for number in wanting])
+        if fault is not None:
+            changed[wanting] = logits[wanting]
+            for number in wanting:
+                rows[number].request.fault = fault
+    return changed
+
+
+def _apply(active: ActiveProcessor, logits: Tensor, wanting: list[int], rows: Sequence[Row]) -> str | None:
+    first, last = wanting[0], wanting[-1]
+    if last - first == len(wanting) - 1:  # neighbours: a view will do
+        return active.apply(logits[first : last + 1], rows)
+    part = active.pick(logits, wanting)
+    fault = active.apply(part, rows)
+    active.put(logits, wanting, part)
+    return fault

@@ -1,0 +1,111 @@
+"""Events for whoever watches: a record of each step and of each request that ended.
+
+Nothing is built when nobody watches. An observer that raises is named once and not called again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from turnout.core.errors import described
+from turnout.core.types.request import Request, Timing
+
+__all__ = ["Observer", "Observers", "RequestRecord", "StepRecord"]
+
+logger = logging.getLogger(__name__)
+
+
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the engine."""
+
+    number: int
+    started: float
+    """Seconds on the engine's clock, and so `ended`."""
+    ended: float
+    tokens: int
+    """Run through the model."""
+    rows: int
+    """Of those, with logits: what a strategy chose tokens by, or verified guesses."""
+    sequences: int
+    running: int
+    waiting: int
+    kv_free: int
+    """Token positions, after the step."""
+
+
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that has ended."""
+
+    id: str
+    client: str
+    priority: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    """Over all choices."""
+    finish_reason: str
+    """Of the choice that ended last: ``stop``, ``length``, ``abort`` or ``error``."""
+    timing: Timing
+
+
+class Observer(NamedTuple):
+    name: str
+    """As messages call it."""
+    hook: Callable[..., object]
+
+
+class Observers:
+    """The hook implementations to call, by hook."""
+
+    def __init__(
+        self,
+        step_finished: Iterable[Observer] = (),
+        request_finished: Iterable[Observer] = (),
+    ) -> None:
+        self._step_finished = list(step_finished)
+        self._request_finished = list(request_finished)
+
+    def watch_steps(self, observer: Observer) -> None:
+        """One more, to be called with ``step=``."""
+        self._step_finished.append(observer)
+
+    def all(self) -> list[Observer]:
+        """Those that are still called."""
+        return [*self._step_finished, *self._request_finished]
+
+    @property
+    def of_steps(self) -> bool:
+        return bool(self._step_finished)
+
+    def step_finished(self, record: StepRecord) -> None:
+        _tell(self._step_finished, "step", record)
+
+    def request_finished(self, request: Request, reason: str) -> None:
+        if self._request_finished:
+            _tell(self._request_finished, "request", _record(request, reason))
+
+
+def _record(request: Request, reason: str) -> RequestRecord:
+    return RequestRecord(
+        id=request.id,
+        client=request.spec.client,
+        priority=request.spec.priority,
+        prompt_tokens=len(request.prompt),
+        cached_tokens=request.cached_tokens,
+        output_tokens=request.output_tokens,
+        finish_reason=reason,
+        timing=request.timing,
+    )
+
+
+def _tell(observers: list[Observer], argument: str, record: object) -> None:
+    for observer in list(observers):
+        try:
+            observer.hook(**{argument: record})
+        except Exception as error:
+            logger.exception("%s failed and is not called again: %s", observer.name, described(error))
+            observers.remove(observer)

@@ -1,0 +1,108 @@
+"""The requests that are being served, from their arrival until they end, however they do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from turnout.core.engine.decoding_dispatch import Strategies
+from turnout.core.engine.observers import Observers
+from turnout.core.errors import RequestError
+from turnout.core.interfaces.scheduling import Drop
+from turnout.core.scheduling.scheduler import Scheduler
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import Request, Timing
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.core.types.views import unveil
+
+__all__ = ["Served"]
+
+
+class Served:
+    """Who they are, and what becomes of their memory and of what strategies keep when they end."""
+
+    def __init__(self, scheduler: Scheduler, strategies: Strategies, observers: Observers) -> None:
+        self.output_tokens = 0
+        """Of all of them, those that ended too."""
+        self._scheduler = scheduler
+        self._strategies = strategies
+        self._observers = observers
+        self._requests: dict[str, Request] = {}
+
+    def check_new(self, id: str) -> None:
+        if id in self._requests:
+            raise RequestError(f"a request with id {id!r} is being served already")
+
+    def arrive(self, request: Request) -> None:
+        self._requests[request.id] = request
+        self._scheduler.queues.arrive(request)
+
+    def abort(self, request_id: str, index: int | None, now: float) -> Timing | None:
+        """As `Engine.abort`."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return None
+        gone = [sequence for sequence in request.live if index is None or sequence.index == index]
+        self._retire(request, gone, "abort", now)
+        return request.timing
+
+    # -------------------------------------------------------------- going on
+
+    def continued(self, request: Request, parents: Sequence[TokenSequence], before: int, now: float) -> None:
+        """It went on, from `parents` and from `before` tokens of output."""
+        if parents != request.live:
+            dropped = [sequence for sequence in parents if sequence not in request.live]
+            self._strategies.forget(request.decoding, dropped)
+        produced = request.output_tokens - before
+        self.output_tokens += produced
+        if request.timing.first_token is None:
+            request.timing.first_token = now
+        self._scheduler.observe(request, produced, now)
+
+    def told(
+        self, request: Request, deltas: list[Delta], ended: list[TokenSequence], now: float
+    ) -> list[Delta]:
+        """What its client is told beside its tokens; and whoever ended is."""
+        if deltas and request.tells_prompt:
+            request.tells_prompt = False
+            deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
+        if ended:
+            self._retire(request, ended, deltas[-1].finish_reason or "", now)
+            if not request.live and request.spec.timing:
+                deltas[-1] = msgspec.structs.replace(deltas[-1], timing=request.timing)
+        return deltas
+
+    # -------------------------------------------------------------- what ends
+
+    def fail(self, request: Request, message: str, now: float, kind: str = "internal") -> list[Delta]:
+        """A fault of a strategy or a logits processor ends the requests it served; all others go on."""
+        error = Delta(request_id=request.id, finish_reason="error", error=message, error_kind=kind)
+        deltas = [msgspec.structs.replace(error, index=sequence.index) for sequence in request.live]
+        self._retire(request, request.live, "error", now)
+        return deltas
+
+    def give_up(self, drop: Drop, now: float) -> Delta:
+        """What the policy dropped is out of the scheduler already."""
+        request = unveil(drop.request)
+        self._strategies.forget(request.decoding, request.live)
+        self._close(request, "error", now)
+        return Delta(request_id=request.id, finish_reason="error", error=drop.reason, error_kind="timeout")
+
+    def _retire(self, request: Request, gone: Collection[TokenSequence], reason: str, now: float) -> None:
+        """Sequences of a request that ended, and the request itself with the last of them."""
+        if not gone:
+            return
+        self._scheduler.kv.release(gone)
+        self._strategies.forget(request.decoding, gone)
+        request.live = tuple(sequence for sequence in request.live if sequence not in gone)
+        if not request.live:
+            self._scheduler.remove(request)
+            self._close(request, reason, now)
+
+    def _close(self, request: Request, reason: str, now: float) -> None:
+        del self._requests[request.id]
+        request.timing.finished = now
+        if reason in ("stop", "length"):
+            self._scheduler.predictions.observe(request.view)
+        self._observers.request_finished(request, reason)

@@ -1,0 +1,103 @@
+"""A chosen plugin with its options validated: all that is left is to build it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from turnout.core.deprecation import deprecated_by
+from turnout.core.errors import ConfigError, PluginError, TurnoutError
+from turnout.core.registry.entry import PluginEntry, explain
+from turnout.core.registry.kinds import AXES, axis_named
+from turnout.core.registry.options import Options, read_options
+from turnout.core.registry.spec import PluginSpec
+
+__all__ = ["Create", "Recipe", "options_of"]
+
+Create = Callable[[str, str], object]
+"""From an axis and a spec such as ``ngram:longest=3`` to the plugin."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    entry: PluginEntry
+    factory: Callable[..., Any]
+    arguments: Mapping[str, Any]
+
+    @classmethod
+    def prepare(
+        cls, entry: PluginEntry, spec: PluginSpec, given: Mapping[str, object], create: Create
+    ) -> Recipe:
+        """`given` are options from flags of their own; None is not given.
+
+        `create` builds what an option names that is itself a plugin.
+        """
+        factory = entry.resolve()
+        base = axis_named(entry.axis).base
+        if isinstance(factory, type) and not issubclass(factory, base):
+            raise PluginError(f"{entry.title} is {factory.__qualname__!r}, which is no {base.__name__}")
+        options = options_of(entry)
+        with _naming(entry):
+            values = _merged(spec.options, given)
+        values = _with_plugins(options, values, create)  # whose faults are their own
+        with _naming(entry):
+            return cls(entry, factory, options.validate(values))
+
+    def build(self) -> object:
+        """Call the factory. Whatever it raises comes out as an error that names the plugin."""
+        try:
+            built: object = self.factory(**self.arguments)
+        except ConfigError as error:
+            raise ConfigError(f"{self.entry.title}: {error}") from error
+        except TurnoutError:
+            raise
+        except Exception as error:
+            raise PluginError(f"{self.entry.title} failed to start: {explain(error)}") from error
+        base = axis_named(self.entry.axis).base
+        if not isinstance(built, base):
+            given = type(built).__name__
+            raise PluginError(f"{self.entry.title} gave a {given!r}, which is no {base.__name__}")
+        for deprecation in deprecated_by(type(built), base):
+            warnings.warn(deprecation.warning(self.entry.title), stacklevel=2)
+        return built
+
+
+@contextmanager
+def _naming(entry: PluginEntry) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{entry.axis} {entry.name!r}: {error}") from None
+
+
+def options_of(entry: PluginEntry) -> Options:
+    """Raises PluginError for a signature that cannot be read."""
+    factory = entry.resolve()
+    try:
+        return read_options(factory)
+    except Exception as error:
+        raise PluginError(f"{entry.title} has options that cannot be read: {explain(error)}") from error
+
+
+def _with_plugins(options: Options, values: dict[str, object], create: Create) -> dict[str, object]:
+    """Options whose type is a plugin's base class are given as that plugin's name and options."""
+    axes = {name: axis for name, kind in options.kinds().items() if (axis := _axis_of(kind)) is not None}
+    return {
+        name: create(axes[name], value) if name in axes and isinstance(value, str) else value
+        for name, value in values.items()
+    }
+
+
+def _axis_of(kind: Any) -> str | None:
+    kinds = (kind, *get_args(kind))  # X, or the X of `X | None`
+    return next((axis.name for axis in AXES.values() if any(axis.base is each for each in kinds)), None)
+
+
+def _merged(options: Mapping[str, str], given: Mapping[str, object]) -> dict[str, object]:
+    given = {name: value for name, value in given.items() if value is not None}
+    if twice := sorted(options.keys() & given.keys()):
+        raise ConfigError(f"{', '.join(twice)} given twice: as an option and by a flag of its own")
+    return {**options, **given}

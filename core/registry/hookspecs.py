@@ -1,0 +1,113 @@
+"""The hooks a plugin may implement.
+
+A plugin is a module (or object) named by an entry point of group ``turnout``, or a file
+``turnout_plugins.py`` beside the config file::
+
+    from turnout import hookimpl
+
+    @hookimpl
+    def register_schedulers(register):
+        register("ljf", "my_package.ljf:LongestJobFirst")
+
+It may state the hook API that it was written for as ``turnout_hook_api = 1``. One for an older version than
+`HOOK_API_VERSION` is used with a warning, down to `OLDEST_HOOK_API`; for any other it is reported, not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import pluggy
+
+if TYPE_CHECKING:
+    from turnout.core.engine.observers import RequestRecord, StepRecord
+
+__all__ = ["HOOK_API_VERSION", "OLDEST_HOOK_API", "PROJECT", "Factory", "Register", "hookimpl", "hookspec"]
+
+HOOK_API_VERSION = 1
+"""Raised when a hook or a base class changes in a way that breaks plugins."""
+OLDEST_HOOK_API = 1
+"""The oldest version whose plugins still work. It follows `HOOK_API_VERSION` a minor version later, when what
+had been deprecated is gone (`turnout.core.deprecation`)."""
+
+PROJECT = "turnout"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+Factory = Callable[..., object] | str
+"""A class or function, or where to find it as ``"package.module:Attribute"``, imported on first use.
+
+The parameters of its typed signature are the plugin's options.
+"""
+
+
+class Register(Protocol):
+    """What a hook calls for each policy it brings."""
+
+    def __call__(self, name: str, factory: Factory) -> None:
+        """Offer `factory` under `name`: letters, digits, ``_``, ``-`` and ``.``.
+
+        Raises TypeError or ValueError for what cannot be registered.
+        """
+        ...
+
+
+@hookspec
+def register_schedulers(register: Register) -> None:
+    """Offer scheduling policies (`SchedulingPolicy`), chosen with ``--scheduler``."""
+
+
+@hookspec
+def register_kv_backends(register: Register) -> None:
+    """Offer KV backends (`KVBackend`), chosen with ``--kv``."""
+
+
+@hookspec
+def register_evictions(register: Register) -> None:
+    """Offer eviction policies for cached prefixes (`EvictionPolicy`), chosen with ``--kv-eviction``."""
+
+
+@hookspec
+def register_quantizers(register: Register) -> None:
+    """Offer quantizers (`Quantizer`), chosen with ``--quantization``."""
+
+
+@hookspec
+def register_decodings(register: Register) -> None:
+    """Offer decoding strategies (`Decoding`), chosen with ``--decoding`` or by a request."""
+
+
+@hookspec
+def register_proposers(register: Register) -> None:
+    """Offer proposers (`Proposer`), which guess ahead for ``--decoding speculative:proposer=NAME``."""
+
+
+@hookspec
+def register_length_predictors(register: Register) -> None:
+    """Offer predictors of output lengths (`LengthPredictor`), chosen with ``--length-predictor``."""
+
+
+@hookspec
+def register_routers(register: Register) -> None:
+    """Offer routing policies (`Router`), which choose among several engines."""
+
+
+@hookspec
+def register_logits_processors(register: Register) -> None:
+    """Offer logits processors (`LogitsProcessor`); all are active, for the requests that want them."""
+
+
+@hookspec
+def register_models(register: Register) -> None:
+    """Offer model families (`ModelFamily`), chosen by the architecture in ``config.json``."""
+
+
+@hookspec
+def step_finished(step: StepRecord) -> None:
+    """Called in the engine's process after each step, if anybody implements it: must be fast."""
+
+
+@hookspec
+def request_finished(request: RequestRecord) -> None:
+    """Called in the engine's process when a request has ended, however it did."""

@@ -1,0 +1,205 @@
+"""Finding plugins and asking them what they offer, each on its own so that none can harm another."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import pluggy
+
+from turnout.core.deprecation import PluginDeprecationWarning
+from turnout.core.errors import ConfigError, PluginError, nearest
+from turnout.core.registry import hookspecs
+from turnout.core.registry.entry import NO_AXIS, Origin, PluginEntry, explain
+from turnout.core.registry.hookspecs import PROJECT, Factory
+from turnout.core.registry.kinds import AXES, OBSERVER_AXIS, OBSERVER_HOOKS, Axis
+from turnout.core.registry.spec import NAME
+
+__all__ = ["INLINE_FILE", "disabled_by_environment", "find_plugins"]
+
+logger = logging.getLogger(__name__)
+
+INLINE_FILE = "turnout_plugins.py"
+DISABLE = "TURNOUT_DISABLE_PLUGINS"
+_HOOKS = [*(axis.hook for axis in AXES.values()), *OBSERVER_HOOKS]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    origin: Origin
+    load: Callable[[], object]
+
+
+def find_plugins(
+    extra: Iterable[object], config_folder: Path | None, disabled: Collection[str] = ()
+) -> list[PluginEntry]:
+    """What all plugins offer, with the broken ones among it; nothing is raised for those.
+
+    `disabled` are not imported, by the name of the plugin or of its package. Raises ConfigError for ours.
+    """
+    seen: list[object] = []
+    entries: list[PluginEntry] = []
+    for candidate in _candidates(extra, config_folder):
+        if {candidate.origin.plugin, candidate.origin.distribution} & set(disabled):
+            entries.append(_disabled(candidate.origin))
+        else:
+            entries += _offers(candidate, seen)
+    return entries
+
+
+def disabled_by_environment() -> tuple[str, ...]:
+    """What ``TURNOUT_DISABLE_PLUGINS`` names, separated by commas."""
+    return tuple(name for part in os.environ.get(DISABLE, "").split(",") if (name := part.strip()))
+
+
+def _candidates(extra: Iterable[object], config_folder: Path | None) -> Iterator[_Candidate]:
+    for point in sorted(entry_points(group=PROJECT), key=_order):
+        yield _Candidate(_origin(point), point.load)
+    if config_folder is not None and (file := config_folder / INLINE_FILE).is_file():
+        yield _Candidate(Origin(INLINE_FILE, INLINE_FILE, ""), lambda: _load_file(file))
+    for plugin in extra:
+        name = getattr(plugin, "__name__", type(plugin).__name__)
+        yield _Candidate(Origin(name, name, ""), lambda plugin=plugin: plugin)  # type: ignore[misc]
+
+
+def _order(point: EntryPoint) -> tuple[bool, str, str]:
+    """Ours first, the others by name: independent of the order of installation."""
+    distribution = _origin(point).distribution
+    return distribution != PROJECT, distribution, point.name
+
+
+def _origin(point: EntryPoint) -> Origin:
+    try:
+        assert point.dist is not None
+        return Origin(point.name, point.dist.name, point.dist.version)
+    except Exception:  # metadata that is missing or damaged
+        return Origin(point.name, point.value, "")
+
+
+def _load_file(file: Path) -> object:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # so that "turnout_plugins:Name" and annotations resolve
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[file.stem]
+        raise
+    return module
+
+
+def _disabled(origin: Origin) -> PluginEntry:
+    if origin.distribution == PROJECT:
+        raise ConfigError(f"{origin.plugin!r} has Turnout's own policies, which cannot be disabled")
+    error = f"disabled by --disable-plugin or {DISABLE}"
+    return PluginEntry(NO_AXIS, origin.plugin, origin, None, state="disabled", error=error)
+
+
+def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
+    offered: list[PluginEntry] = []
+    try:
+        with _noting_torch(candidate.origin):
+            plugin = candidate.load()
+        if any(plugin is other for other in seen):
+            return []
+        seen.append(plugin)
+        _ask(plugin, candidate.origin, offered)
+    except (Exception, SystemExit) as error:  # a module may call sys.exit as it is imported
+        message = str(error) if isinstance(error, PluginError) else explain(error)
+        nameless = PluginEntry(NO_AXIS, candidate.origin.plugin, candidate.origin, None)
+        return [replace(entry, state="broken", error=message, cause=error) for entry in offered or [nameless]]
+    api = getattr(plugin, "turnout_hook_api", None)
+    return [replace(entry, hook_api=api if isinstance(api, int) else None) for entry in offered]
+
+
+@contextmanager
+def _noting_torch(origin: Origin) -> Iterator[None]:
+    """Whoever lists plugins, and the server's own process, which need none, would wait seconds for it."""
+    before = "torch" in sys.modules
+    yield
+    if not before and "torch" in sys.modules:
+        logger.warning(
+            "plugin %s imports torch as it is imported, for which every command waits; import it inside the "
+            "methods that need it, or register its factory as 'package.module:Name'",
+            origin,
+        )
+
+
+def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
+    """Call the plugin's hooks, adding what they register to `offered`, up to where one fails."""
+    _check_version(plugin, origin)
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    _check_parameters(manager, plugin)
+    manager.register(plugin)
+    _check_hooks(manager, plugin)
+    for axis in AXES.values():
+        getattr(manager.hook, axis.hook)(register=_register(axis, origin, offered))
+    for name in OBSERVER_HOOKS:
+        hook = getattr(manager.hook, name)
+        if hook.get_hookimpls():
+            offered.append(PluginEntry(OBSERVER_AXIS, f"{origin.plugin}.{name}", origin, hook))
+
+
+def _check_version(plugin: object, origin: Origin) -> None:
+    current, oldest = hookspecs.HOOK_API_VERSION, hookspecs.OLDEST_HOOK_API
+    for attribute in ("turnout_hook_api", "HOOK_API_VERSION"):
+        wanted = getattr(plugin, attribute, current)
+        if wanted not in range(oldest, current + 1):
+            raise PluginError(
+                f"it was written for hook API {wanted} ({attribute}), this Turnout has {current}; "
+                "install matching versions"
+            )
+        if wanted < current:
+            message = (
+                f"plugin {origin} was written for hook API {wanted}, this Turnout has {current}: it works as "
+                "before, and the next minor version of Turnout will not use it; look for a newer one"
+            )
+            warnings.warn(PluginDeprecationWarning(message), stacklevel=2)
+
+
+def _check_parameters(manager: pluggy.PluginManager, plugin: object) -> None:
+    for name in _HOOKS:
+        implementation = getattr(plugin, name, None)
+        if implementation is None or manager.parse_hookimpl_opts(plugin, name) is None:
+            continue
+        given = getattr(manager.hook, name).spec.argnames
+        for parameter in inspect.signature(implementation).parameters.values():
+            named = parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            if named and parameter.default is parameter.empty and parameter.name not in given:
+                listed = ", ".join(given)
+                raise PluginError(
+                    f"its {name} takes {parameter.name!r}; a hook of that name is given: {listed}"
+                )
+
+
+def _check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
+    hooks = manager.get_hookcallers(plugin) or []
+    if not hooks:
+        raise PluginError(f"it implements no hook; mark one of {', '.join(_HOOKS)} with @turnout.hookimpl")
+    for hook in hooks:
+        needed = any(not implementation.optionalhook for implementation in hook.get_hookimpls())
+        if needed and not hook.has_spec():
+            hint = nearest(hook.name, _HOOKS)
+            raise PluginError(f"there is no hook {hook.name!r}; known: {', '.join(_HOOKS)}{hint}")
+
+
+def _register(axis: Axis, origin: Origin, offered: list[PluginEntry]) -> Callable[[str, Factory], None]:
+    def register(name: str, factory: Factory) -> None:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for a {axis.name}; use letters, digits, '_', '-' and '.'")
+        if not callable(factory) and not (isinstance(factory, str) and all(factory.partition(":"))):
+            raise TypeError(f"{axis.name} {name!r} needs a class or 'package.module:Class', not {factory!r}")
+        offered.append(PluginEntry(axis.name, name, origin, factory))
+
+    return register

@@ -1,0 +1,227 @@
+"""The registry: every policy on offer, by axis and name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, overload
+
+from turnout.core.config import EngineConfig
+from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.observers import Observer, Observers
+from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.logits_processor import LogitsProcessor
+from turnout.core.interfaces.proposer import Proposer
+from turnout.core.interfaces.router import Router
+from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.interfaces.seams import Decoding, KVBackend, ModelFamily, Quantizer
+from turnout.core.registry.entry import NO_AXIS, PluginEntry
+from turnout.core.registry.factory import Recipe, options_of
+from turnout.core.registry.hookspecs import PROJECT
+from turnout.core.registry.kinds import OBSERVER_AXIS, OBSERVER_HOOKS, axis_named
+from turnout.core.registry.loading import disabled_by_environment, find_plugins
+from turnout.core.registry.options import Option
+from turnout.core.registry.spec import PluginSpec
+
+__all__ = ["PluginEntry", "Registry"]
+
+logger = logging.getLogger(__name__)
+
+
+class Registry:
+    """Looks policies up and builds them. A broken plugin is an error for whoever names it, else a warning."""
+
+    def __init__(self, entries: Iterable[PluginEntry]) -> None:
+        self._entries = _marking_duplicates(entries)
+        self._warned = False
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Registry:
+        """What an engine of that configuration has to choose from."""
+        return cls.load(
+            config_folder=config.plugins_path, disabled=config.disable_plugin, strict=config.strict_plugins
+        )
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        extra: Iterable[object] = (),
+        config_folder: Path | None = None,
+        disabled: Iterable[str] = (),
+        strict: bool = False,
+    ) -> Registry:
+        """Installed plugins, ``turnout_plugins.py`` in `config_folder`, and `extra` modules or objects.
+
+        `disabled`, and those that ``TURNOUT_DISABLE_PLUGINS`` names, are not loaded. `strict`: one that
+        cannot be used is an error, a PluginError, also where nobody asks for it.
+        """
+        unwanted = {*disabled, *disabled_by_environment()}
+        registry = cls(find_plugins(extra, config_folder, unwanted))
+        for name in sorted(
+            unwanted - {n for e in registry._entries for n in (e.origin.plugin, e.distribution)}
+        ):
+            logger.warning("no plugin is called %r, so none is disabled by that name", name)
+        unusable = [entry for entry in registry._entries if entry.state in ("broken", "duplicate")]
+        if strict and unusable:
+            raise unusable[0].fault()
+        return registry
+
+    # -------------------------------------------------------------- what there is
+
+    def entries(self) -> list[PluginEntry]:
+        """All of them, broken ones too, ours first."""
+        return list(self._entries)
+
+    def names(self, axis: str) -> list[str]:
+        """Names on an axis that can be asked for, sorted."""
+        axis_named(axis)
+        return sorted({entry.name for entry in self._entries if entry.axis == axis and entry.state == "ok"})
+
+    def entry(self, axis: str, name: str) -> PluginEntry:
+        """Raises UnknownPlugin, or PluginError for one that is broken or offered twice."""
+        for entry in self._entries:
+            if (entry.axis, entry.name) == (axis, name):
+                if entry.state != "ok":
+                    raise entry.fault()
+                return entry
+        raise self._unknown(axis, name)
+
+    def options(self, axis: str, name: str) -> list[Option]:
+        """What may follow the name, as ``name:option=value``."""
+        return options_of(self.entry(axis, name)).describe()
+
+    # -------------------------------------------------------------- building
+
+    @overload
+    def create(self, axis: Literal["scheduler"], spec: str, **given: object) -> SchedulingPolicy: ...
+    @overload
+    def create(self, axis: Literal["kv"], spec: str, **given: object) -> KVBackend: ...
+    @overload
+    def create(self, axis: Literal["kv_eviction"], spec: str, **given: object) -> EvictionPolicy: ...
+    @overload
+    def create(self, axis: Literal["quantization"], spec: str, **given: object) -> Quantizer: ...
+    @overload
+    def create(self, axis: Literal["decoding"], spec: str, **given: object) -> Decoding: ...
+    @overload
+    def create(self, axis: Literal["length_predictor"], spec: str, **given: object) -> LengthPredictor: ...
+    @overload
+    def create(self, axis: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
+    @overload
+    def create(self, axis: Literal["proposer"], spec: str, **given: object) -> Proposer: ...
+    @overload
+    def create(self, axis: Literal["router"], spec: str, **given: object) -> Router: ...
+    @overload
+    def create(self, axis: Literal["model"], spec: str, **given: object) -> ModelFamily: ...
+    @overload
+    def create(self, axis: str, spec: str, **given: object) -> object: ...
+    def create(self, axis: str, spec: str, **given: object) -> object:
+        """Build what `spec` (``name:option=value,…``) says.
+
+        `given` are options that come from flags of their own, such as ``block_size``; None is not given.
+        Raises ConfigError for what the user got wrong, PluginError for what the plugin did.
+        """
+        built = self._prepare(axis, spec, given).build()
+        self._warn()
+        return built
+
+    def check(self, axis: str, spec: str, **given: object) -> None:
+        """Raise what `create` would, as far as can be told without building."""
+        self._prepare(axis, spec, given)
+
+    def family(self, architecture: str) -> ModelFamily:
+        """The family that builds an architecture of ``config.json``. Raises ModelError if none does."""
+        supported = self._architectures()
+        names = supported.get(architecture, [])
+        if len(names) > 1:
+            titles = " and ".join(self.entry("model", name).title for name in names)
+            raise PluginError(f"{architecture} is built by {titles}; uninstall all but one")
+        if not names:
+            listed = ", ".join(sorted(supported)) or "none"
+            raise ModelError(
+                f"no model family builds {architecture!r}; supported: {listed}"
+                f"{nearest(architecture, supported)}{self._broken_note()}"
+            )
+        return self.create("model", names[0])
+
+    def processors(self) -> Processors:
+        """Every logits processor, built: ours as they are registered, then the others by name.
+
+        Raises ConfigError or PluginError where one cannot be: they are all active, so each is asked for.
+        """
+        entries = [e for e in self._entries if (e.axis, e.state) == ("logits_processor", "ok")]
+        entries.sort(key=lambda e: "" if e.distribution == PROJECT else e.name)
+        return Processors((entry.title, self.create("logits_processor", entry.name)) for entry in entries)
+
+    def observers(self) -> Observers:
+        """Every hook that watches."""
+        watching = [entry for entry in self._entries if entry.axis == OBSERVER_AXIS and entry.state == "ok"]
+        return Observers(
+            **{
+                hook: [Observer(e.title, e.resolve()) for e in watching if e.name.endswith(f".{hook}")]
+                for hook in OBSERVER_HOOKS
+            }
+        )
+
+    def _architectures(self) -> dict[str, list[str]]:
+        """Names of families, by architecture. A family that cannot be imported only warns."""
+        found: dict[str, list[str]] = {}
+        for name in self.names("model"):
+            try:
+                factory = self.entry("model", name).resolve()
+            except PluginError as error:
+                logger.warning("%s", error)
+                continue
+            for architecture in getattr(factory, "architectures", ()):  # a class attribute
+                found.setdefault(architecture, []).append(name)
+        return found
+
+    def _prepare(self, axis: str, spec: str, given: dict[str, object]) -> Recipe:
+        parsed = PluginSpec.parse(spec)
+        return Recipe.prepare(self.entry(axis, parsed.name), parsed, given, self.create)
+
+    # -------------------------------------------------------------- what is wrong
+
+    def _unknown(self, axis: str, name: str) -> ConfigError:
+        for entry in self._entries:
+            if entry.axis == NO_AXIS and name in (entry.name, entry.distribution):
+                return entry.fault()
+        known = self.names(axis)
+        listed = ", ".join(known) or "none (is turnout itself installed? its own come by an entry point)"
+        return UnknownPlugin(
+            f"no {axis} is called {name!r}; known: {listed}{nearest(name, known)}{self._broken_note()}"
+        )
+
+    def _broken_note(self) -> str:
+        broken = [entry for entry in self._entries if entry.state in ("broken", "disabled")]
+        lines = dict.fromkeys(f"\nnot loaded: {entry.origin}: {entry.error}" for entry in broken)
+        return "".join(lines)
+
+    def _warn(self) -> None:
+        """Once, and only where policies are built: a listing shows the broken ones itself."""
+        if not self._warned:
+            self._warned = True
+            for entry in self._entries:
+                if entry.state in ("broken", "duplicate"):
+                    logger.warning("%s is ignored: %s", entry.title, entry.error)
+
+
+def _marking_duplicates(entries: Iterable[PluginEntry]) -> list[PluginEntry]:
+    entries = list(entries)
+    offers: dict[tuple[str, str], list[PluginEntry]] = {}
+    for entry in entries:
+        if entry.axis != NO_AXIS:
+            offers.setdefault((entry.axis, entry.name), []).append(entry)
+    return [_marked(entry, offers.get((entry.axis, entry.name), [])) for entry in entries]
+
+
+def _marked(entry: PluginEntry, offers: list[PluginEntry]) -> PluginEntry:
+    if len(offers) < 2:
+        return entry
+    origins = " and by ".join(str(offer.origin) for offer in offers)
+    return replace(
+        entry, state="duplicate", error=f"the name is offered by {origins}; uninstall one or have it renamed"
+    )

@@ -1,0 +1,43 @@
+"""Between the mechanism and a length predictor: its faults are named, and cost no request."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from turnout.core.interfaces.scheduling import LengthPredictor
+from turnout.core.plugin_faults import Complaints
+from turnout.core.types.views import RequestView
+
+__all__ = ["Predictions"]
+
+logger = logging.getLogger(__name__)
+
+
+class Predictions:
+    """Asks a predictor; where it fails, the guess is the client's own bound."""
+
+    def __init__(self, predictor: LengthPredictor) -> None:
+        self.predictor = predictor
+        self.faults = 0
+        self._complaints = Complaints(logger)
+
+    def predict(self, request: RequestView) -> float:
+        try:
+            guess = float(self.predictor.predict(request))
+            if math.isfinite(guess) and guess >= 0:
+                return guess
+            raise ValueError(f"predicted {guess} tokens for {request!r}")
+        except Exception as error:
+            self._fault(error)
+            return float(request.choices * request.max_tokens)
+
+    def observe(self, request: RequestView) -> None:
+        try:
+            self.predictor.observe(request)
+        except Exception as error:
+            self._fault(error)
+
+    def _fault(self, error: Exception) -> None:
+        self.faults += 1
+        self._complaints.about(f"length predictor {type(self.predictor).__name__}", error)

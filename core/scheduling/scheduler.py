@@ -1,0 +1,306 @@
+"""The mechanism that turns a policy's order into a plan: budget, KV memory, preemption.
+
+There is no prefill and no decode: a sequence has tokens, and some of them are computed. A step grants
+requests, in the policy's order, as much of the difference as the budget and the memory allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+
+from turnout.core.errors import PolicyError
+from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy
+from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.scheduling.length_prediction import Predictions
+from turnout.core.scheduling.livelock import PATIENCE, Progress
+from turnout.core.scheduling.policy_guard import Guard, Turn, arrival_order
+from turnout.core.scheduling.preemption import Preemption, Recompute
+from turnout.core.scheduling.queues import Queues
+from turnout.core.scheduling.token_budget import affordable, chunk_of, without_draft
+from turnout.core.types.plan import Chunk, Plan
+from turnout.core.types.request import Request
+from turnout.core.types.views import KVView, RequestView, View, unveil
+
+__all__ = ["Capacity", "Scheduler"]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a step may use, beside memory."""
+
+    tokens: int
+    """Computed in one step, over all requests."""
+    sequences: int
+    """Running at once."""
+
+
+class Scheduler:
+    """Owns the queues. Asks the policy for an order, never the other way round."""
+
+    def __init__(
+        self,
+        policy: SchedulingPolicy,
+        kv: KVCache,
+        capacity: Capacity,
+        predictor: LengthPredictor,
+        *,
+        preemption: Preemption | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.kv = kv
+        self.capacity = capacity
+        self.queues = Queues()
+        self.predictions = Predictions(predictor)
+        self.preemptions = 0
+        self.parkings = 0
+        """Of the preemptions, those that kept what was computed."""
+        self._preemption = preemption or Recompute()
+        self._strict = strict
+        """A policy's fault is fatal; otherwise the step falls back to arrival order."""
+        self._overruled = False
+        """The policy had requests evict each other for ever, and is not asked until one has ended."""
+        self._progress = Progress()
+        self._earlier_faults = self._earlier_slow_orders = 0
+        self._guard = Guard(policy, self.queues, strict=strict)
+
+    @property
+    def policy(self) -> SchedulingPolicy:
+        return self._guard.policy
+
+    @policy.setter
+    def policy(self, policy: SchedulingPolicy) -> None:
+        """From the next step on; running and waiting requests stay."""
+        self._earlier_faults += self._guard.faults
+        self._earlier_slow_orders += self._guard.slow_orders
+        self._guard = Guard(policy, self.queues, strict=self._strict)
+        self._overruled, self._progress = False, Progress()
+
+    @property
+    def policy_faults(self) -> int:
+        return self._earlier_faults + self._guard.faults
+
+    @property
+    def slow_orders(self) -> int:
+        """Answers of policies that took so long that requests suffered."""
+        return self._earlier_slow_orders + self._guard.slow_orders
+
+    def observe(self, request: Request, tokens: int, now: float) -> None:
+        self._guard.observe(request, tokens, now)
+
+    def remove(self, request: Request) -> None:
+        """Forget a request that ended, wherever it is, and free what it holds."""
+        self._free(request)
+        self.queues.remove(request)
+        self._progress.forget(request)
+        self._overruled = False
+
+    # -------------------------------------------------------------- a step
+
+    def plan(self, now: float) -> tuple[Plan, list[Drop]]:
+        """What to compute next, empty when nothing can run; and what the policy gave up, removed already.
+
+        Raises PolicyError when strict and the policy is at fault.
+        """
+        if self.queues.only_leaving:
+            return Plan([], self.kv.drain()), []
+        view = self._view(now)
+        self._overrule_if_nobody_gets_on()
+        order = arrival_order(view) if self._overruled else self._guard.order(view)
+        step = self._serve(order, now, overruled=self._overruled)
+        if not (step.useful or self.queues.aside or self.queues.leaving) and self.queues:
+            self._guard.fault(PolicyError(_unserved(view)))
+            step = self._serve(arrival_order(view), now, overruled=True)
+        self._progress.grant(step.granted)
+        return Plan(list(chain.from_iterable(step.granted.values())), self.kv.drain()), step.dropped
+
+    def _overrule_if_nobody_gets_on(self) -> None:
+        """In order of arrival, where the newest admission gives way, the oldest always gets on."""
+        progress = self._progress
+        if progress.evictions > PATIENCE * (self.queues.running_count + self.queues.waiting_count):
+            self._progress, self._overruled = Progress(), True
+            self._guard.fault(PolicyError(f"had {progress.evictions} requests evicted while nobody got on"))
+
+    def _view(self, now: float) -> View:
+        return View(
+            now=now,
+            running=self.queues.running_views,
+            waiting=self.queues.waiting_views,
+            kv=KVView(self.kv.free, self.kv.capacity),
+            fits=self._fits,
+            cached=lambda request: self.kv.cached(unveil(request).live[0]),
+            predict=self.predictions.predict,
+        )
+
+    def _serve(self, order: Iterable[Turn | Drop], now: float, *, overruled: bool) -> _Step:
+        aside = self.queues.aside  # a token each
+        budget, runners = self.capacity.tokens - aside, len(self.queues.running_views)
+        step = _Step(now, budget, self._free_slots(), runners, overruled)
+        for turn in order:
+            if step.budget <= 0 or (step.closed and step.runners_left <= 0):
+                break  # whatever comes next gets nothing
+            if isinstance(turn, Drop):
+                self._drop(turn, step)
+                continue
+            request, limit = turn
+            if request.place == "running":
+                self._go_on(request, limit, step)
+            elif not self._admit(request, limit, step):
+                step.closed = step.closed or self.policy.head_of_line
+        return step
+
+    def _drop(self, drop: Drop, step: _Step) -> None:
+        request = unveil(drop.request)
+        if request.place == "running":
+            step.slots += request.width
+            step.runners_left -= 1
+        step.dropped.append(drop)
+        self.remove(request)
+
+    def _go_on(self, request: Request, limit: int, step: _Step) -> None:
+        """Grant a running request what it can use of the step, if that is anything."""
+        step.runners_left -= 1
+        if limit > 0 and self._grant_next(request, step):
+            return
+        grants = self._room_for(request, affordable(request, min(limit, step.budget), self.kv), step)
+        if grants:
+            self._grant(request, grants, step)
+
+    def _grant_next(self, request: Request, step: _Step) -> bool:
+        """One token for a request of one sequence: what nearly all who run want, by the shortest way."""
+        if len(request.live) > 1:
+            return False
+        sequence = request.live[0]
+        tokens, start = sequence.tokens, sequence.computed
+        if not sequence.held or sequence.draft or len(tokens) - start != 1:
+            return False
+        if not self.kv.reserve([Span(sequence, start, start + 1)]):
+            return False
+        step.granted[request] = [Chunk(sequence, start, tokens[-1:], 1)]
+        step.budget -= 1
+        return True
+
+    def _admit(self, request: Request, limit: int, step: _Step) -> bool:
+        """Let in who waits, if it can use anything of the step; False: it goes on waiting."""
+        if request in step.preempted:
+            step.runners_left -= 1
+            return False
+        if step.closed or not self._make_place(request, step):
+            return False
+        grants = self._room_for(request, affordable(request, min(limit, step.budget), self.kv), step)
+        if not grants:
+            return False
+        self._grant(request, grants, step)
+        self.queues.admit(request)
+        step.slots -= request.width
+        if request.timing.scheduled is None:
+            request.timing.scheduled = step.now
+            if request.spec.resume is None:
+                request.cached_tokens = grants[0].start
+        return True
+
+    def _grant(self, request: Request, grants: list[Span], step: _Step) -> None:
+        for sequence, start, upto in grants:
+            sequence.computed, sequence.held = start, True
+            step.budget -= upto - start
+        step.granted[request] = [chunk_of(span) for span in grants]
+
+    def _free_slots(self) -> int:
+        return self.capacity.sequences - self.queues.running_width
+
+    def _fits(self, view: RequestView) -> bool:
+        request = unveil(view)
+        if request.place != "running" and request.width > self._free_slots():
+            return False
+        grants = affordable(request, self.capacity.tokens, self.kv)
+        return bool(grants) and self.kv.fits([without_draft(span) for span in grants])
+
+    # -------------------------------------------------------------- making room
+
+    def _make_place(self, request: Request, step: _Step) -> bool:
+        """Sequence slots for a newcomer, preempting whom the policy names until there are enough."""
+        while request.width > step.slots:
+            if not self._preempt_for(request, step):
+                return False
+        return True
+
+    def _room_for(self, request: Request, grants: list[Span], step: _Step) -> list[Span]:
+        """What of `grants` there is memory for, now reserved: all, or all but drafts, or nothing.
+
+        Drafts are guesses: nobody is preempted for them.
+        """
+        if not grants or self.kv.reserve(grants):
+            return grants
+        grants = [without_draft(span) for span in grants]
+        while not self.kv.reserve(grants):
+            if not self._preempt_for(request, step):
+                return []
+        return grants
+
+    def _preempt_for(self, request: Request, step: _Step) -> bool:
+        """False: nobody gives way, or `request` itself did."""
+        newcomer = request.place != "running"
+        if newcomer and step.declined:
+            return False
+        if self.queues.leaving:  # nobody gives way for want of what is free in the next step
+            step.declined, step.closed = step.declined or newcomer, step.closed or not newcomer
+            return False
+        victim = self._guard.victim(request, overruled=step.overruled)
+        if victim is None:
+            step.declined = step.declined or newcomer
+            return False
+        # What a running request had freed is for those who run: nobody is admitted into it.
+        step.closed = step.closed or not newcomer
+        self._progress.evict(victim)
+        self._park_or_free(victim)
+        self.queues.preempt(victim)
+        victim.timing.preempted.append(step.now)
+        self.preemptions += 1
+        step.preempt(victim)
+        return victim is not request
+
+    def _park_or_free(self, victim: Request) -> None:
+        keep = self._preemption.parks(victim.live, self.kv) and self.kv.parkable(victim.live) > 0
+        self.parkings += keep
+        self._free(victim, keep=keep)
+
+    def _free(self, request: Request, *, keep: bool = False) -> None:
+        self.kv.release(request.live, keep=keep)
+        for sequence in request.live:
+            sequence.computed, sequence.held, sequence.draft = 0, False, []
+
+
+@dataclass(slots=True)
+class _Step:
+    """The running account of one step's grants."""
+
+    now: float
+    budget: int
+    slots: int
+    runners_left: int
+    """Those who ran as the step began and are not yet come to in the order."""
+    overruled: bool
+    """The policy is not asked who gives way."""
+    closed: bool = False
+    """Nobody is admitted any more."""
+    declined: bool = False
+    """The policy would not make room for a newcomer, and is not asked again for a later one."""
+    granted: dict[Request, list[Chunk]] = field(default_factory=dict)
+    preempted: set[Request] = field(default_factory=set)
+    dropped: list[Drop] = field(default_factory=list)
+
+    @property
+    def useful(self) -> bool:
+        return bool(self.granted or self.preempted or self.dropped)
+
+    def preempt(self, victim: Request) -> None:
+        self.budget += sum(len(chunk.tokens) for chunk in self.granted.pop(victim, ()))
+        self.slots += victim.width
+        self.preempted.add(victim)
+
+
+def _unserved(view: View) -> str:
+    if view.running:
+        return f"left {len(view.running)} running requests unserved"
+    return f"admitted none of {len(view.waiting)} waiting requests while nothing runs"

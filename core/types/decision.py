@@ -1,0 +1,102 @@
+"""What a decoding strategy decides: who goes on with which tokens, and which choices a request ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from turnout.core.types.request import Request, Sequence
+
+__all__ = ["Choice", "Chosen", "Completion", "Continuation", "TokenLogprobs", "known"]
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural log-probabilities at one position, of the model's own distribution (temperature 1)."""
+
+    token: int
+    logprob: float
+    top: list[tuple[int, float]]
+    """The likeliest tokens and theirs, best first."""
+
+    def ranked(self) -> Iterator[tuple[int, float, int | None]]:
+        """The chosen token, then the other likeliest, with their ranks from 1 on; None: not among `top`."""
+        ranks = {token: rank for rank, (token, _) in enumerate(self.top, 1)}
+        yield self.token, self.logprob, ranks.get(self.token)
+        for token, logprob in self.top:
+            if token != self.token:
+                yield token, logprob, ranks[token]
+
+
+class Continuation(NamedTuple):
+    """A decision: continue `parent` with `tokens`."""
+
+    parent: Sequence
+    tokens: list[int]
+    """At least one. Those that the parent's draft guessed are computed already, all others will be."""
+    logprob: float = 0.0
+    """What the tokens add to the sequence's cumulative log-probability."""
+    details: list[TokenLogprobs] | None = None
+    """One for each of `tokens`, where the request wants them."""
+    score: float = 0.0
+    """What the strategy ranks the child by: it is kept as the child's `Sequence.score`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """One more token for each of some sequences, chosen on the device: nobody need wait for it there.
+
+    Iterating waits, and gives the continuations. An engine whose steps overlap has the next step computed
+    before it reads, from `tokens`, and so it is only the tokens that may not be known: a sequence is named as
+    often as it has children, whichever they get.
+    """
+
+    parents: list[Sequence]
+    tokens: Tensor
+    """int64 [parents], on the device."""
+    read: Callable[[], list[int]]
+    """Waits, and gives `tokens`."""
+    details: Callable[[], list[TokenLogprobs | None]] | None = None
+    """Waits, and gives those of each token whose request wants them; None: nobody does."""
+
+    def __iter__(self) -> Iterator[Continuation]:
+        for parent, (token, detail) in zip(self.parents, known(self), strict=True):
+            yield Continuation(parent, [token], details=None if detail is None else [detail])
+
+
+def known(chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]]:
+    """Each token and its details: waits. Raises ValueError where there are not as many as `parents`."""
+    tokens = chosen.read()
+    details = [None] * len(tokens) if chosen.details is None else chosen.details()
+    if not len(tokens) == len(details) == len(chosen.parents):
+        found = f"{len(tokens)} tokens and {len(details)} details"
+        raise ValueError(f"chose for {len(chosen.parents)} sequences, and gave {found}")
+    return list(zip(tokens, details, strict=True))
+
+
+class Choice(NamedTuple):
+    """A whole answer, from a strategy that keeps those that are finished itself."""
+
+    tokens: list[int]
+    """The output, a stop token included."""
+    logprob: float
+    """Cumulative, of the model's own distribution."""
+    finish_reason: Literal["stop", "length"]
+    stop_token: int | None = None
+    """The stop token that ended it."""
+    details: list[TokenLogprobs] | None = None
+    """One for each of `tokens`, where the request wants them."""
+    score: float | None = None
+    """What the strategy ranked it by."""
+
+
+class Completion(NamedTuple):
+    """A decision: `request` ends now, with these `n` choices, best first, whatever sequences still live."""
+
+    request: Request
+    choices: list[Choice]

@@ -1,0 +1,100 @@
+"""What one step computes, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import getitem
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from torch import Tensor
+
+    from turnout.core.types.decision import TokenLogprobs
+    from turnout.core.types.request import Sequence
+
+__all__ = ["Chunk", "Logits", "Move", "Plan", "StepShape", "Way"]
+
+
+# Hundreds a step: a struct is made in a quarter of a named tuple's time.
+class Chunk(msgspec.Struct, frozen=True, gc=False):
+    """A slice of one sequence's tokens (drafts included) to run through the model."""
+
+    sequence: Sequence
+    start: int
+    tokens: list[int]
+    """Those below 0 are places in the plan's `chosen`, -1 the first one."""
+    rows: int
+    """Trailing positions whose logits are wanted; 0 while a prompt is only partly computed."""
+    scored: range = range(0)
+    """Positions of a prompt where the log-probabilities of the token that follows are wanted."""
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.tokens)
+
+
+Way = Literal["copy", "park", "restore"]
+
+
+class Move(NamedTuple):
+    """Copy the KV of `length` token positions, all layers.
+
+    ``copy``: inside the pool; ``park``: from the pool to host memory; ``restore``: back.
+    """
+
+    source: int
+    target: int
+    length: int
+    way: Way = "copy"
+
+
+class StepShape(NamedTuple):
+    """What steps have in common that may replay one captured graph."""
+
+    tokens: int
+    """Of the flat batch, padded."""
+    kind: Hashable
+    """What else the attention backend tells them apart by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step: KV moves to carry out in order, then chunks to compute as one flat batch."""
+
+    chunks: list[Chunk]
+    moves: list[Move]
+    chosen: tuple[Tensor, ...] = ()
+    """Tokens of the step before that are on the device and not known yet: int64, numbered through."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(chunk.tokens) for chunk in self.chunks)
+
+    def __bool__(self) -> bool:
+        return bool(self.chunks or self.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class Logits:
+    """The logits a plan asked for, and whose they are."""
+
+    values: Tensor
+    """[rows, vocab_size], on the device, in the plan's chunk order."""
+    rows: Mapping[Sequence, range]
+    prompts: Mapping[Sequence, list[TokenLogprobs]] = field(default_factory=dict)
+    """For each scored position of a chunk, the prompt token that follows it."""
+    pick: Callable[[Tensor, list[int]], Tensor] = getitem
+    """Rows by their numbers; a runner may know how to without waiting for the device."""
+
+    def of(self, sequences: Iterable[Sequence]) -> Tensor:
+        """The rows of `sequences`, in that order; no copy when those are all the rows there are."""
+        wanted = list(chain.from_iterable(map(self.rows.__getitem__, sequences)))
+        if wanted == list(range(len(self.values))):
+            return self.values
+        return self.pick(self.values, wanted)

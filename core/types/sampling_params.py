@@ -1,0 +1,205 @@
+"""How a request's tokens are chosen and when they end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import msgspec
+
+from turnout.core.errors import RequestError
+from turnout.core.types.extra_args import ExtraArg, check_extra_args
+from turnout.core.types.param_groups import check_choices
+from turnout.core.types.structured_outputs import StructuredOutputs
+
+__all__ = ["SamplingParams"]
+
+MAX_LOGPROBS = 20
+MAX_CHOICES = 128
+
+
+class SamplingParams(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """How a request's tokens are chosen and when they end. Names and meanings are vLLM's."""
+
+    n: int = 1
+    """Choices to return for one prompt."""
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """Keep the k likeliest tokens; 0 (or -1) keeps all."""
+    min_p: float = 0.0
+    """Drop tokens less likely than this fraction of the likeliest."""
+    seed: int | None = None
+    """None: drawn when the request is submitted."""
+    max_tokens: int | None = 16
+    """None: as many as the model's context leaves room for."""
+    min_tokens: int = 0
+    """No end-of-sequence or stop token before so many."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the text; not part of it unless `include_stop_str_in_output`."""
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    """Over prompt and output, multiplicative; 1 is none (Keskar et al. 2019)."""
+    logit_bias: dict[int, float] = {}
+    allowed_token_ids: tuple[int, ...] | None = None
+    """Choose among these alone; None: among all."""
+    bad_words: tuple[str, ...] = ()
+    """Words that must not be produced; whoever has the tokenizer adds their `bad_words_token_ids`."""
+    bad_words_token_ids: tuple[tuple[int, ...], ...] = ()
+    """Token sequences that must not be produced."""
+    structured_outputs: StructuredOutputs | None = None
+    """The form that the output must have."""
+    logprobs: int | None = None
+    """Return the chosen token's log-probability and so many of the likeliest; None: neither."""
+    skip_special_tokens: bool = True
+    prompt_logprobs: int | None = None
+    """Return each prompt token's log-probability and so many of the likeliest; None: neither."""
+    best_of: int | None = None
+    """Choices to generate, of which the `n` of highest cumulative log-probability are returned; None: `n`."""
+    use_beam_search: bool = False
+    """Search for the likeliest texts, instead of sampling."""
+    beam_width: int | None = None
+    """Beams kept at every step; None: `n` where that is above 1, else as many as the strategy likes."""
+    length_penalty: float = 1.0
+    """A finished beam's score is its cumulative log-probability by its length to this power."""
+    early_stopping: bool | Literal["never"] = False
+    """When `beam_width` beams are finished, end at once (True), when the best running one would not rank
+    among them as it is (False), or when it could not however it went on (``never``)."""
+    extra_args: dict[str, ExtraArg] = {}
+    """What logits processors of plugins take, by the names that they declare."""
+
+    def __post_init__(self) -> None:
+        self._take_lists_for_tuples()
+        for name, kind, low, high in _RANGES:
+            value: Any = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if not isinstance(value, kind) or isinstance(value, bool):
+                what = "an integer" if kind is Integral else "a number"
+                raise RequestError(f"{name} must be {what}, not {_short(value)}", name)
+            if not _within(value, low, high):
+                raise RequestError(f"{name} must be between {low:g} and {high:g}, not {_short(value)}", name)
+        if self.top_p == 0:
+            raise RequestError("top_p must be above 0 and at most 1, not 0", "top_p")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise RequestError(
+                f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})", "min_tokens"
+            )
+        self._check_collections()
+        check_choices(self)
+
+    def _take_lists_for_tuples(self) -> None:
+        for name in _LISTS:
+            value: Any = getattr(self, name)
+            if name == "stop" and isinstance(value, str):
+                value = (value,)
+            if value is None and name in _OPTIONAL:
+                continue
+            msgspec.structs.force_setattr(self, name, _as_tuple(name, value))
+        words = tuple(_as_tuple("bad_words_token_ids", word) for word in self.bad_words_token_ids)
+        msgspec.structs.force_setattr(self, "bad_words_token_ids", words)
+
+    def _check_collections(self) -> None:
+        for name, strings in (("stop", self.stop), ("bad_words", self.bad_words)):
+            if not all(isinstance(text, str) and text for text in strings):
+                raise RequestError(f"{name} must hold strings, none of them empty", name)
+        for name, tokens in self.token_ids():
+            if not all(isinstance(token, Integral) for token in tokens):
+                raise RequestError(f"{name} must hold token ids, which are integers", name)
+        if self.allowed_token_ids == ():
+            raise RequestError("allowed_token_ids must hold at least one token id", "allowed_token_ids")
+        if () in self.bad_words_token_ids:
+            raise RequestError("bad_words_token_ids must hold no empty sequence", "bad_words_token_ids")
+        check_extra_args(self.extra_args)
+        if self.structured_outputs is not None:
+            self._check_structured_outputs()
+        for token, bias in self.logit_bias.items():
+            if not isinstance(bias, Real) or not math.isfinite(bias):
+                raise RequestError(
+                    f"logit_bias must map token ids to finite numbers, not {_short(token)} to {_short(bias)}",
+                    "logit_bias",
+                )
+
+    def _check_structured_outputs(self) -> None:
+        name = "structured_outputs"
+        if not isinstance(self.structured_outputs, StructuredOutputs):
+            given = _short(self.structured_outputs)
+            raise RequestError(f"{name} must be a StructuredOutputs, not {given}", name)
+        if self.allowed_token_ids is not None:
+            raise RequestError(f"{name} and allowed_token_ids both say what may come; give one", name)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0 and not self.use_beam_search
+
+    @property
+    def sampled(self) -> bool:
+        return self.temperature > 0 and not self.use_beam_search
+
+    def generating(self) -> SamplingParams:
+        """What the engine is asked for: all of `best_of`, with the log-probabilities to choose among them."""
+        if self.best_of is None:
+            return self
+        ranked = 0 if self.logprobs is None and self.best_of > self.n else self.logprobs
+        return msgspec.structs.replace(self, n=self.best_of, best_of=None, logprobs=ranked)
+
+    def token_ids(self) -> Iterator[tuple[str, Collection[int]]]:
+        """The token ids that stand in any field, with its name."""
+        yield "stop_token_ids", self.stop_token_ids
+        yield "logit_bias", self.logit_bias
+        yield "allowed_token_ids", self.allowed_token_ids or ()
+        for word in self.bad_words_token_ids:
+            yield "bad_words_token_ids", word
+
+
+_RANGES: tuple[tuple[str, type, float, float], ...] = (
+    ("n", Integral, 1, MAX_CHOICES),
+    ("temperature", Real, 0, 100),
+    ("top_p", Real, 0, 1),
+    ("top_k", Integral, -1, 2**31 - 1),
+    ("min_p", Real, 0, 1),
+    ("seed", Integral, -(2**63), 2**63 - 1),
+    ("max_tokens", Integral, 1, 2**31 - 1),
+    ("min_tokens", Integral, 0, 2**31 - 1),
+    ("presence_penalty", Real, -2, 2),
+    ("frequency_penalty", Real, -2, 2),
+    ("repetition_penalty", Real, 0.01, 100),
+    ("logprobs", Integral, 0, MAX_LOGPROBS),
+    ("prompt_logprobs", Integral, 0, MAX_LOGPROBS),
+    ("best_of", Integral, 1, MAX_CHOICES),
+    ("beam_width", Integral, 1, MAX_CHOICES),
+    ("length_penalty", Real, -10, 10),
+)
+_OPTIONAL = frozenset(
+    {"seed", "max_tokens", "logprobs", "prompt_logprobs", "allowed_token_ids", "best_of", "beam_width"}
+)
+_LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words", "bad_words_token_ids")
+
+
+def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list):
+        raise RequestError(f"{name} must be a list, not {_short(value)}", name)
+    return tuple(value)
+
+
+def _within(value: Any, low: float, high: float) -> bool:
+    """False for NaN."""
+    return bool(low <= value <= high)
+
+
+def _short(value: object) -> str:
+    """A value for a message: numbers can be thousands of digits long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print integers that long
+        return "a huge number"
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,143 @@
+"""What a scheduling policy sees: requests it can read and not change, and questions it can ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from turnout.core.types.request import Request
+
+__all__ = ["KVView", "RequestView", "View", "unveil"]
+
+
+class RequestView:
+    """A request as policies see it. All of it is read-only; times are seconds on the engine's clock.
+
+    What never changes is stored here, not read from the request: policies look at it a thousand times a step.
+    """
+
+    __slots__ = (
+        "_request",
+        "arrival",
+        "client",
+        "deadline",
+        "id",
+        "max_tokens",
+        "priority",
+        "prompt_tokens",
+        "ttft_deadline",
+    )
+    _request: Request
+    id: str
+    client: str
+    """Whose request this is: the ``user`` it named, else its API key's digest; empty for neither."""
+    priority: int
+    """As the client gave it; lower is more urgent, 0 when not given."""
+    arrival: float
+    deadline: float | None
+    """When it should be finished."""
+    ttft_deadline: float | None
+    """When its first token should be there."""
+    prompt_tokens: int
+    max_tokens: int
+    """Output tokens of one choice at most."""
+
+    def __init__(self, request: Request) -> None:
+        spec, arrival = request.spec, request.timing.arrival
+        constants = {
+            "_request": request,
+            "id": spec.id,
+            "client": spec.client,
+            "priority": spec.priority,
+            "arrival": arrival,
+            "deadline": _after(arrival, spec.deadline),
+            "ttft_deadline": _after(arrival, spec.ttft_deadline),
+            "prompt_tokens": len(spec.prompt),
+            "max_tokens": request.limit - len(spec.prompt),
+        }
+        for name, value in constants.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"policies cannot change a request: {name} is read-only")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"policies cannot change a request: {name} is read-only")
+
+    @property
+    def scheduled(self) -> float | None:
+        """When it was first admitted."""
+        return self._request.timing.scheduled
+
+    @property
+    def first_token(self) -> float | None:
+        return self._request.timing.first_token
+
+    @property
+    def preemptions(self) -> int:
+        return len(self._request.timing.preempted)
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Token ids; a copy."""
+        return tuple(self._request.spec.prompt)
+
+    @property
+    def output_tokens(self) -> int:
+        """Produced so far, over all its choices."""
+        return self._request.output_tokens
+
+    @property
+    def choices(self) -> int:
+        """Sequences it keeps alive at most."""
+        return self._request.width
+
+    @property
+    def pending(self) -> int:
+        """Tokens it wants computed this step: all of its prompt at first, one for each choice later."""
+        return self._request.pending
+
+    @property
+    def decoding(self) -> bool:
+        """It needs nothing computed but its next tokens; False: a prompt, or what a preemption cost."""
+        return self._request.level
+
+    def __repr__(self) -> str:
+        return repr(self._request)
+
+
+def _after(arrival: float, seconds: float | None) -> float | None:
+    return None if seconds is None else arrival + seconds
+
+
+def unveil(view: RequestView) -> Request:
+    """The request behind a view: for the mechanism alone."""
+    return view._request
+
+
+class KVView(NamedTuple):
+    """KV memory as the step begins, in token positions."""
+
+    free: int
+    """Could be reserved."""
+    capacity: int
+    """In the whole pool."""
+
+
+class View(NamedTuple):
+    """What a policy looks at when it is asked for an order. No question it can ask changes anything."""
+
+    now: float
+    """Seconds on the engine's clock, the one `RequestView.arrival` was read from."""
+    running: tuple[RequestView, ...]
+    """In order of admission."""
+    waiting: tuple[RequestView, ...]
+    """Preempted ones first, then in order of arrival."""
+    kv: KVView
+    fits: Callable[[RequestView], bool]
+    """Would this request, all of what it wants this step, be granted right now?"""
+    cached: Callable[[RequestView], int]
+    """How many leading tokens of a waiting request's first sequence need no compute, were it admitted now."""
+    predict: Callable[[RequestView], float]
+    """Output tokens the request will have produced when it ends, by the chosen `LengthPredictor`."""
