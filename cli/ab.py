@@ -6,7 +6,7 @@ from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError
 from turnout.lab.ab.live_trial import LiveTrial
 from turnout.lab.arms import Arm, check_arms, parse_arms
-from turnout.server.ab_test import ABTest
+from turnout.server.ab.ab_test import ABTest
 
 __all__ = ["live_test"]
 

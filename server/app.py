@@ -10,23 +10,21 @@ from starlette.routing import Route
 
 from turnout.core.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server import (
-    admin,
-    admin_ab,
-    admin_kv,
-    admin_plugins,
-    admin_prefixes,
-    information,
-    tokenization,
-)
-from turnout.server.arm_header import ArmHeader
-from turnout.server.arms import Arms
-from turnout.server.auth import Gate
-from turnout.server.chat import chat
-from turnout.server.completions import completions
-from turnout.server.context import Context
-from turnout.server.errors import respond_to_disconnect, respond_to_error
-from turnout.server.metrics import metrics
+from turnout.server.ab.arm_header import ArmHeader
+from turnout.server.ab.arms import Arms
+from turnout.server.admin import ab as admin_ab
+from turnout.server.admin import kv as admin_kv
+from turnout.server.admin import plugins as admin_plugins
+from turnout.server.admin import prefixes as admin_prefixes
+from turnout.server.admin import scheduler as admin
+from turnout.server.api import health_and_models as information
+from turnout.server.api import tokenization
+from turnout.server.api.chat import chat
+from turnout.server.api.completions import completions
+from turnout.server.api.context import Context
+from turnout.server.api.metrics import metrics
+from turnout.server.http.auth import Gate
+from turnout.server.http.errors import respond_to_disconnect, respond_to_error
 
 __all__ = ["create_app"]
 

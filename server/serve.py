@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server.ab_test import ABTest, check_vocabularies
-from turnout.server.arms import Arms, ServedArm
-from turnout.server.engine_client import FACTORY, ProcessClient
+from turnout.server.ab.ab_test import ABTest, check_vocabularies
+from turnout.server.ab.arms import Arms, ServedArm
+from turnout.server.engine.client import FACTORY, ProcessClient
 
 __all__ = ["serve"]
 
@@ -66,7 +66,7 @@ def _serve(
 
     import asyncio
 
-    from turnout.server.running import run
+    from turnout.server.lifecycle import run
     from turnout.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)

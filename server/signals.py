@@ -6,8 +6,8 @@ import asyncio
 import signal
 from collections.abc import Sequence
 
-from turnout.server.engine_client import ProcessClient
-from turnout.server.http_server import HttpServer
+from turnout.server.engine.client import ProcessClient
+from turnout.server.http.http_server import HttpServer
 
 __all__ = ["Signals"]
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from turnout.cli.main import cli, serve
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineError
-from turnout.server.ab_test import ABTest
+from turnout.server.ab.ab_test import ABTest
 
 
 class Served:

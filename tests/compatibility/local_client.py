@@ -14,9 +14,9 @@ from turnout import LLM
 from turnout.core.config import ServerConfig
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.types.request import RequestSpec
+from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
-from turnout.server.arms import Arms
-from turnout.server.live_request import LiveRequest
+from turnout.server.engine.request_stream import LiveRequest
 
 __all__ = ["answers_over_http"]
 

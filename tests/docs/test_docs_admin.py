@@ -15,14 +15,14 @@ from turnout.core.errors import Dropped
 from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import PluginStates, SchedulerState
 from turnout.lab.ab.live_trial import LiveTrial
-from turnout.server.admin import PolicyChange
-from turnout.server.admin_ab import ABReport, ArmChange, ArmState
-from turnout.server.admin_kv import KVReport
-from turnout.server.admin_prefixes import PrefixList, PrefixRequest, PrefixState
+from turnout.server.admin.ab import ABReport, ArmChange, ArmState
+from turnout.server.admin.kv import KVReport
+from turnout.server.admin.prefixes import PrefixList, PrefixRequest, PrefixState
+from turnout.server.admin.scheduler import PolicyChange
 from turnout.server.app import ROUTES
-from turnout.server.auth import ADMIN
-from turnout.server.engine_client import ADMIN_PATIENCE
-from turnout.server.errors import ErrorBody, error_body
+from turnout.server.engine.client import ADMIN_PATIENCE
+from turnout.server.http.auth import ADMIN
+from turnout.server.http.errors import ErrorBody, error_body
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport, encode

@@ -19,10 +19,12 @@ from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestErro
 from turnout.core.types.messages import KVSnapshot, Stats
 from turnout.core.types.param_groups import BEAM_SEARCH
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.server.admin import PolicyChange
+from turnout.server.admin.scheduler import PolicyChange
+from turnout.server.api.tokenization import DetokenizeRequest, TokenizeRequest, Tokens
 from turnout.server.app import create_app
-from turnout.server.engine_metrics import Scrape
-from turnout.server.errors import ApiError, ErrorBody, error_body, respond_to_error
+from turnout.server.http.errors import ApiError, ErrorBody, error_body, respond_to_error
+from turnout.server.metrics.engine_metrics import Scrape
+from turnout.server.metrics.request_metrics import PREFIX, RequestMetrics
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
@@ -37,8 +39,6 @@ from turnout.server.protocol.responses import (
     encode,
 )
 from turnout.server.protocol.unsupported import HARMLESS
-from turnout.server.request_metrics import PREFIX, RequestMetrics
-from turnout.server.tokenization import DetokenizeRequest, TokenizeRequest, Tokens
 
 # ------------------------------------------------------------------ routes
 

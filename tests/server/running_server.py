@@ -16,9 +16,9 @@ import uvicorn
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.lab.ab.blocks import BlockSize
 from turnout.lab.ab.live_trial import LiveTrial
+from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.app import create_app
-from turnout.server.arms import Arms, ServedArm
-from turnout.server.engine_client import ProcessClient
+from turnout.server.engine.client import ProcessClient
 from turnout.text.tokenizer import Tokenizer
 
 FACTORY = "parrot:build"

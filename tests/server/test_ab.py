@@ -21,8 +21,8 @@ from test_streams import COMPLETIONS
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.ab.blocks import BlockSize
-from turnout.server.arm_header import ARM_HEADER
-from turnout.server.split import place, session_of
+from turnout.server.ab.arm_header import ARM_HEADER
+from turnout.server.ab.assignment import place, session_of
 from turnout.text.tokenizer import Tokenizer
 
 AB = "/admin/ab"

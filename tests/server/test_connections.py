@@ -11,7 +11,7 @@ import httpx
 import pytest
 from test_serve import Launch, launch
 
-from turnout.server.connections import RESERVED, usable_descriptors
+from turnout.server.http.connections import RESERVED, usable_descriptors
 
 __all__ = ["launch"]
 

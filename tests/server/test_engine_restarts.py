@@ -13,8 +13,9 @@ import pytest
 from running_server import RunningServer, Start, eventually
 from test_streams import COMPLETIONS, events
 
-from turnout.server import engine_life, information
-from turnout.server.restarts import WINDOW, Restarts
+from turnout.server.api import health_and_models as information
+from turnout.server.engine import process as engine_life
+from turnout.server.engine.restart_limit import WINDOW, Restarts
 
 Answers = list[Future[httpx.Response]]
 

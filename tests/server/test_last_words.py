@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from turnout.core.errors import ModelError, PolicyError, blaming
-from turnout.server.engine_process import _explain
+from turnout.server.engine.main import _explain
 
 
 def theirs() -> Exception:

@@ -15,7 +15,7 @@ from running_server import RunningServer, Start, eventually
 from test_streams import COMPLETIONS, events
 
 from turnout.core.types.messages import Stats
-from turnout.server.engine_metrics import Scrape
+from turnout.server.metrics.engine_metrics import Scrape
 
 NAMED_AS_VLLM = {
     "turnout:num_requests_running",
@@ -154,7 +154,7 @@ def test_many_scrapes_ask_the_engine_once(server: RunningServer) -> None:
 
 
 def test_a_busy_engine_is_not_waited_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.server.kv_watch.PATIENCE", 0.1)
+    monkeypatch.setattr("turnout.server.metrics.kv_stats.PATIENCE", 0.1)
     server = start()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=1, user="napping")

@@ -15,8 +15,8 @@ from turnout.core.types.messages import Abort, Command, Delta, Event, Shutdown, 
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.server.engine_loop import EngineLoop
-from turnout.server.live_request import LiveRequest
+from turnout.server.engine.loop import EngineLoop
+from turnout.server.engine.request_stream import LiveRequest
 
 COMPLETIONS = "/v1/completions"
 THINKING = 2.0

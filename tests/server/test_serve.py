@@ -192,8 +192,8 @@ def test_a_model_that_cannot_be_served(launch: Launch, folder: Path, tmp_path: P
 def test_the_server_process_needs_no_torch() -> None:
     script = (
         "import sys\n"
-        "import turnout.server.serve, turnout.server.running, turnout.server.app\n"
-        "import turnout.server.engine_process\n"
+        "import turnout.server.serve, turnout.server.lifecycle, turnout.server.app\n"
+        "import turnout.server.engine.main\n"
         "assert not {'torch', 'transformers', 'numpy'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -32,7 +32,7 @@ def test_only_the_first_wrong_item_is_reported(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, field: str, item: object
 ) -> None:
     """An error was made for each of millions of wrong items, which took all the memory."""
-    from turnout.server import body
+    from turnout.server.http import body
 
     counts: list[int] = []
     explain = body._explain

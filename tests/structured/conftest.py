@@ -11,7 +11,7 @@ from babbler import write_babbler
 
 from turnout import LLM
 from turnout.core.config import EngineConfig, ServerConfig
-from turnout.server.engine_client import FACTORY
+from turnout.server.engine.client import FACTORY
 from turnout.text.tokenizer import load_tokenizer
 
 sys.path.append(str(Path(__file__).parent.parent / "server"))

@@ -1,0 +1,79 @@
+"""What a live A/B test is made of, and what its arms must have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces.trial import Trial
+from turnout.runner.host_memory import free_host_memory
+from turnout.server.ab.arms import ServedArm
+from turnout.text.vocabulary import vocabulary_difference
+
+__all__ = ["ABTest", "check_memory", "check_ready", "check_vocabularies"]
+
+
+@dataclass(frozen=True)
+class ABTest:
+    """Two arms: the server's own configuration, and another."""
+
+    base: str
+    base_config: EngineConfig
+    """The server's own, in its share of the memory."""
+    name: str
+    config: EngineConfig
+    changes: Mapping[str, str]
+    """What the other changes."""
+    share: float
+    """Of the sessions that the other gets."""
+    trial: Trial
+
+
+def check_vocabularies(test: ABTest, base: Path, other: Path) -> None:
+    """Clients may speak in token ids, which must mean the same wherever they are read. Raises ConfigError.
+
+    base, other: folders of the models.
+    """
+    difference = vocabulary_difference(base, other)
+    if difference is not None:
+        raise ConfigError(
+            f"arm {test.name!r}: model {test.config.model!r} has another vocabulary than "
+            f"{test.base_config.model!r} ({difference}); the arms of a live test must share one, since "
+            "clients may send token ids: compare such models with turnout compare"
+        )
+
+
+def check_ready(arms: Sequence[ServedArm]) -> None:
+    """What a client may ask for must not depend on the arm. Raises ConfigError."""
+    first, *others = arms
+    longest = first.client.ready.max_model_len
+    for arm in others:
+        if arm.client.ready.max_model_len != longest:
+            raise ConfigError(
+                f"arm {arm.name!r}: its context is {arm.client.ready.max_model_len:,} tokens, and that of "
+                f"{first.name!r} {longest:,}; give both the same --max-model-len, so that no arm "
+                "refuses what the other serves"
+            )
+
+
+def check_memory(arms: Sequence[ServedArm]) -> str:
+    """The sums, in a line; raises ConfigError where the pools together are more than there is.
+
+    To be called when all engines are ready: their weights are in memory, their pools are not yet.
+    """
+    asked = {arm.name: arm.client.ready.host_memory for arm in arms}
+    total, free = sum(asked.values()), free_host_memory()
+    sums = " + ".join(f"{name} {_gib(size)}" for name, size in asked.items())
+    if total > free:
+        raise ConfigError(
+            f"the arms' KV pools ask for {sums} = {_gib(total)} of host memory, but {_gib(free)} is free "
+            "with the weights loaded; ask for less with --kv-memory, for an arm NAME:kv-memory=SIZE"
+        )
+    return f"KV pools in host memory: {sums} = {_gib(total)}, of {_gib(free)} free"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"

@@ -1,0 +1,78 @@
+"""The arms of a live A/B test: ``/admin/ab``."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.interfaces.trial import Trial
+from turnout.server.ab.arms import Arms, ServedArm
+from turnout.server.api.context import context_of
+from turnout.server.http.body import read_body
+from turnout.server.http.errors import ApiError
+from turnout.server.http.json_response import JsonResponse
+
+__all__ = ["ABReport", "ArmChange", "ArmState", "change_arms", "show_arms"]
+
+
+class ArmChange(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    action: Literal["stop", "promote"]
+    arm: str
+
+
+class ArmState(msgspec.Struct):
+    name: str
+    changes: dict[str, str]
+    """Of the server's own configuration."""
+    share: float
+    """Of the sessions, as the server was started."""
+    state: str
+    """``serving``, ``draining``, ``stopped`` or ``failed``."""
+    reason: str | None
+    """Why it failed."""
+    restarts: int
+    """Engines lost and replaced."""
+
+
+class ABReport(msgspec.Struct):
+    arms: list[ArmState]
+    comparison: dict[str, Any]
+    """What can be said so far, as `Trial.standing` has it."""
+
+
+async def show_arms(request: Request) -> Response:
+    arms = context_of(request).arms
+    return _report(arms, _trial(arms))
+
+
+async def change_arms(request: Request) -> Response:
+    context = context_of(request)
+    trial = _trial(context.arms)
+    asked = await read_body(request, ArmChange, limit=context.config.max_body_size)
+    arm = context.arms.any_named(asked.arm)
+    if asked.action == "stop":
+        context.arms.stop(arm)
+    else:
+        context.arms.promote(arm)
+    return _report(context.arms, trial)
+
+
+def _trial(arms: Arms) -> Trial:
+    if arms.trial is None:
+        message = "this server tests nothing; start it with --ab NAME:field=value"
+        raise ApiError(404, message, code="no_ab")
+    return arms.trial
+
+
+def _report(arms: Arms, trial: Trial) -> Response:
+    return JsonResponse(ABReport([_state(arm) for arm in arms.all], trial.standing()))
+
+
+def _state(arm: ServedArm) -> ArmState:
+    return ArmState(arm.name, dict(arm.changes), arm.share, arm.state, arm.reason, arm.client.restarts)

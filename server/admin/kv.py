@@ -1,0 +1,87 @@
+"""``GET /admin/kv``: how the KV pool stands."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.errors import RequestError
+from turnout.core.types.messages import KVSnapshot, Ready, ShowKV
+from turnout.server.api.context import context_of
+from turnout.server.engine.ask import ask
+from turnout.server.http.json_response import JsonResponse
+
+__all__ = ["KVBytes", "KVReport", "show_kv"]
+
+
+class KVBytes(msgspec.Struct):
+    """The sizes of a `KVSnapshot`, in bytes."""
+
+    capacity: int
+    free: int
+    held: int
+    shared: int
+    computed: int
+    cached: int
+    pinned: int
+    parking: int
+    parked: int
+
+
+class KVReport(msgspec.Struct, kw_only=True):
+    """A `KVSnapshot`, whose fields mean here what they mean there, with what a reader would work out."""
+
+    backend: str
+    """As ``--kv`` has it."""
+    bytes_per_token: int
+    unit: int
+    capacity: int
+    free: int
+    held: int
+    shared: int
+    computed: int
+    cached: int
+    pinned: int
+    parking: int
+    parked: int
+    bytes: KVBytes
+    waste: float
+    """Share of `held` without a computed token."""
+    lookups: int
+    hits: int
+    hit_rate: float
+    """`hits` of `lookups`; 0 before the first."""
+    evictions: int
+    states: list[tuple[str, int]] | UnsetType = UNSET
+
+
+async def show_kv(request: Request) -> Response:
+    with_map = _with_map(request)
+    with context_of(request).asked(request) as arm:
+        snapshot = await ask(arm.client, ShowKV(with_map), KVSnapshot)
+        return JsonResponse(_report(snapshot, arm.client.ready, with_map=with_map))
+
+
+def _with_map(request: Request) -> bool:
+    given = request.query_params.get("map", "false")
+    if given not in ("true", "false"):
+        raise RequestError(f"map must be true or false, not {given!r}", "map")
+    return given == "true"
+
+
+def _report(snapshot: KVSnapshot, ready: Ready, *, with_map: bool) -> KVReport:
+    fields = asdict(snapshot)
+    sizes = {name: fields[name] * ready.kv_bytes_per_token for name in KVBytes.__struct_fields__}
+    if not with_map:
+        fields["states"] = UNSET
+    return KVReport(
+        backend=ready.kv,
+        bytes_per_token=ready.kv_bytes_per_token,
+        bytes=KVBytes(**sizes),
+        waste=round(snapshot.waste, 4),
+        hit_rate=round(snapshot.hit_rate, 4),
+        **fields,
+    )

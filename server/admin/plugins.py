@@ -1,0 +1,20 @@
+"""``GET /admin/plugins``: what the engine's process found."""
+
+from __future__ import annotations
+
+from msgspec.structs import asdict
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.types.messages import ListPlugins, PluginStates
+from turnout.server.api.context import context_of
+from turnout.server.engine.ask import ask
+from turnout.server.http.json_response import JsonResponse
+
+__all__ = ["list_plugins"]
+
+
+async def list_plugins(request: Request) -> Response:
+    with context_of(request).asked(request) as arm:
+        found = await ask(arm.client, ListPlugins(), PluginStates)
+    return JsonResponse({"plugins": [asdict(plugin) for plugin in found.plugins]})

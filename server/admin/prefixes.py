@@ -1,0 +1,152 @@
+"""Pinning prefixes: ``/admin/prefixes``."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import aclosing
+from typing import Annotated, Self
+
+import msgspec
+from msgspec.structs import asdict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.engine.client import EngineClient
+from turnout.core.errors import EngineError, RequestError, TurnoutError
+from turnout.core.types.messages import ListPrefixes, PinnedPrefix, PinnedPrefixes, PinPrefix, UnpinPrefix
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.server.ab.arms import ServedArm
+from turnout.server.api.context import context_of
+from turnout.server.engine.ask import ask, tell
+from turnout.server.http.auth import client_of
+from turnout.server.http.body import read_body
+from turnout.server.http.errors import ApiError
+from turnout.server.http.json_response import JsonResponse
+from turnout.server.protocol.base import Listed, TokenId
+from turnout.server.protocol.chat import Message
+
+__all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_prefix", "unpin_prefix"]
+
+
+class PrefixRequest(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    prompt: str | Listed[TokenId] | None = None
+    messages: Listed[Message] | None = None
+    """What conversations begin with; rendered by the chat template, without the assistant's turn."""
+    add_special_tokens: bool = True
+    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    compute: bool = True
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if bool(self.prompt) == bool(self.messages):
+            raise RequestError("either prompt or messages must be given, and not be empty", "prompt")
+        return self
+
+
+class PrefixState(msgspec.Struct):
+    """A `PinnedPrefix`, as it is told."""
+
+    name: str
+    tokens: int
+    cached: int
+
+
+class PrefixList(msgspec.Struct):
+    prefixes: list[PrefixState]
+
+
+async def list_prefixes(request: Request) -> Response:
+    with context_of(request).asked(request) as arm:
+        return JsonResponse(PrefixList([_state(prefix) for prefix in await _listed(arm.client)]))
+
+
+async def unpin_prefix(request: Request) -> Response:
+    name = request.path_params["name"]
+    with context_of(request).asked(request) as arm:
+        await tell(arm.client, UnpinPrefix(name))
+    return JsonResponse({"name": name, "deleted": True})
+
+
+async def pin_prefix(request: Request) -> Response:
+    context = context_of(request)
+    asked = await read_body(request, PrefixRequest, limit=context.config.max_body_size)
+    with context.asked(request) as arm:
+        return JsonResponse(_state(await _pinned(arm, asked, client_of(request))))
+
+
+async def _pinned(arm: ServedArm, asked: PrefixRequest, whose: str) -> PinnedPrefix:
+    tokens = await asyncio.to_thread(_tokens, arm, asked)
+    salt = asked.cache_salt or ""
+    command = PinPrefix(asked.name, tokens, salt)
+    pinned = await ask(arm.client, command, PinnedPrefix)
+    if asked.compute:
+        await _compute(arm.client, tokens, salt, whose)
+        pinned = next((p for p in await _listed(arm.client) if p.name == asked.name), pinned)
+    return pinned
+
+
+def _tokens(arm: ServedArm, asked: PrefixRequest) -> list[int]:
+    """Of the prefix; runs in a thread. Raises RequestError for what no request could begin with."""
+    tokenizer, ready = arm.tokenizer, arm.client.ready
+    if asked.messages is not None:
+        messages = [message.model_dump(exclude_none=True) for message in asked.messages]
+        text = tokenizer.chat_text(messages, add_generation_prompt=False)
+        tokens = tokenizer.encode(text, add_special_tokens=False, limit=ready.max_model_len)
+    elif isinstance(asked.prompt, str):
+        tokens = tokenizer.encode(
+            asked.prompt, add_special_tokens=asked.add_special_tokens, limit=ready.max_model_len
+        )
+    else:
+        tokens = asked.prompt or []
+    _check(tokens, ready.max_model_len, ready.vocab_size)
+    return tokens
+
+
+def _check(tokens: list[int], longest: int, vocabulary: int) -> None:
+    if len(tokens) >= longest:
+        raise RequestError(
+            f"the prefix has {len(tokens)} tokens, but the context length is {longest} tokens and at least "
+            "one is needed for the output; shorten the prefix",
+            "prompt",
+        )
+    if tokens and max(tokens) >= vocabulary:
+        raise RequestError(
+            f"token id {max(tokens)} is outside the vocabulary of {vocabulary} tokens", "prompt"
+        )
+
+
+async def _compute(client: EngineClient, tokens: list[int], salt: str, whose: str) -> None:
+    """By a request of one token, like any other: it waits its turn, and shares what is there already."""
+    request = RequestSpec(
+        id=f"prefix-{uuid.uuid4().hex}",
+        prompt=tokens,
+        params=SamplingParams(max_tokens=1, temperature=0),
+        seed=0,
+        client=whose,
+        cache_salt=salt,
+    )
+    try:
+        async with aclosing(client.submit(request)) as deltas:
+            async for _ in deltas:
+                pass
+    except (RequestError, EngineError) as error:
+        raise _only_pinned(error) from error
+
+
+def _only_pinned(error: TurnoutError) -> ApiError:
+    message = f"the prefix is pinned, but not computed: {error}; whoever needs it first will compute it"
+    return ApiError(503, message, code="prefix_not_computed")
+
+
+async def _listed(client: EngineClient) -> list[PinnedPrefix]:
+    return (await ask(client, ListPrefixes(), PinnedPrefixes)).prefixes
+
+
+def _state(pinned: PinnedPrefix) -> PrefixState:
+    return PrefixState(**asdict(pinned))

@@ -1,0 +1,58 @@
+"""Changing a running server: ``/admin/scheduler``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec.structs import asdict
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.errors import ConfigError, RequestError
+from turnout.core.registry.spec import PluginSpec
+from turnout.core.types.messages import SchedulerState, SetScheduler, ShowScheduler
+from turnout.server.api.context import context_of
+from turnout.server.engine.ask import ask
+from turnout.server.http.body import read_body
+from turnout.server.http.json_response import JsonResponse
+
+__all__ = ["PolicyChange", "set_scheduler", "show_scheduler"]
+
+OptionName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
+
+
+class PolicyChange(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    name: str
+    options: dict[OptionName, JsonValue] = {}
+
+    @field_validator("options", mode="after")
+    @classmethod
+    def _no_name(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        if "name" in value:
+            raise ValueError("'name' is no option; the policy's stands beside the options")
+        return value
+
+    def spec(self) -> str:
+        """As ``--scheduler`` has it. Raises RequestError for what cannot be written so."""
+        try:
+            return str(PluginSpec.from_mapping({**self.options, "name": self.name}))
+        except ConfigError as error:
+            raise RequestError(str(error)) from None
+
+
+async def show_scheduler(request: Request) -> Response:
+    return await _answer(request, ShowScheduler())
+
+
+async def set_scheduler(request: Request) -> Response:
+    limit = context_of(request).config.max_body_size
+    asked = await read_body(request, PolicyChange, limit=limit)
+    return await _answer(request, SetScheduler(asked.spec()))
+
+
+async def _answer(request: Request, command: ShowScheduler | SetScheduler) -> Response:
+    with context_of(request).asked(request) as arm:
+        return JsonResponse(asdict(await ask(arm.client, command, SchedulerState)))

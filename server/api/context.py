@@ -1,0 +1,80 @@
+"""What every handler needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from starlette.requests import Request
+
+from turnout.core.config import ServerConfig
+from turnout.server.ab.arm_header import answered_by
+from turnout.server.ab.arms import Arms, ServedArm
+from turnout.server.ab.assignment import session_of
+from turnout.server.http.errors import ApiError
+from turnout.server.metrics.kv_stats import KVWatch
+from turnout.server.metrics.request_metrics import RequestMetrics
+
+__all__ = ["Context", "context_of"]
+
+
+@dataclass(frozen=True)
+class Context:
+    arms: Arms
+    config: ServerConfig
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @cached_property
+    def metrics(self) -> Mapping[str, RequestMetrics]:
+        """By arm."""
+        trial, longest = self.arms.trial, self.arms.first.client.ready.max_model_len
+        return {
+            arm.name: RequestMetrics(
+                self.model_name, longest, arrive=partial(trial.arrived, arm.name) if trial else None
+            )
+            for arm in self.arms.all
+        }
+
+    @cached_property
+    def kv_watches(self) -> Mapping[str, KVWatch]:
+        """By arm."""
+        return {arm.name: KVWatch(arm.client) for arm in self.arms.all}
+
+    @property
+    def model_name(self) -> str:
+        """One for all arms: what is asked for is the service, not an arm."""
+        return self.config.served_model_name or self.arms.first.client.ready.model
+
+    @contextmanager
+    def assigned(self, request: Request, user: str | None, id: str) -> Iterator[ServedArm]:
+        """The arm for a request, which stays until the engine has been asked. `id`: the server's, of it."""
+        arm = self.arms.assign(session_of(request, user, id))
+        answered_by(request, arm.name)
+        with arm.held():
+            yield arm
+
+    @contextmanager
+    def asked(self, request: Request) -> Iterator[ServedArm]:
+        """The arm that an admin means, which stays meanwhile. Raises ApiError where that is not clear."""
+        arm = self.arms.named(request.query_params.get("arm"))
+        answered_by(request, arm.name)
+        with arm.held():
+            yield arm
+
+    def check_model(self, name: str | None) -> None:
+        """No name means the only model there is. Raises ApiError 404 for another."""
+        if name is not None and name != self.model_name:
+            raise ApiError(
+                404,
+                f"the model {name!r} is not served here; available: {self.model_name!r}",
+                param="model",
+                code="model_not_found",
+            )
+
+
+def context_of(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context

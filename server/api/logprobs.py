@@ -1,0 +1,110 @@
+"""Log-probabilities in the two forms that OpenAI's endpoints have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnout.core.types.decision import TokenLogprobs
+from turnout.server.api.generation import ScoredPrompt
+from turnout.server.protocol.responses import (
+    ChatLogprobs,
+    ChatTokenLogprob,
+    CompletionLogprobs,
+    PromptLogprobs,
+    RankedLogprob,
+    TopLogprob,
+)
+from turnout.text.choice import ShownToken
+from turnout.text.detokenizer import detokenizer
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["chat_logprobs", "completion_logprobs", "echo_logprobs", "joined", "prompt_logprobs"]
+
+LOWEST = -9999.0
+"""OpenAI's stand-in for minus infinity, which JSON has no word for."""
+
+
+def completion_logprobs(tokenizer: Tokenizer, shown: Sequence[ShownToken]) -> CompletionLogprobs:
+    entries = [token.logprobs for token in shown]
+    return CompletionLogprobs(
+        tokens=[_name(tokenizer, entry.token) for entry in entries],
+        token_logprobs=[max(entry.logprob, LOWEST) for entry in entries],
+        top_logprobs=[_likeliest(tokenizer, entry, len(entry.top)) for entry in entries],
+        text_offset=[token.offset for token in shown],
+    )
+
+
+def echo_logprobs(tokenizer: Tokenizer, prompt: ScoredPrompt, count: int) -> CompletionLogprobs:
+    """Of an echoed prompt, with `count` of the likeliest tokens; nothing precedes its first token."""
+    return CompletionLogprobs(
+        tokens=[_name(tokenizer, token) for token in prompt.tokens],
+        token_logprobs=[None, *(max(entry.logprob, LOWEST) for entry in prompt.scores)],
+        top_logprobs=[None, *(_likeliest(tokenizer, entry, count) for entry in prompt.scores)],
+        text_offset=_offsets(tokenizer, prompt.tokens),
+    )
+
+
+def joined(echo: CompletionLogprobs, text: CompletionLogprobs, length: int) -> CompletionLogprobs:
+    """Of an echo of `length` characters and the text that follows it."""
+    return CompletionLogprobs(
+        tokens=echo.tokens + text.tokens,
+        token_logprobs=echo.token_logprobs + text.token_logprobs,
+        top_logprobs=echo.top_logprobs + text.top_logprobs,
+        text_offset=echo.text_offset + [length + offset for offset in text.text_offset],
+    )
+
+
+def prompt_logprobs(tokenizer: Tokenizer, prompt: ScoredPrompt) -> PromptLogprobs:
+    return [None, *(_ranked(tokenizer, entry) for entry in prompt.scores)]
+
+
+def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogprob]:
+    return {
+        str(token): RankedLogprob(max(value, LOWEST), rank, tokenizer.token_text(token))
+        for token, value, rank in entry.ranked()
+    }
+
+
+def _likeliest(tokenizer: Tokenizer, entry: TokenLogprobs, count: int) -> dict[str, float]:
+    """The chosen token is always among them, so that there may be one more than asked for."""
+    return {
+        _name(tokenizer, token): max(value, LOWEST)
+        for token, value in [*entry.top[:count], (entry.token, entry.logprob)]
+    }
+
+
+def _offsets(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
+    """Where each token's text begins, in characters."""
+    text, offsets, end = detokenizer(tokenizer, skip_special_tokens=False), [], 0
+    for token in tokens:
+        offsets.append(end)
+        end += len(text.feed(token))
+    return offsets
+
+
+def chat_logprobs(tokenizer: Tokenizer, shown: Sequence[ShownToken]) -> ChatLogprobs:
+    return ChatLogprobs([_chat_token(tokenizer, token) for token in shown])
+
+
+def _chat_token(tokenizer: Tokenizer, shown: ShownToken) -> ChatTokenLogprob:
+    entry = shown.logprobs
+    top = [
+        TopLogprob(_name(tokenizer, token), max(value, LOWEST), _bytes(tokenizer, token))
+        for token, value in entry.top
+    ]
+    name, spelling = _name(tokenizer, entry.token), _bytes(tokenizer, entry.token)
+    return ChatTokenLogprob(name, max(entry.logprob, LOWEST), spelling, top)
+
+
+def _name(tokenizer: Tokenizer, token: int) -> str:
+    """Its text, or ``bytes:\\xe4\\xbd`` for part of a character: every such token has a name of its own."""
+    spelling = tokenizer.token_bytes(token) or b""
+    try:
+        return spelling.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelling)
+
+
+def _bytes(tokenizer: Tokenizer, token: int) -> list[int] | None:
+    spelling = tokenizer.token_bytes(token)
+    return None if spelling is None else list(spelling)

@@ -1,0 +1,42 @@
+"""``GET /metrics``, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.server.ab.arms import ServedArm
+from turnout.server.api.context import Context, context_of
+from turnout.server.metrics.arm_metrics import ByArm
+from turnout.server.metrics.engine_metrics import Scrape
+
+__all__ = ["metrics"]
+
+
+async def metrics(request: Request) -> Response:
+    context = context_of(request)
+    arms = context.arms
+    scrapes = await asyncio.gather(*(_scrape(context, arm) for arm in arms.all))
+    told: Collector = scrapes[0]
+    if arms.trial is not None:
+        told = ByArm({arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(told), media_type=content_type)
+
+
+async def _scrape(context: Context, arm: ServedArm) -> Scrape:
+    client = arm.client
+    snapshot = await context.kv_watches[arm.name].latest() if arm.there else None
+    serving = arm.there and client.failure is None and not client.restarting
+    return Scrape(
+        context.metrics[arm.name].registry,
+        context.model_name,
+        client.restarts,
+        client.stats if serving else None,
+        snapshot if serving else None,
+        client.ready.kv_bytes_per_token,
+    )

@@ -1,0 +1,129 @@
+"""The loop of an engine's process: commands in, a step, deltas out."""
+
+from __future__ import annotations
+
+import math
+
+from turnout.core.clock import Clock, monotonic
+from turnout.core.errors import Overloaded, RequestError
+from turnout.core.types.messages import Abort, AdminCommand, Command, Delta, Event, Submit
+from turnout.core.types.request import RequestSpec
+from turnout.server.engine.admin_commands import Assembled, carry_out
+from turnout.server.engine.channel import EngineChannel
+from turnout.server.engine.preparation import POLL, Preparation
+
+__all__ = ["EngineLoop"]
+
+STATS_INTERVAL = 0.25
+"""Seconds between two reports, at least."""
+
+
+class EngineLoop:
+    """Steps while there is work, sleeps while there is none."""
+
+    def __init__(self, assembled: Assembled, channel: EngineChannel, clock: Clock = monotonic) -> None:
+        self._assembled = assembled
+        self._engine = assembled.engine
+        self._channel = channel
+        self._clock = clock
+        self._preparation = Preparation(assembled.engine.limits.max_waiting)
+        self._reported = -math.inf
+        self._changed = True
+        """Something happened since the last report."""
+
+    def run(self) -> None:
+        """Until told to shut down. Raises what the engine raises."""
+        try:
+            while self._obey():
+                self._step()
+        finally:
+            self._preparation.close()
+
+    def _step(self) -> None:
+        for request, error in self._preparation.finished():
+            self._changed = True
+            self._add(request, error)
+        events: list[Event] = list(self._engine.step()) if self._engine.busy else []
+        events += self._report()
+        if events:
+            self._channel.send(events)
+        if not self._engine.busy:
+            self._channel.wait(self._patience())
+
+    def _obey(self) -> bool:
+        """Carry out the commands that have come; False: leave."""
+        for command in self._channel.receive():
+            self._changed = True
+            if not self._carry_out(command):
+                return False
+        return True
+
+    def _carry_out(self, command: Command) -> bool:
+        if isinstance(command, Submit):
+            self._arrive(command.request)
+        elif isinstance(command, Abort):
+            self._abort(command)
+        elif isinstance(command, AdminCommand):
+            self._channel.send([carry_out(self._assembled, command)])
+        else:
+            return False
+        return True
+
+    def _arrive(self, request: RequestSpec) -> None:
+        try:
+            if work := self._engine.preparation(request):
+                self._preparation.begin(request, work)
+            else:
+                self._engine.add(request)
+        except RequestError as error:
+            self._refuse(request, error)
+
+    def _add(self, request: RequestSpec, error: BaseException | None) -> None:
+        """One that was prepared, or could not be."""
+        try:
+            if error is not None:
+                raise error
+            self._engine.add(request)
+        except RequestError as refusal:
+            self._refuse(request, refusal)
+
+    def _refuse(self, request: RequestSpec, error: RequestError) -> None:
+        refusal = Delta(
+            request_id=request.id,
+            finish_reason="error",
+            error=str(error),
+            error_kind="overloaded" if isinstance(error, Overloaded) else "invalid",
+            error_param=error.param,
+        )
+        self._channel.send([refusal])
+
+    def _abort(self, command: Abort) -> None:
+        self._preparation.cancel(command.request_id)
+        timing = self._engine.abort(command.request_id, command.index)
+        if command.timing and (timing is None or timing.finished is not None):
+            last = Delta(
+                request_id=command.request_id,
+                index=command.index or 0,
+                finish_reason="abort",
+                timing=timing,
+            )
+            self._channel.send([last])
+
+    # -------------------------------------------------------------- reports
+
+    def _report(self) -> list[Event]:
+        self._changed = self._changed or self._engine.busy
+        if not self._changed or self._until_report() > 0:
+            return []
+        self._reported = self._clock()
+        self._changed = self._engine.busy
+        return [self._engine.stats()]
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for a command when there is nothing to compute; None: as long as it takes."""
+        if self._preparation.busy:
+            return POLL
+        return self._until_report() if self._changed else None
+
+    def _until_report(self) -> float:
+        return max(0.0, self._reported + STATS_INTERVAL - self._clock())

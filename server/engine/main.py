@@ -1,0 +1,95 @@
+"""The engine's own process: ``python -m turnout.server.engine.main ADDRESS``.
+
+The configuration comes as one line of JSON on standard input, which then stays open as long as the parent
+lives. So the imports that take seconds run while the parent is still finding the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import zmq
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError, PluginError, TurnoutError, described
+from turnout.core.garbage import steady
+from turnout.core.parent import exit_with_parent
+from turnout.core.types.messages import Failed
+from turnout.server.engine.admin_commands import Assembled
+from turnout.server.engine.channel import EngineChannel
+from turnout.server.engine.loop import EngineLoop
+
+__all__ = ["main"]
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Serve one end of the socket until told to stop."""
+    given = _arguments()
+    logging.basicConfig(level=given.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    # A terminal's Ctrl-C reaches the whole group, and so may a supervisor's SIGTERM: the server coordinates.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with context, EngineChannel(context, given.address) as channel:
+        try:
+            assembled = _assemble(given.factory)
+        except Exception as error:
+            _fail(channel, error, asked_wrongly=isinstance(error, ConfigError))
+        if assembled is None:
+            return
+        try:
+            channel.send([assembled.ready])
+            with steady():
+                EngineLoop(assembled, channel).run()
+        except Exception as error:
+            _fail(channel, error)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="turnout.server.engine.main")
+    parser.add_argument("address")
+    parser.add_argument("--factory", required=True, help="what builds the engine, as MODULE:FUNCTION")
+    parser.add_argument("--log-level", default="info")
+    return parser.parse_args()
+
+
+def _assemble(factory: str) -> Assembled | None:
+    """None: the parent has gone without a word."""
+    build = _import(factory)
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return None
+    exit_with_parent()
+    return build(EngineConfig.model_validate_json(line))
+
+
+def _fail(channel: EngineChannel, error: Exception, *, asked_wrongly: bool = False) -> NoReturn:
+    final = isinstance(error, TurnoutError)
+    channel.send([Failed(_explain(error), final=final, asked_wrongly=asked_wrongly)])
+    sys.exit(1)
+
+
+def _import(factory: str) -> Callable[[EngineConfig], Assembled]:
+    module, _, name = factory.partition(":")
+    build: Callable[[EngineConfig], Assembled] = getattr(importlib.import_module(module), name)
+    return build
+
+
+def _explain(error: Exception) -> str:
+    """What Turnout raises on purpose explains itself; what others raised needs its traceback, in the log."""
+    by_plugin = isinstance(error, PluginError) and error.__cause__ is not None
+    if by_plugin or not isinstance(error, TurnoutError):
+        logger.error("the engine failed", exc_info=error)
+    return described(error)
+
+
+if __name__ == "__main__":
+    main()

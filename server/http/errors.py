@@ -1,0 +1,98 @@
+"""Errors as OpenAI's clients expect them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from turnout.core.errors import Dropped, EngineError, EngineGone, Overloaded, RequestError, TurnoutError
+from turnout.server.http.json_response import JsonResponse
+
+__all__ = ["ApiError", "ErrorBody", "error_body", "respond_to_disconnect", "respond_to_error"]
+
+NOT_FOUND = 404
+TIMEOUT = 408
+CLIENT_CLOSED_REQUEST = 499
+"""nginx's; nobody is there to see it."""
+
+
+class ApiError(TurnoutError):
+    """An error with a status of its own."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+        self.headers = headers
+
+
+class ErrorDetails(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(msgspec.Struct):
+    error: ErrorDetails
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """What a client is told. What was not foreseen is for the log alone."""
+    known = _known(error)
+    return ErrorBody(ErrorDetails(str(known), _kind(known.status), known.param, known.code))
+
+
+def _kind(status: int) -> str:
+    if status == TIMEOUT:
+        return "timeout_error"
+    return "invalid_request_error" if status < 500 else "server_error"
+
+
+async def respond_to_error(request: Request, error: Exception) -> Response:
+    known = _misdirected(request, error) if isinstance(error, HTTPException) else _known(error)
+    return JsonResponse(error_body(known), status_code=known.status, headers=known.headers)
+
+
+async def respond_to_disconnect(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
+def _misdirected(request: Request, error: HTTPException) -> ApiError:
+    """What Starlette finds by itself: no such path, or not this method."""
+    path, method = request.url.path, request.method
+    message = f"there is no {path} here; OpenAI's API is under /v1, and GET / says what this server is"
+    if error.status_code != NOT_FOUND:
+        message = f"{path} does not take {method}; it takes {(error.headers or {}).get('Allow')}"
+    return ApiError(error.status_code, message, headers=error.headers)
+
+
+def _known(error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, Overloaded):
+        return ApiError(503, str(error), code="overloaded", headers={"Retry-After": "1"})
+    if isinstance(error, Dropped):
+        # OpenAI's clients repeat a 408 by themselves, unless told not to.
+        return ApiError(TIMEOUT, str(error), code="request_dropped", headers={"X-Should-Retry": "false"})
+    if isinstance(error, RequestError):
+        return ApiError(400, str(error), param=error.param)
+    if isinstance(error, EngineGone):
+        return ApiError(503, str(error), code="engine_gone")
+    if isinstance(error, EngineError):
+        return ApiError(500, str(error))
+    return ApiError(500, "internal error; the server's log has the details")

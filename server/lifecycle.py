@@ -1,0 +1,115 @@
+"""The server between the moment its engines' processes have been started and its exit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from typing import Any
+
+from turnout.core.config import ServerConfig
+from turnout.core.errors import ConfigError, EngineError, EngineGone
+from turnout.core.garbage import steady
+from turnout.server.ab.ab_test import check_memory, check_ready
+from turnout.server.ab.arms import Arms
+from turnout.server.app import create_app
+from turnout.server.engine.client import ProcessClient
+from turnout.server.http.http_server import HttpServer
+from turnout.server.signals import Signals
+
+__all__ = ["run"]
+
+logger = logging.getLogger(__name__)
+
+
+async def run(
+    listener: socket.socket, clients: Sequence[ProcessClient], arms: Arms, config: ServerConfig
+) -> None:
+    """Serve until asked to stop. `clients`: those of the arms; the first has been configured.
+
+    Raises EngineError when an engine cannot be assembled, or none is left; ConfigError where an engine finds
+    its configuration wrong, or two do not go together.
+    """
+    signals = Signals(clients)
+    try:
+        await _first_of(_start(clients, arms), signals.wait())
+        if not signals.asked:
+            signals.server = HttpServer(create_app(arms, config), listener)
+            _announce(arms, config, listener)
+            with steady():
+                await _serve(signals.server, clients, arms, signals, config.shutdown_timeout)
+    finally:
+        await arms.close()
+
+
+async def _start(clients: Sequence[ProcessClient], arms: Arms) -> None:
+    """One after the other: each sees what memory the one before has taken."""
+    for client, arm in zip(clients, arms.all, strict=True):
+        if arm is not arms.first:
+            client.configure(arm.config)
+        try:
+            await client.start()
+        except EngineError as error:
+            if arms.trial is None:
+                raise
+            raise EngineGone(f"arm {arm.name!r}: {error}") from None
+        except ConfigError as error:
+            raise error if arms.trial is None else ConfigError(f"arm {arm.name!r}: {error}") from None
+    check_ready(arms.all)
+
+
+async def _serve(
+    server: HttpServer, clients: Sequence[ProcessClient], arms: Arms, signals: Signals, timeout: float
+) -> None:
+    """Until asked to stop, and for `timeout` seconds more at most, while requests are still running."""
+    serving = asyncio.create_task(server.serve())
+    await _first_of(asyncio.wait({serving}), arms.gone(), signals.wait())
+    if signals.asked:
+        if timeout and not arms.idle:
+            logger.info("requests may take up to %g s to end; another signal ends them at once", timeout)
+        await _first_of(asyncio.wait({serving}), arms.gone(), arms.finish(timeout))
+    failure = arms.failure
+    for client in clients:
+        client.refuse("the server is shutting down")
+    server.should_exit = True
+    await serving
+    if failure is not None and not signals.asked:
+        raise EngineGone(failure)
+
+
+def _announce(arms: Arms, config: ServerConfig, listener: socket.socket) -> None:
+    name = config.served_model_name or arms.first.client.ready.model
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    url = f"http://{host}:{listener.getsockname()[1]}"
+    sys.stdout.write("\n".join([*_summary(arms), f"Turnout serving {name} at {url}", ""]))
+    sys.stdout.flush()
+
+
+def _summary(arms: Arms) -> Iterator[str]:
+    """Raises ConfigError where the sums are impossible."""
+    if arms.trial is None:
+        yield from arms.first.client.ready.summary
+        return
+    for arm in arms.all:
+        yield f"arm {arm.name}: {100 * arm.share:.3g}% of the sessions{_changes(arm.changes)}"
+        yield from (f"  {line}" for line in arm.client.ready.summary)
+    yield check_memory(arms.all)
+
+
+def _changes(changes: Mapping[str, str]) -> str:
+    return "".join(f", {field}={value or 'default'}" for field, value in changes.items())
+
+
+async def _first_of(*works: Coroutine[Any, Any, object]) -> None:
+    """Until one of them is done; the others are cancelled. Raises what it raised."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,102 @@
+"""What the engine reports of itself, as metrics: its `Stats`, and the snapshot of its KV pool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from turnout.core.types.messages import KVSnapshot, Stats
+from turnout.server.metrics.request_metrics import PREFIX
+
+__all__ = ["Scrape"]
+
+Rows = Iterable[tuple[str, str, float]]
+"""Name, what it is, value."""
+
+
+class Scrape(Collector):
+    """All there is to tell at one moment: what the server measured, then what the engine says.
+
+    What the engine did not say is left out, rather than told as it once was.
+    """
+
+    def __init__(
+        self,
+        requests: Collector,
+        model: str,
+        restarts: int,
+        stats: Stats | None,
+        snapshot: KVSnapshot | None,
+        bytes_per_token: int,
+    ) -> None:
+        self._requests = requests
+        self._model = model
+        self._restarts = restarts
+        self._stats = stats
+        self._snapshot = snapshot
+        self._bytes_per_token = bytes_per_token
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests.collect()
+        yield from self._counters([("engine_restarts", "Engines lost and replaced.", self._restarts)])
+        if self._stats is not None:
+            yield from self._gauges(_load(self._stats))
+            yield from self._counters(_work(self._stats))
+        if self._snapshot is not None:
+            yield from self._gauges(_memory(self._snapshot, self._bytes_per_token))
+            yield from self._counters(_lookups(self._snapshot))
+
+    def _gauges(self, rows: Rows) -> Iterator[Metric]:
+        for name, what, value in rows:
+            gauge = GaugeMetricFamily(PREFIX + name, what, labels=("model_name",))
+            gauge.add_metric((self._model,), value)
+            yield gauge
+
+    def _counters(self, rows: Rows) -> Iterator[Metric]:
+        for name, what, value in rows:
+            counter = CounterMetricFamily(PREFIX + name, what, labels=("model_name",))
+            counter.add_metric((self._model,), value)
+            yield counter
+
+
+def _load(stats: Stats) -> Rows:
+    yield "num_requests_running", "Requests that hold KV memory.", stats.running
+    yield "num_requests_waiting", "Requests that wait to run.", stats.waiting
+    used = 1 - stats.kv_free / stats.kv_capacity if stats.kv_capacity else 0.0
+    yield "kv_cache_usage_perc", "Share of the KV pool that is held, 0 to 1.", used
+
+
+def _work(stats: Stats) -> Rows:
+    yield "num_preemptions", "Requests that had to give their KV memory up.", stats.preemptions
+    yield "num_parkings", "Preemptions that kept what was computed, in host memory.", stats.parkings
+    yield "policy_faults", "Answers of scheduling policies that were no use.", stats.policy_faults
+    yield "policy_slow_orders", "Orders of scheduling policies that took more than 5 ms.", stats.slow_orders
+    yield "engine_steps", "Steps of the engine.", stats.steps
+    yield "computed_tokens", "Tokens run through the model, also those computed again.", stats.computed_tokens
+    for name, value in stats.counters.items():
+        yield re.sub(r"\W", "_", name, flags=re.ASCII), "A decoding strategy's count.", value
+
+
+def _memory(kv: KVSnapshot, bytes_per_token: int) -> Rows:
+    yield "kv_cache_capacity_tokens", "Token positions in the KV pool.", kv.capacity
+    yield "kv_cache_free_tokens", "Positions that nobody holds, cached or not.", kv.free
+    yield "kv_cache_held_tokens", "Positions that requests hold; shared ones count once.", kv.held
+    yield "kv_cache_shared_tokens", "Positions that two sequences or more hold.", kv.shared
+    yield "kv_cache_computed_tokens", "Held positions with a computed token in them.", kv.computed
+    yield "kv_cache_cached_tokens", "Free positions that requests may attach to.", kv.cached
+    yield "kv_cache_pinned_tokens", "Positions in memory that belong to pinned prefixes.", kv.pinned
+    yield "kv_cache_parking_tokens", "Positions in host memory for preempted requests.", kv.parking
+    yield "kv_cache_parked_tokens", "Positions in host memory that are taken.", kv.parked
+    yield "kv_cache_block_tokens", "Positions in a block.", kv.unit
+    yield "kv_cache_bytes_per_token", "Bytes that a position takes.", bytes_per_token
+    yield "kv_cache_waste_ratio", "Share of held positions without a computed token.", kv.waste
+    yield "prefix_cache_hit_ratio", "Share of prompt tokens that were found, since the start.", kv.hit_rate
+
+
+def _lookups(kv: KVSnapshot) -> Rows:
+    yield "prefix_cache_queries", "Prompt tokens looked up.", kv.lookups
+    yield "prefix_cache_hits", "Prompt tokens found in memory.", kv.hits
+    yield "kv_cache_evicted_tokens", "Cached positions given up for others.", kv.evictions
