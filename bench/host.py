@@ -35,8 +35,8 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.families import Llama
 from turnout.models.shapes import Shape, config_of
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.paged_cache import PagedCache
-from turnout.plugins.kv_backends.paged_kernels import PagedKernels
+from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.runner.capture import Pieces
 from turnout.runner.model_runner import ModelRunner

@@ -20,7 +20,7 @@ from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import Request
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
 __all__ = ["PACE", "build"]

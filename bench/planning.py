@@ -23,7 +23,7 @@ from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import View
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.plugins.schedulers.fcfs import Fcfs
 

@@ -32,8 +32,8 @@ def register_length_predictors(register: Register) -> None:
 
 @hookimpl
 def register_kv_backends(register: Register) -> None:
-    register("contiguous", "turnout.plugins.kv_backends.contiguous:Contiguous")
-    register("paged", "turnout.plugins.kv_backends.paged:Paged")
+    register("contiguous", "turnout.plugins.kv_backends.contiguous.backend:Contiguous")
+    register("paged", "turnout.plugins.kv_backends.paged.backend:Paged")
 
 
 @hookimpl

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.seams import PoolSize
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.brute_force import expected

@@ -17,7 +17,7 @@ from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import View
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.testing.accounts import assert_all_memory_is_free
 from turnout.testing.brute_force import expected

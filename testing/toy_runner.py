@@ -10,8 +10,8 @@ from turnout.core.interfaces.seams import KVCache, PoolSize
 from turnout.core.types.plan import Logits, Plan, Way
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.testing.toy_model import VOCABULARY, toy_logits
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from turnout.core.interfaces.seams import KVCache, PoolSize
 from turnout.core.scheduling.preemption import Preemption, Recompute, Swap
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.testing.toy_engine import toy_engine, toy_request
 from turnout.testing.toy_runner import toy_kv
 

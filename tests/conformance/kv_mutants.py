@@ -9,8 +9,8 @@ from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.seams import KVBackend, KVCache, PoolSize, Span
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.kv_backends.contiguous import Contiguous
-from turnout.plugins.kv_backends.paged import Paged
+from turnout.plugins.kv_backends.contiguous.backend import Contiguous
+from turnout.plugins.kv_backends.paged.backend import Paged
 
 __all__ = ["MUTANTS"]
 
@@ -66,7 +66,7 @@ def late_moves(kv: Any) -> None:
 
 def ignored_salt(kv: Any) -> None:
     """Prefixes shared between salts."""
-    from turnout.plugins.kv_backends.paged_keys import extend_chain
+    from turnout.plugins.kv_backends.paged.host.block_hashes import extend_chain
 
     def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
         chain = kv._lookup.chains.setdefault(sequence.id, [])

@@ -12,7 +12,7 @@ from turnout.core.types.decision import Choice, Completion, Continuation, TokenL
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 

@@ -22,7 +22,7 @@ from turnout.core.interfaces.seams import PoolSize, Span
 from turnout.core.types.decision import Continuation
 from turnout.core.types.request import Request
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 

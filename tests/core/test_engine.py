@@ -13,7 +13,7 @@ from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
 from turnout.core.interfaces.seams import PoolSize
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 PROMPT = [1, 2, 3, 4, 5]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from turnout.kernels.gpu.layers import GpuKernels
 from turnout.models.rope import Rotation
-from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.kernels.rotated_write import rotated_write
-from turnout.plugins.kv_backends.paged_kernels import lanes_of
-from turnout.plugins.kv_backends.storage import PoolShape
-from turnout.plugins.kv_backends.storages import make_storage
+from turnout.plugins.kv_backends.paged.device.kernel_attention import lanes_of
+from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write
+from turnout.plugins.kv_backends.storage.choice import make_storage
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.tensors import PoolShape
 from turnout.plugins.quantization import encoding
 from turnout.plugins.quantization.gpu.layers import CodesLinear
 from turnout.plugins.quantization.gpu.made import GpuLayers

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.plan import Chunk, Plan
-from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.paged_kernels import PagedKernels
-from turnout.plugins.kv_backends.paged_tables import Table
+from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
+from turnout.plugins.kv_backends.paged.host.block_tables import Table
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 
 __all__ = ["DECODING", "MIXED", "Case"]
 

@@ -9,8 +9,8 @@ import pytest
 from card_tensors import Tensors
 from serving import BY_PYTORCH, OVERFLOWS, PROMPTS, built, counted, serve, waiting
 
-from turnout.plugins.kv_backends import paged_kernels
-from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix, shared_prefixes
+from turnout.plugins.kv_backends.paged.device import kernel_attention as paged_kernels
+from turnout.plugins.kv_backends.paged.device.shared_prefixes import SharedPrefix, shared_prefixes
 from turnout.plugins.quantization.gpu import products
 from turnout.runner.model_runner import ModelRunner
 

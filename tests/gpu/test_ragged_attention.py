@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from ragged_case import DECODING, MIXED, Case
 
-from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.kernels import ragged_attention as module
+from turnout.plugins.kv_backends.paged.device.kernels import ragged_attention as module
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), [(2, 2, 64), (4, 2, 96), (7, 1, 64), (8, 1, 96)])

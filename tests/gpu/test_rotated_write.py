@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from turnout.models.rope import Rotation
-from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.kernels.lanes import Lanes
-from turnout.plugins.kv_backends.kernels.rotated_write import rotated_write
-from turnout.plugins.kv_backends.paged_kernels import lanes_of
-from turnout.plugins.kv_backends.storage import PoolShape, Storage
-from turnout.plugins.kv_backends.storages import make_storage
+from turnout.plugins.kv_backends.paged.device.kernel_attention import lanes_of
+from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
+from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write
+from turnout.plugins.kv_backends.storage.choice import make_storage
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.tensors import PoolShape, Storage
 
 SLOTS = [5, -1, 9, 2]
 """The second token is nobody's."""

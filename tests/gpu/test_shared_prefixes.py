@@ -9,9 +9,9 @@ import torch
 from ragged_case import Case
 
 from turnout.core.types.plan import Chunk
-from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.kernels import ragged_attention as module
-from turnout.plugins.kv_backends.shared_prefixes import SharedPrefix, shared_prefixes
+from turnout.plugins.kv_backends.paged.device.kernels import ragged_attention as module
+from turnout.plugins.kv_backends.paged.device.shared_prefixes import SharedPrefix, shared_prefixes
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 
 BESIDE = [(9, 1), (0, 20)]
 """One that shares nothing, and a prompt."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from ragged_case import Case
 
-from turnout.plugins.kv_backends.paged_shapes import padded_batch, padded_parts
+from turnout.plugins.kv_backends.paged.device.step_shapes import padded_batch, padded_parts
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from turnout.core.types.plan import Chunk
-from turnout.plugins.kv_backends.paged_slots import slots_table
-from turnout.plugins.kv_backends.paged_tiles import tiles_of
+from turnout.plugins.kv_backends.paged.device.slot_mapping import slots_table
+from turnout.plugins.kv_backends.paged.device.tiles import tiles_of
 from turnout.plugins.quantization.gpu import products
 from turnout.plugins.quantization.gpu.products import Weights
 

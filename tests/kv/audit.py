@@ -14,8 +14,8 @@ from turnout.core.interfaces.seams import KVCache, Span
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 
 class _Audited:

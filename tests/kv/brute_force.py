@@ -19,9 +19,9 @@ from turnout.models.layers import RMSNorm
 from turnout.models.loading import load_model
 from turnout.models.random_weights import write_random_checkpoint
 from turnout.models.shapes import Shape, config_of
-from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.storage import PoolShape
-from turnout.plugins.kv_backends.storages import make_storage
+from turnout.plugins.kv_backends.storage.choice import make_storage
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
 __all__ = ["MAX_MODEL_LEN", "VOCABULARY", "BruteForce", "Context", "Rows", "tiny_model", "tiny_spec"]
 

@@ -12,10 +12,10 @@ from turnout.core.interfaces.seams import KVCache, Span
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.paged_arrivals import Arrival
-from turnout.plugins.kv_backends.paged_cache import PagedCache
-from turnout.plugins.kv_backends.paged_keys import extend_chain
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
+from turnout.plugins.kv_backends.paged.host.attach import Arrival
+from turnout.plugins.kv_backends.paged.host.block_hashes import extend_chain
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 __all__ = [
     "CommittedTooEarly",

@@ -17,7 +17,7 @@ from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.seams import AttentionBackend, KVCache
 from turnout.core.types.decision import Continuation
 from turnout.core.types.request import Request
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 
 __all__ = ["FAULTS"]
 

@@ -19,7 +19,7 @@ from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.formats import KVDtype
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.schedulers.deadline import Deadline
 from turnout.plugins.schedulers.fair import Fair
 from turnout.plugins.schedulers.fcfs import Fcfs

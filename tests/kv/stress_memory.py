@@ -11,10 +11,10 @@ from torch import Tensor
 
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.paged_cache import PagedCache
-from turnout.plugins.kv_backends.paged_keys import extend_chain
-from turnout.plugins.kv_backends.pool import PooledAttention
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
+from turnout.plugins.kv_backends.paged.host.block_hashes import extend_chain
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
+from turnout.plugins.kv_backends.storage.pool import PooledAttention
 
 __all__ = ["Finding", "Memory"]
 

@@ -26,10 +26,10 @@ from turnout.core.interfaces.seams import KVBackend, Span
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.messages import Delta, KVSnapshot
-from turnout.plugins.kv_backends.contiguous import Contiguous
-from turnout.plugins.kv_backends.movers import SliceMover, StagedMover
-from turnout.plugins.kv_backends.paged import Paged
-from turnout.plugins.kv_backends.pool import PooledAttention
+from turnout.plugins.kv_backends.contiguous.backend import Contiguous
+from turnout.plugins.kv_backends.paged.backend import Paged
+from turnout.plugins.kv_backends.storage.block_copies import SliceMover, StagedMover
+from turnout.plugins.kv_backends.storage.pool import PooledAttention
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
 __all__ = ["serve"]

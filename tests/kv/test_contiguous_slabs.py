@@ -5,8 +5,8 @@ from __future__ import annotations
 from steps import compute, fork, park, release, sequence, spans
 
 from turnout.core.interfaces.seams import PoolSize
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.gaps import Gaps
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
+from turnout.plugins.kv_backends.contiguous.first_fit import Gaps
 
 
 def test_a_request_holds_all_it_may_ever_need_from_its_first_token_on() -> None:

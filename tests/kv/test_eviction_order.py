@@ -15,7 +15,7 @@ from turnout.core.interfaces.seams import PoolSize
 from turnout.plugins.evictions.cost import Cost
 from turnout.plugins.evictions.lfu import Lfu
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 # ------------------------------------------------------------------ definitions
 

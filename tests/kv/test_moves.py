@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.plan import Move, Way
-from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.movers import Mover, SliceMover, StagedMover
-from turnout.plugins.kv_backends.moves import batched, joined
-from turnout.plugins.kv_backends.storage import PoolShape
-from turnout.plugins.kv_backends.storages import make_storage
+from turnout.plugins.kv_backends.storage.block_copies import Mover, SliceMover, StagedMover
+from turnout.plugins.kv_backends.storage.choice import make_storage
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.merged_moves import batched, joined
+from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
 SLOTS, PARKING = 60, 40
 
@@ -52,7 +52,7 @@ def tensors() -> list[Tensor]:
 @pytest.mark.parametrize("kind", [SliceMover, StagedMover])
 def test_as_one_after_the_other(kind: type[Mover], limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     position = tensors()[0][:, :1].nbytes
-    monkeypatch.setattr("turnout.plugins.kv_backends.movers.STAGE_BYTES", limit * position)
+    monkeypatch.setattr("turnout.plugins.kv_backends.storage.block_copies.STAGE_BYTES", limit * position)
     for seed in range(60):
         rng = random.Random(seed)
         pool, expected = tensors(), tensors()

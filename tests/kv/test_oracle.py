@@ -30,7 +30,7 @@ from stress_case import Case, draw_case, of_choices_alone
 from stress_recorder import Tally
 from stress_run import serve
 
-from turnout.plugins.kv_backends.formats import KVDtype
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 
 GROUP = 25
 """Cases of one test."""

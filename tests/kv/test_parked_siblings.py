@@ -10,8 +10,8 @@ from turnout.core.types.plan import Move
 from turnout.core.types.request import Request, RequestSpec, Sequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 MAKES = {
     "paged": lambda: PagedCache(PoolSize(64, 64), 4, Lru(), prefix_caching=False),

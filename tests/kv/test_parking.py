@@ -8,7 +8,7 @@ from toy import toy_kv
 
 from turnout.core.interfaces.seams import Span
 from turnout.core.types.plan import Move
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 PREFIX = list(range(100, 112))
 

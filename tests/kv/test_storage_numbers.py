@@ -11,12 +11,12 @@ from torch import Tensor
 from turnout.core.errors import ConfigError
 from turnout.models.families.qwen2 import Qwen2
 from turnout.models.shapes import Shape, config_of
-from turnout.plugins.kv_backends.contiguous import Contiguous
-from turnout.plugins.kv_backends.formats import KVDtype
-from turnout.plugins.kv_backends.paged import Paged
-from turnout.plugins.kv_backends.scaled_storage import Fp8Storage, Int8Storage
-from turnout.plugins.kv_backends.storage import PoolShape, Storage
-from turnout.plugins.kv_backends.storages import make_storage
+from turnout.plugins.kv_backends.contiguous.backend import Contiguous
+from turnout.plugins.kv_backends.paged.backend import Paged
+from turnout.plugins.kv_backends.storage.choice import make_storage
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.scaled import Fp8Storage, Int8Storage
+from turnout.plugins.kv_backends.storage.tensors import PoolShape, Storage
 
 CPU = torch.device("cpu")
 SHAPE = PoolShape(layers=3, slots=256, kv_heads=2, head_dim=64, unit=16)

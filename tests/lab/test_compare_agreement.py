@@ -42,7 +42,7 @@ def test_another_model_may_say_something_else_and_the_reader_knows_that_nobody_l
 
 FORGETFUL = """
 from turnout import hookimpl
-from turnout.plugins.kv_backends.contiguous import Contiguous
+from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 
 turnout_hook_api = 1
 

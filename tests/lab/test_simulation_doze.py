@@ -19,7 +19,7 @@ from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.simulation.doze import dozes
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.replica import SimulatedReplica
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 DOZE = ["fcfs", "hrrn", "ljf", "lpm", "sarathi", "sjf"]
 STEP = ["deadline", "fair", "mlfq", "prefill-first", "priority", "srpt", "static"]

@@ -11,7 +11,7 @@ import pytest
 from turnout.core.interfaces.seams import PoolSize
 from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.plan import Move, Plan
-from turnout.plugins.kv_backends.contiguous_cache import ContiguousCache
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.runner import swap_costs
 from turnout.runner.swap_costs import measure
 

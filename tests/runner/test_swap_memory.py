@@ -17,7 +17,7 @@ from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.seams import KVCache, PoolSize
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap
 from turnout.core.types.plan import Move, Plan
-from turnout.plugins.kv_backends.contiguous import Contiguous
+from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.runner.memory import Budget
 from turnout.runner.swap_memory import SwapMemory

@@ -24,7 +24,7 @@ from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.plan import Logits, Plan
 from turnout.plugins.decoding.speculative import Speculative
 from turnout.plugins.evictions.lru import Lru
-from turnout.plugins.kv_backends.paged_cache import PagedCache
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.plugins.proposers.draft_memory import DraftMemory
 from turnout.plugins.proposers.drafter import Drafter

@@ -1,0 +1,43 @@
+"""The contiguous KV backend."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.types.model_spec import ModelSpec
+from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype, approximation, bytes_per_token
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Contiguous"]
+
+
+class Contiguous(KVBackend):
+    """A slab for each sequence, as long as it may ever get: the baseline that paging is compared with.
+
+    `dtype`: what keys and values are stored in; by default what the model computes in.
+    """
+
+    grows_at = 0
+
+    def __init__(self, dtype: KVDtype = "auto") -> None:
+        self.dtype = dtype
+        self.approximation = approximation(dtype)
+
+    def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
+        return bytes_per_token(self.dtype, spec, itemsize)
+
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        return ContiguousCache(size)
+
+    def attention(
+        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
+    ) -> AttentionBackend:
+        from turnout.plugins.kv_backends.contiguous.attention import ContiguousAttention
+
+        assert isinstance(cache, ContiguousCache)
+        return ContiguousAttention(spec, cache, device, dtype, self.dtype, self.kernels)

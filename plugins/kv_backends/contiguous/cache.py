@@ -1,0 +1,180 @@
+"""Host half of the contiguous backend: a slab for each sequence, as long as it may ever get.
+
+What servers did before paging, kept as the baseline to compare with: nothing is shared, room for the
+whole output of all its choices is held from a request's first token on, and free memory may lie in
+pieces too small to use. In exchange a running request never runs out of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from turnout.core.interfaces.seams import PoolSize, Span
+from turnout.core.types.messages import KVSnapshot
+from turnout.core.types.plan import Move
+from turnout.core.types.request import Request
+from turnout.core.types.request import Sequence as TokenSequence
+from turnout.plugins.kv_backends.contiguous.first_fit import Gaps
+from turnout.plugins.kv_backends.contiguous.slabs import Slab, runs
+from turnout.plugins.kv_backends.contiguous.swap import SlabParking
+
+__all__ = ["ContiguousCache"]
+
+
+@dataclass(eq=False, slots=True)
+class _Holding:
+    """The slabs of one request: as many as it may have sequences."""
+
+    slabs: list[Slab]
+    sequences: dict[int, TokenSequence] = field(default_factory=dict)
+
+    def spare(self) -> Slab:
+        return next(slab for slab in self.slabs if not slab.readers)
+
+
+class ContiguousCache:
+    """Which request holds which slabs."""
+
+    prefixes = None
+
+    def __init__(self, size: PoolSize) -> None:
+        self.capacity = size.tokens
+        self.parking = size.parking
+        """Positions of host memory."""
+        self.slabs: dict[int, Slab] = {}
+        """Sequence id to its slab, read by the device half."""
+        self._holdings: dict[Request, _Holding] = {}
+        self._gaps = Gaps(size.tokens)
+        self._parking = SlabParking(size.parking)
+        self._moves: list[Move] = []
+
+    # -------------------------------------------------------------- queries
+
+    @property
+    def free(self) -> int:
+        return self._gaps.free
+
+    def holds(self, length: int, sequences: int) -> bool:
+        return sequences * length <= self.capacity
+
+    def cached(self, sequence: TokenSequence) -> int:
+        parked = self._parking.of(sequence.id)
+        return parked.length if parked else 0
+
+    def parkable(self, sequences: Sequence[TokenSequence]) -> int:
+        return self._parking.cost(self._computed(sequences))
+
+    def fits(self, spans: Sequence[Span]) -> bool:
+        return self._gaps.hold(self._lengths(spans))
+
+    # -------------------------------------------------------------- transitions
+
+    def reserve(self, spans: Sequence[Span]) -> bool:
+        starts = self._gaps.take(self._lengths(spans))
+        if starts is None:
+            return False
+        for request, first in self._newcomers(spans).items():
+            self._holdings[request] = _Holding(
+                [Slab(start, request.limit) for start in starts[first : first + request.width]]
+            )
+        for span in spans:
+            self._settle(span)
+        return True
+
+    def commit(self, sequence: TokenSequence, upto: int) -> None:
+        """Nothing to do: slabs are never shared with later requests."""
+
+    def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
+        self._use(child, self.slabs[parent.id])
+
+    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+        sequences = list(sequences)
+        moves = self._parking.park(self._computed(sequences)) if keep else None
+        self._moves += moves or ()
+        for sequence in sequences:
+            if sequence.id in self.slabs:
+                self._leave(sequence)
+                self._give_back_if_unused(sequence.request)
+            if moves is None:
+                self._parking.leave(sequence.id)
+
+    def drain(self) -> list[Move]:
+        moves, self._moves = self._moves, []
+        return moves
+
+    def snapshot(self) -> KVSnapshot:
+        slabs = list(chain.from_iterable(holding.slabs for holding in self._holdings.values()))
+        return KVSnapshot(
+            capacity=self.capacity,
+            free=self.free,
+            held=sum(slab.length for slab in slabs),
+            shared=sum(slab.length for slab in slabs if slab.readers > 1),
+            computed=self._computed_positions(),
+            cached=0,
+            pinned=0,
+            parking=self.parking,
+            parked=self._parking.used,
+            lookups=0,
+            hits=0,
+            evictions=0,
+            unit=1,
+            states=runs(slabs, self._gaps.pieces),
+        )
+
+    # -------------------------------------------------------------- details
+
+    def _newcomers(self, spans: Sequence[Span]) -> dict[Request, int]:
+        """Requests that hold nothing yet, each with the number of slabs wanted by those before it."""
+        firsts: dict[Request, int] = {}
+        total = 0
+        for request in dict.fromkeys(span.sequence.request for span in spans):
+            if request not in self._holdings:
+                firsts[request] = total
+                total += request.width
+        return firsts
+
+    def _lengths(self, spans: Sequence[Span]) -> list[int]:
+        return [request.limit for request in self._newcomers(spans) for _ in range(request.width)]
+
+    def _settle(self, span: Span) -> None:
+        """Give a sequence a slab of its own: its first one, or a copy of the one it shares."""
+        sequence, start, _ = span
+        shared = self.slabs.get(sequence.id)
+        if shared is not None and shared.readers == 1:
+            return
+        slab = self._holdings[sequence.request].spare()
+        if shared is not None:
+            self._moves.append(Move(shared.start, slab.start, start))
+            self._leave(sequence)
+        elif parked := self._parking.of(sequence.id):
+            self._moves.append(Move(parked.start, slab.start, start, "restore"))
+            self._parking.leave(sequence.id)
+        self._use(sequence, slab)
+
+    def _use(self, sequence: TokenSequence, slab: Slab) -> None:
+        slab.readers += 1
+        self.slabs[sequence.id] = slab
+        self._holdings[sequence.request].sequences[sequence.id] = sequence
+
+    def _leave(self, sequence: TokenSequence) -> None:
+        self.slabs.pop(sequence.id).readers -= 1
+        del self._holdings[sequence.request].sequences[sequence.id]
+
+    def _give_back_if_unused(self, request: Request) -> None:
+        if not self._holdings[request].sequences:
+            slabs = self._holdings.pop(request).slabs
+            self._gaps.give_back((slab.start, slab.length) for slab in slabs)
+
+    def _computed(self, sequences: Iterable[TokenSequence]) -> list[tuple[int, Slab, int]]:
+        """What is computed of those that hold a slab, as `SlabParking` takes it."""
+        return [(s.id, self.slabs[s.id], s.computed) for s in sequences if s.id in self.slabs]
+
+    def _computed_positions(self) -> int:
+        computed: dict[int, int] = {}
+        for holding in self._holdings.values():
+            for sequence in holding.sequences.values():
+                start = self.slabs[sequence.id].start
+                computed[start] = max(computed.get(start, 0), sequence.computed)
+        return sum(computed.values())

@@ -1,0 +1,92 @@
+"""The paged KV backend."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+from typing import TYPE_CHECKING, Literal
+
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.types.model_spec import ModelSpec
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype, approximation, bytes_per_token
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Paged"]
+
+logger = logging.getLogger(__name__)
+
+
+class Paged(KVBackend):
+    """Blocks of `block_size` tokens, shared between sequences that start alike, copied on write.
+
+    `prefix_caching`: keep the blocks of ended requests, for requests that start with the same tokens.
+    `dtype`: what keys and values are stored in; by default what the model computes in.
+    `attention`: by what it is computed: ``triton``, kernels for a GPU that read the blocks where they are, or
+    ``torch``, which gathers them; by default the former on a GPU that has Triton, and on a CPU what
+    ``--cpu-kernels`` says.
+    `cascade`: with ``triton``, read a prefix that running sequences share once for all of them, where that
+    saves reading as many positions of it in a step or more; 0: never.
+    Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
+    """
+
+    def __init__(
+        self,
+        block_size: int = 16,
+        prefix_caching: bool = True,
+        dtype: KVDtype = "auto",
+        attention: Literal["auto", "torch", "triton"] = "auto",
+        cascade: int = 0,
+    ) -> None:
+        if cascade < 0:
+            raise ConfigError(f"cascade must be 0 or a number of positions, not {cascade}")
+        if block_size < 1:
+            raise ConfigError(f"block_size must be at least 1 token, not {block_size}")
+        self.block_size = self.unit = self.grows_at = block_size
+        self.prefix_caching = self.evicts = prefix_caching
+        self.dtype = dtype
+        self.approximation = approximation(dtype)
+        self._attention = attention
+        self._cascade = cascade
+
+    def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
+        return bytes_per_token(self.dtype, spec, itemsize)
+
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        return PagedCache(size, self.block_size, eviction, prefix_caching=self.prefix_caching)
+
+    def attention(
+        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
+    ) -> AttentionBackend:
+        assert isinstance(cache, PagedCache)
+        if self._by_kernels(device.type):
+            from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
+
+            return PagedKernels(spec, cache, device, dtype, self.dtype, self._cascade)
+        if self._cascade:
+            raise ConfigError(
+                "paged:cascade is of Triton's kernels, which this engine does not compute attention with; "
+                "leave it out"
+            )
+        from turnout.plugins.kv_backends.paged.device.gathered_attention import PagedAttention
+
+        kernels = self.kernels if self._attention == "auto" else None
+        return PagedAttention(spec, cache, device, dtype, self.dtype, kernels)
+
+    def _by_kernels(self, device: str) -> bool:
+        installed = importlib.util.find_spec("triton") is not None
+        if self._attention == "auto":
+            if device == "cuda" and not installed:
+                logger.warning("Triton is not installed: attention gathers its context, which takes longer")
+            return device == "cuda" and installed
+        if self._attention == "triton":
+            if not installed:
+                raise ConfigError("paged:attention=triton needs the package triton; install it, or use torch")
+            if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
+                raise ConfigError("paged:attention=triton needs a GPU; use torch on a CPU")
+        return self._attention == "triton"

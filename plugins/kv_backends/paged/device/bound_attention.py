@@ -1,0 +1,44 @@
+"""What attends in one step, or in all steps of one shape: kernels, and the device memory that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from turnout.core.interfaces.seams import RotatingAttend
+from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
+from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Tiles, ragged_attention
+from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write
+
+__all__ = ["BoundAttention"]
+
+
+@dataclass(frozen=True)
+class BoundAttention(RotatingAttend):
+    """Implements Attend."""
+
+    lanes: Sequence[Lanes]
+    """By layer."""
+    block_size: int
+    launches: Sequence[Tiles] = ()
+    written: Tensor | None = None
+    """int32 [tokens]: slots of the step's tokens; negative for those that are nobody's."""
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self._attend(layer, q, k, v, None)
+
+    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return self._attend(layer, q, k, v, (cos, sin))
+
+    def _attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rotation: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        assert self.written is not None, "attention was called before it was bound to a step"
+        rotated_write(q, k, v, self.written, self.lanes[layer], rotation)
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        for tiles in self.launches:
+            ragged_attention(q, self.lanes[layer], tiles, self.block_size, out)
+        return out

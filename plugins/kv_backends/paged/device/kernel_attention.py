@@ -1,0 +1,109 @@
+"""Device half of the paged backend on a GPU: attention through the block tables, nothing gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.core.interfaces.seams import CapturableAttention, RotatingAttend
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.plan import Chunk, Move, Plan, StepShape
+from turnout.kernels.gpu.staging import carry
+from turnout.plugins.kv_backends.paged.device.bound_attention import BoundAttention
+from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
+from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import WIDE
+from turnout.plugins.kv_backends.paged.device.shared_prefixes import SharedPrefix, shared_prefixes
+from turnout.plugins.kv_backends.paged.device.slot_mapping import slots_table, written_slots
+from turnout.plugins.kv_backends.paged.device.step_shapes import ShapedStep, shape_of
+from turnout.plugins.kv_backends.paged.device.tiles import LONG, SHORT, tiles_of
+from turnout.plugins.kv_backends.paged.host.block_tables import Table
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
+from turnout.plugins.kv_backends.storage.block_copies import mover_for
+from turnout.plugins.kv_backends.storage.choice import make_storage
+from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.tensors import PoolShape
+
+__all__ = ["PagedKernels", "lanes_of"]
+
+
+class PagedKernels(RotatingAttend, CapturableAttention):
+    """Reads the block tables of a `PagedCache`; implements AttentionBackend."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        cache: PagedCache,
+        device: torch.device,
+        dtype: torch.dtype,
+        stored: KVDtype = "auto",
+        cascade: int = 0,
+    ) -> None:
+        """cascade: positions to save from which a shared prefix is read once; 0: it never is."""
+        shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
+        self.storage = make_storage(stored, shape, device, dtype)
+        self._mover = mover_for(self.storage.tensors, cache.parking)
+        self._lanes = [lanes_of(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
+        self._cache = cache
+        self._share = spec.heads // spec.kv_heads
+        self._long = LONG // 2 if spec.head_dim > WIDE else LONG
+        self._positions = spec.max_positions
+        self._cascade = cascade
+        self._device = device
+        self._bound = BoundAttention(self._lanes, cache.block_size)
+        self._shaped: dict[StepShape, ShapedStep] = {}
+
+    def move(self, moves: Sequence[Move]) -> None:
+        self._mover.carry_out(moves)
+
+    def bind(self, plan: Plan) -> None:
+        chunks, size, tables = plan.chunks, self._cache.block_size, self._tables(plan)
+        slots, prefixes = slots_table(tables, size), self._prefixes(chunks, tables)
+        launches = tiles_of(chunks, slots, size, self._share, self._device, prefixes, self._long)
+        starts, lengths = np.array([(chunk.start, len(chunk.tokens)) for chunk in chunks]).T
+        written = written_slots(slots, starts, lengths, size).astype(np.int32)
+        self._bound = BoundAttention(self._lanes, size, launches, carry(written, self._device))
+
+    def shape(self, plan: Plan) -> StepShape | None:
+        """Of decoding, and of verifying as many guesses for everybody; none where a prefix is read once."""
+        if self._cascade and self._prefixes(plan.chunks, self._tables(plan)):
+            return None
+        return shape_of(plan.chunks, self._share)
+
+    def bind_to(self, plan: Plan, shape: StepShape) -> BoundAttention:
+        size = self._cache.block_size
+        if shape not in self._shaped:
+            blocks = -(-min(self._cache.capacity, self._positions) // size)
+            self._shaped[shape] = ShapedStep(shape, self._share, blocks, self._device)
+        step = self._shaped[shape]
+        step.fill(plan.chunks, slots_table(self._tables(plan), size), size, self._device)
+        if step.attention is None:
+            step.attention = BoundAttention(self._lanes, size, [step.tiles], step.written)
+        return step.attention
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self._bound(layer, q, k, v)
+
+    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return self._bound.rotating(layer, q, k, v, cos, sin)
+
+    def _prefixes(self, chunks: Sequence[Chunk], tables: Sequence[Table]) -> list[SharedPrefix]:
+        if not self._cascade:
+            return []
+        short = [number for number, chunk in enumerate(chunks) if len(chunk.tokens) * self._share <= SHORT]
+        return shared_prefixes(chunks, tables, short, self._cache.block_size, self._cascade)
+
+    def _tables(self, plan: Plan) -> list[Table]:
+        tables = self._cache.tables
+        return [tables[chunk.sequence.id] for chunk in plan.chunks]
+
+
+def lanes_of(tensors: Sequence[Tensor], layer: int, stored: KVDtype) -> Lanes:
+    if stored in ("auto", "bfloat16"):
+        k, v = (tensor[layer] for tensor in tensors)
+        return Lanes(k, v)
+    codes, scales = (tensor[layer] for tensor in tensors)
+    (k, v), (k_scales, v_scales) = codes.chunk(2, dim=1), scales.chunk(2, dim=1)
+    return Lanes(k, v, k_scales, v_scales, fp8=stored == "fp8")

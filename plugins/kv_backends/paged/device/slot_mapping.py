@@ -1,0 +1,50 @@
+"""Where in a paged pool sequences are, and the tokens of a step are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.core.types.plan import Chunk
+from turnout.kernels.ragged import ranges
+from turnout.plugins.kv_backends.paged.host.block_tables import Table
+
+__all__ = ["Ints", "slots_of", "slots_table", "written_slots"]
+
+Ints = npt.NDArray[np.int32]
+
+
+def slots_of(chunk: Chunk, table: Table, block_size: int) -> npt.NDArray[np.int64]:
+    """Slots of the chunk's positions, [tokens]. table: of its sequence."""
+    positions = np.arange(chunk.start, chunk.end)
+    first = chunk.start // block_size
+    blocks = np.array(table[first : -(-chunk.end // block_size)])
+    return np.asarray(blocks[positions // block_size - first] * block_size + positions % block_size)
+
+
+def slots_table(tables: Sequence[Table], block_size: int) -> Ints:
+    """[tables, most blocks]: where each block begins; 0 beyond a table's last."""
+    counts = np.fromiter(map(len, tables), np.int64, len(tables))
+    most = int(counts.max())
+    slots = np.zeros((len(tables), most), dtype=np.int32)
+    # One piece of memory behind the other: a loop over hundreds of tables takes ten times as long.
+    slots[np.arange(most) < counts[:, None]] = np.frombuffer(b"".join(tables), np.int32)
+    slots *= np.int32(block_size)
+    return slots
+
+
+def written_slots(
+    table: npt.NDArray[np.integer[Any]],
+    starts: npt.NDArray[np.integer[Any]],
+    lengths: npt.NDArray[np.integer[Any]],
+    block_size: int,
+) -> npt.NDArray[np.int64]:
+    """Of all the step's tokens, chunk after chunk: [tokens].
+
+    table: as `slots_table` has it, of each chunk's sequence; starts, lengths: of the chunks, in tokens.
+    """
+    positions, of = ranges(starts, lengths), np.repeat(np.arange(len(lengths)), lengths)
+    return table[of, positions // block_size] + positions % block_size

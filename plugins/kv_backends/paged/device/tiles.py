@@ -1,0 +1,153 @@
+"""What a step's chunks look like to the ragged attention kernel: block tables, and tiles of query tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from turnout.core.types.plan import Chunk
+from turnout.kernels.gpu.staging import carry
+from turnout.kernels.ragged import ranges
+from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Prefix, Tiles, parts_of
+from turnout.plugins.kv_backends.paged.device.shared_prefixes import SharedPrefix
+from turnout.plugins.kv_backends.paged.device.slot_mapping import Ints
+
+__all__ = ["LONG", "SHORT", "aligned", "padded_rows", "tiles_of"]
+
+
+class _Launch(NamedTuple):
+    """Tiles before they are on the device; see `Tiles`."""
+
+    chunks: Ints
+    offsets: Ints
+    rows: int
+    parts: int
+    tokens: int
+
+
+SHORT = 64
+"""Query rows up to which a chunk is one tile, whose context may be read in parts: decoding, and verifying."""
+LONG = 128
+"""Query rows of the tiles of longer chunks, but of heads so large that fewer have room."""
+FEWEST = 16
+"""Rows that a matrix unit takes at the least."""
+
+
+def tiles_of(
+    chunks: Sequence[Chunk],
+    slots: Ints,
+    block_size: int,
+    share: int,
+    device: torch.device,
+    prefixes: Sequence[SharedPrefix] = (),
+    long: int = LONG,
+) -> list[Tiles]:
+    """One launch for the short chunks and one for the long ones, as far as there are any.
+
+    slots: of each chunk's sequence, as `slots_table` has them. share: query heads for each KV head. prefixes:
+    of short chunks, to be read once for all that have them. long: query rows of the tiles of longer chunks.
+    """
+    lengths = np.fromiter((len(chunk.tokens) for chunk in chunks), np.int32, len(chunks))
+    starts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
+    firsts = np.cumsum(lengths, dtype=np.int32) - lengths
+    short = lengths * share <= SHORT
+    cells = np.cumsum(lengths * short, dtype=np.int32) - lengths * short
+    common = (slots, firsts, starts, lengths, cells)
+    launches = []
+    if short.any():
+        members = _where(short)
+        rows = padded_rows(int(lengths[short].max()) * share)
+        skips = _skips(len(chunks), prefixes, block_size)
+        parts = parts_of(int((starts + lengths - skips)[short].max()))
+        launches.append(_Launch(members, np.zeros_like(members), rows, parts, int(lengths[short].sum())))
+    if not short.all():
+        rows = max(long, padded_rows(share))
+        of, offsets = _cut(_where(~short), lengths, rows // share)
+        first = np.argsort(-(starts[of] + offsets), kind="stable")  # who reads most, lest all wait for it
+        launches.append(_Launch(of[first], offsets[first], rows, 1, 0))
+    tiles = _on_device(common, launches, device)
+    if prefixes:
+        height = max(long, padded_rows(share))
+        prefix = _prefix(prefixes, common, block_size, (share, height), device)
+        tiles[0] = tiles[0]._replace(prefix=prefix._replace(skips=carry(skips, device)))
+    return tiles
+
+
+def _skips(chunks: int, prefixes: Sequence[SharedPrefix], block_size: int) -> Ints:
+    """[chunks]: positions of each that are read once for several."""
+    skips = np.zeros(chunks, dtype=np.int32)
+    for members, blocks in prefixes:
+        skips[members] = blocks * block_size
+    return skips
+
+
+def _prefix(
+    prefixes: Sequence[SharedPrefix],
+    common: Sequence[Ints],
+    block_size: int,
+    tile: tuple[int, int],
+    device: torch.device,
+) -> Prefix:
+    """The tiles of the prefixes, but for what chunks skip.
+
+    common: of the step, as `Tiles` has it; tile: query heads for each KV head, and rows.
+    """
+    share, height = tile
+    slots, firsts, _, lengths, cells = common
+    counts = np.array([lengths[prefix.members].sum() for prefix in prefixes], dtype=np.int32)
+    members = [member for prefix in prefixes for member in prefix.members]
+    places, rows = (_each_token(begins[members], lengths[members]) for begins in (firsts, cells))
+    blocks = np.array([prefix.blocks for prefix in prefixes], dtype=np.int32)
+    table = slots[[prefix.members[0] for prefix in prefixes], : blocks.max()]
+    begins = np.cumsum(counts, dtype=np.int32) - counts
+    of, offsets = _cut(np.arange(len(prefixes), dtype=np.int32), counts, height // share)
+    shared = (table, begins, blocks * np.int32(block_size), counts, rows)
+    launch = _Launch(of, offsets, height, parts_of(int(blocks.max()) * block_size), 0)
+    on_device = carry(places, device)
+    return Prefix(_on_device(shared, [launch], device)[0], on_device, on_device)
+
+
+def _each_token(begins: Ints, lengths: Ints) -> Ints:
+    """[tokens]: from each of `begins` as many numbers as `lengths` says."""
+    return ranges(begins, lengths).astype(np.int32)
+
+
+def _where(true: npt.NDArray[np.bool_]) -> Ints:
+    return np.flatnonzero(true).astype(np.int32)
+
+
+def _cut(members: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints]:
+    """For each tile of at most `size` tokens the chunk it is of, and where in the chunk it begins."""
+    counts = -(-lengths[members] // size)
+    of = np.repeat(members, counts)
+    return of, _each_token(np.zeros_like(counts), counts) * np.int32(size)
+
+
+def aligned(size: int) -> int:
+    """Numbers of 4 bytes, padded to 16: kernels are compiled anew for memory that is aligned differently."""
+    return -(-size // 4) * 4
+
+
+def padded_rows(rows: int) -> int:
+    """Of a tile: a power of two."""
+    return max(FEWEST, 1 << (rows - 1).bit_length())
+
+
+def _on_device(common: Sequence[Ints], launches: Sequence[_Launch], device: torch.device) -> list[Tiles]:
+    """All of it in one transfer."""
+    arrays = [*common, *(array for launch in launches for array in (launch.chunks, launch.offsets))]
+    sizes = [aligned(array.size) for array in arrays]
+    flat = np.zeros(sum(sizes), dtype=np.int32)
+    for piece, array in zip(np.split(flat, np.cumsum(sizes)), arrays, strict=False):
+        piece[: array.size] = array.reshape(-1)
+    pieces = zip(torch.split(carry(flat, device), sizes), arrays, strict=True)
+    tensors = iter(piece[: array.size].view(array.shape) for piece, array in pieces)
+    tables, firsts, starts, lengths, cells = (next(tensors) for _ in common)
+    return [
+        Tiles(tables, firsts, starts, lengths, cells, next(tensors), next(tensors), *launch[2:])
+        for launch in launches
+    ]

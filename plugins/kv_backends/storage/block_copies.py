@@ -1,0 +1,160 @@
+"""Carrying moves out, inside a KV pool and between it and host memory.
+
+Parking memory belongs here; nothing else reads it. Both movers give the outcome of the moves in their order.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.core.types.plan import Move
+from turnout.kernels.gpu.staging import carry
+from turnout.kernels.ragged import ranges
+from turnout.plugins.kv_backends.storage.merged_moves import batched, joined
+from turnout.plugins.kv_backends.storage.tensors import zeros
+
+__all__ = ["Mover", "SliceMover", "StagedMover", "mover_for"]
+
+HOST = torch.device("cpu")
+
+STAGE_BYTES = 64 * 2**20
+"""Device memory that positions on their way may take, for each tensor of the pool."""
+
+
+class Mover(ABC):
+    """Moves positions of tensors [layers, slots, …], the same in all of them."""
+
+    @abstractmethod
+    def carry_out(self, moves: Iterable[Move]) -> None: ...
+
+
+def mover_for(pool: Sequence[Tensor], parking: int) -> Mover:
+    """`parking`: positions to have in host memory."""
+    on_cpu = all(tensor.device.type == "cpu" for tensor in pool)
+    return SliceMover(pool, parking) if on_cpu else StagedMover(pool, parking)
+
+
+class SliceMover(Mover):
+    """For a CPU, where a call costs little and a second copy much: one slice after the other."""
+
+    def __init__(self, pool: Sequence[Tensor], parking: int) -> None:
+        host = [zeros((tensor.shape[0], parking, *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool]
+        self._ends = {
+            "copy": list(zip(pool, pool, strict=True)),
+            "park": list(zip(pool, host, strict=True)),
+            "restore": list(zip(host, pool, strict=True)),
+        }
+
+    def carry_out(self, moves: Iterable[Move]) -> None:
+        for source, target, length, way in joined(moves):
+            for origin, goal in self._ends[way]:
+                goal[:, target : target + length] = origin[:, source : source + length]
+
+
+class StagedMover(Mover):
+    """For a GPU, where each call costs: many positions gathered in one call, or scattered.
+
+    What crosses the bus lies in one piece on either side of it, all layers of a position together, so that
+    it goes as fast as the bus does. It crosses on a stream of its own, in order: what is parked leaves while
+    the step computes, and only what is restored is waited for, by the device.
+
+    ::
+
+        pool [layers, slots, …]  ── gather ──>  stage [n, layers, …]  ── copy ──>  host [parking, layers, …]
+    """
+
+    def __init__(self, pool: Sequence[Tensor], parking: int) -> None:
+        self._pool = pool
+        self._host = [
+            zeros((parking, tensor.shape[0], *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool
+        ]
+        if parking and pool[0].device.type == "cuda":
+            _pin(self._host, self)
+        self._bus = _Bus(pool[0].device)
+        position = max(tensor[:, :1].nbytes for tensor in pool)
+        self._limit = max(1, STAGE_BYTES // position)
+
+    def carry_out(self, moves: Iterable[Move]) -> None:
+        for run in batched(joined(moves), self._limit):
+            sources, targets = self._positions(run)
+            for pool, host in zip(self._pool, self._host, strict=True):
+                if run[0].way == "copy":
+                    pool.index_copy_(1, targets, pool.index_select(1, sources))
+                elif run[0].way == "park":
+                    self._park(run, pool.index_select(1, sources), host)
+                else:
+                    pool.index_copy_(1, targets, self._restored(run, host, pool))
+
+    def _park(self, run: list[Move], positions: Tensor, host: Tensor) -> None:
+        stage = positions.transpose(0, 1).contiguous()
+        with self._bus.crossing(stage):
+            for move, piece in _pieces(run, stage):
+                host[move.target : move.target + move.length].copy_(piece, non_blocking=True)
+
+    def _restored(self, run: list[Move], host: Tensor, pool: Tensor) -> Tensor:
+        """[layers, positions, …], on the pool's device."""
+        stage = pool.new_empty(sum(move.length for move in run), *host.shape[1:])
+        with self._bus.crossing(stage):
+            for move, piece in _pieces(run, stage):
+                piece.copy_(host[move.source : move.source + move.length], non_blocking=True)
+        self._bus.wait()
+        return stage.transpose(0, 1)
+
+    def _positions(self, run: list[Move]) -> tuple[Tensor, Tensor]:
+        """Sources and targets, one after the other."""
+        device = self._pool[0].device
+        lengths = np.array([move.length for move in run])
+        sources, targets = (
+            ranges(np.array(starts), lengths) for starts in zip(*(move[:2] for move in run), strict=True)
+        )
+        return carry(sources, device), carry(targets, device)
+
+
+class _Bus:
+    """A GPU's stream of copies to and from host memory; nothing on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def crossing(self, stage: Tensor) -> Iterator[None]:
+        """What is asked within begins when all that was asked of the device before is done."""
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(stage.device))
+        with torch.cuda.stream(self._stream):
+            yield
+        stage.record_stream(self._stream)  # its memory is not given to others before
+
+    def wait(self) -> None:
+        """Let the device go on when all that crosses is over."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+
+
+def _pieces(run: list[Move], stage: Tensor) -> Iterable[tuple[Move, Tensor]]:
+    return zip(run, stage.split_with_sizes([move.length for move in run]), strict=True)
+
+
+def _pin(tensors: Iterable[Tensor], owner: object) -> None:
+    """Lock them into memory until `owner` is gone: copies to memory that is not locked are waited for.
+
+    Where they are, since memory that torch allocates locked comes in powers of two, up to twice as much.
+    """
+    for tensor in tensors:
+        runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        torch.cuda.check_error(runtime.cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0))
+        weakref.finalize(owner, _unpin, tensor).atexit = False
+
+
+def _unpin(tensor: Tensor) -> None:
+    torch.cuda.synchronize()
+    torch.cuda.cudart().cudaHostUnregister(tensor.data_ptr())  # type: ignore[no-untyped-call]

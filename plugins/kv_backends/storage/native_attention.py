@@ -1,0 +1,53 @@
+"""Attention by compiled kernels, which read the pool in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from turnout.core.types.plan import Chunk
+from turnout.kernels import Kernels
+from turnout.kernels.compiled import BlockTables
+from turnout.kernels.layers import InPlace
+from turnout.kernels.ragged import Numbers
+from turnout.plugins.kv_backends.paged.device.slot_mapping import written_slots
+from turnout.plugins.kv_backends.storage.tensors import PlainStorage, Storage
+
+__all__ = ["NativeAttention"]
+
+
+class NativeAttention:
+    """Attention of a CPU's step over a pool of plain numbers, without groups, masks or copies."""
+
+    def __init__(self, kernels: Kernels, storage: PlainStorage) -> None:
+        self._kernels = kernels
+        for tensor in storage.tensors:
+            kernels.enlarge_pages(tensor)
+        self._layers = list(zip(*(tensor.unbind() for tensor in storage.tensors), strict=True))
+        self.in_place: InPlace | None = None
+        """Of the step that is bound."""
+
+    @classmethod
+    def over(cls, storage: Storage, kernels: Kernels | None) -> NativeAttention | None:
+        """None where it cannot be had: without kernels, or of numbers in 8 bits."""
+        return cls(kernels, storage) if kernels and isinstance(storage, PlainStorage) else None
+
+    def bind(self, chunks: Sequence[Chunk], blocks: Numbers, size: int) -> None:
+        """blocks: the slots where the blocks of each chunk's context begin, [chunks, most]; size: of a
+        block."""
+        lengths = np.array([len(chunk.tokens) for chunk in chunks])
+        starts = np.array([chunk.start for chunk in chunks])
+        rows = lengths.cumsum() - lengths
+        written = torch.from_numpy(written_slots(blocks, starts, lengths, size))
+        of_chunks = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
+        self.in_place = InPlace(self._layers, written, BlockTables(size, *of_chunks))
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        assert self.in_place is not None
+        keys, values = self._layers[layer]
+        self._kernels.write(k, keys, self.in_place.written)
+        self._kernels.write(v, values, self.in_place.written)
+        return self._kernels.attend(q, keys, values, self.in_place.tables)
