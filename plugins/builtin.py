@@ -61,10 +61,10 @@ def register_quantizers(register: Register) -> None:
 
 @hookimpl
 def register_decodings(register: Register) -> None:
-    register("beam", "turnout.plugins.decoding.beam:Beam")
+    register("beam", "turnout.plugins.decoding.beam.strategy:Beam")
     register("greedy", "turnout.plugins.decoding.greedy:Greedy")
     register("sampling", "turnout.plugins.decoding.sampling:Sampling")
-    register("speculative", "turnout.plugins.decoding.speculative:Speculative")
+    register("speculative", "turnout.plugins.decoding.speculation.strategy:Speculative")
 
 
 @hookimpl

@@ -12,7 +12,7 @@ from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.plan import Chunk
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import carry
-from turnout.plugins.decoding.logprobs import token_logprobs
+from turnout.sampling.logprobs import token_logprobs
 
 __all__ = ["prompt_scores"]
 

@@ -136,7 +136,7 @@ def check_kernels(device: torch.device, reduced: bool) -> Rows:
 def check_cut(device: torch.device, reduced: bool) -> dict[str, Any]:
     """top-k and top-p by bisection keep what sorting keeps; sums of few powers of two are exact."""
     from turnout.core.types.sampling_params import SamplingParams
-    from turnout.plugins.decoding.distribution import cut_by_kernel, cut_by_sorting
+    from turnout.sampling.distributions import cut_by_kernel, cut_by_sorting
 
     params = [SamplingParams(top_k=50), SamplingParams(top_p=0.9), SamplingParams(top_k=900, top_p=0.5)]
     weights = 2.0 ** -torch.randint(0, 4, (3, 500 if reduced else 128_256), device=device).float()
@@ -193,7 +193,7 @@ def _attention_times(device: torch.device, reduced: bool, best: dict[str, float]
 def _cut_times(device: torch.device, reduced: bool, best: dict[str, float]) -> Iterator[dict[str, Any]]:
     """Against reading and writing the weights once."""
     from turnout.core.types.sampling_params import SamplingParams
-    from turnout.plugins.decoding.distribution import cut_by_kernel, cut_by_sorting
+    from turnout.sampling.distributions import cut_by_kernel, cut_by_sorting
 
     batch, vocabulary = (2, 500) if reduced else (64, 128_256)
     weights = torch.rand(batch, vocabulary, device=device)

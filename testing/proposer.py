@@ -18,7 +18,7 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
-from turnout.plugins.decoding.speculative import Speculative
+from turnout.plugins.decoding.speculation.strategy import Speculative
 from turnout.testing.strategy_runs import request, run, strategy_engine, tokens_of
 from turnout.testing.suite import Suite, shown, slow
 from turnout.testing.toy_model import VOCABULARY

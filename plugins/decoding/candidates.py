@@ -12,7 +12,7 @@ from turnout.core.types.decision import Chosen
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.kernels.gpu.staging import fetch
-from turnout.plugins.decoding.logprobs import token_logprobs
+from turnout.sampling.logprobs import token_logprobs
 
 __all__ = ["continue_each"]
 

@@ -36,6 +36,6 @@ class Greedy(Decoding):
 
 
 def _likeliest(logits: Tensor, rows: list[Row]) -> Tensor:
-    from turnout.plugins.decoding.likeliest import likeliest
+    from turnout.sampling.argmax import likeliest
 
     return likeliest(logits)

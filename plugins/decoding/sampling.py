@@ -52,6 +52,6 @@ class Sampling(Decoding):
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         from turnout.plugins.decoding.candidates import continue_each
-        from turnout.plugins.decoding.draw import draw
+        from turnout.sampling.draws import draw
 
         return continue_each(requests, logits, draw)

@@ -34,7 +34,7 @@ class Penalties(LogitsProcessor):
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
         import torch
 
-        from turnout.plugins.decoding.distribution import column
+        from turnout.sampling.distributions import column
 
         tokens, counts = self._counts.table(rows, logits.device)
         values = logits.gather(1, tokens)

@@ -17,11 +17,11 @@ from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import fetch, pick_rows, put_rows
-from turnout.plugins.decoding.choose import choose
-from turnout.plugins.decoding.distribution import token_weights
-from turnout.plugins.decoding.draw import seeds_of
-from turnout.plugins.decoding.race import race
 from turnout.plugins.proposers.draft_memory import DraftMemory
+from turnout.sampling.choose import choose
+from turnout.sampling.distributions import token_weights
+from turnout.sampling.draws import seeds_of
+from turnout.sampling.exponential_race import race
 
 __all__ = ["Drafter"]
 

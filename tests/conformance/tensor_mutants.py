@@ -17,14 +17,14 @@ from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.models.families.qwen2 import Qwen2
 from turnout.plugins.decoding.candidates import continue_each
-from turnout.plugins.decoding.draw import draw
 from turnout.plugins.decoding.greedy import Greedy
-from turnout.plugins.decoding.race import race
 from turnout.plugins.decoding.sampling import Sampling
-from turnout.plugins.decoding.speculative import Speculative
+from turnout.plugins.decoding.speculation.strategy import Speculative
 from turnout.plugins.logits_processors.min_tokens import MinTokens
 from turnout.plugins.logits_processors.penalties import Penalties
 from turnout.plugins.proposers.ngram import NGram
+from turnout.sampling.draws import draw
+from turnout.sampling.exponential_race import race
 
 # ------------------------------------------------------------------ decoding
 

@@ -38,8 +38,8 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.decoder import Decoder
 from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each
-from turnout.plugins.decoding.draw import draw
 from turnout.plugins.evictions.greedy_dual import GreedyDual
+from turnout.sampling.draws import draw
 from turnout.testing.by_hand import made_request, made_row, made_view
 from turnout.testing.toy_decodings import Beam
 from turnout.text.tokenizer import load_tokenizer

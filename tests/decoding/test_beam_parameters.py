@@ -10,7 +10,7 @@ from turnout.core.errors import ConfigError, RequestError
 from turnout.core.registry.registry import Registry
 from turnout.core.types.param_groups import over_defaults
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.plugins.decoding.beam import Beam
+from turnout.plugins.decoding.beam.strategy import Beam
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 

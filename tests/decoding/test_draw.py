@@ -18,11 +18,11 @@ from transformers import (
 from turnout.core.interfaces.logits_processor import Row
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.plugins.decoding.distribution import token_weights
-from turnout.plugins.decoding.draw import draw
-from turnout.plugins.decoding.noise import noise_key, seeds, uniform
-from turnout.plugins.decoding.race import race
 from turnout.plugins.decoding.sampling import Sampling
+from turnout.sampling.distributions import token_weights
+from turnout.sampling.draws import draw
+from turnout.sampling.exponential_race import race
+from turnout.sampling.noise import noise_key, seeds, uniform
 
 VOCABULARY = 50
 SAMPLING = Sampling()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from turnout.plugins.decoding.likeliest import WORTHWHILE, likeliest
+from turnout.sampling.argmax import WORTHWHILE, likeliest
 
 
 @pytest.mark.parametrize("columns", [WORTHWHILE, WORTHWHILE + 1, WORTHWHILE + 127, 151_936])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from turnout.plugins.decoding.logprobs import token_logprobs
+from turnout.sampling.logprobs import token_logprobs
 
 
 def test_logprobs_are_the_models_own_and_only_for_those_who_ask() -> None:

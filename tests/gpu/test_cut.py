@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.plugins.decoding import distribution
-from turnout.plugins.decoding.distribution import cut_by_kernel, cut_by_sorting
+from turnout.sampling import distributions as distribution
+from turnout.sampling.distributions import cut_by_kernel, cut_by_sorting
 
 PARAMS = [
     SamplingParams(top_k=1),

@@ -7,7 +7,7 @@ import random
 import torch
 from card_tensors import Tensors
 
-from turnout.plugins.decoding.noise import exponential, seeds
+from turnout.sampling.noise import exponential, seeds
 
 KEYS = [0, 1, 2**63, 2**64 - 1, *(random.Random(0).getrandbits(64) for _ in range(50))]
 """Signs are what could go wrong: PyTorch's integers have one."""

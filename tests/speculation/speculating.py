@@ -8,7 +8,7 @@ from typing import Any
 from turnout.core.engine.engine import Engine
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
-from turnout.plugins.decoding.speculative import Speculative
+from turnout.plugins.decoding.speculation.strategy import Speculative
 
 
 def run(engine: Engine, specs: Iterable[RequestSpec]) -> dict[tuple[str, int], list[int]]:

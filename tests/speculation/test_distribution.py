@@ -21,12 +21,12 @@ from turnout.core.interfaces.proposer import Proposer
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.plugins.decoding.distribution import token_weights
-from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.greedy import Greedy
-from turnout.plugins.decoding.rejection import by_rejection
-from turnout.plugins.decoding.speculative import Speculative
+from turnout.plugins.decoding.speculation.drafts import Draft
+from turnout.plugins.decoding.speculation.rejection import by_rejection
+from turnout.plugins.decoding.speculation.strategy import Speculative
 from turnout.plugins.proposers.ngram import NGram
+from turnout.sampling.distributions import token_weights
 
 PROMPT = [3, 1, 2, 3, 1, 2, 3, 1]
 TOKENS = 4

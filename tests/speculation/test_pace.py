@@ -14,12 +14,12 @@ from turnout.core.engine.observers import Observer, Observers, StepRecord
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.plugins.decoding import step_times
-from turnout.plugins.decoding.acceptance import Acceptance
 from turnout.plugins.decoding.greedy import Greedy
-from turnout.plugins.decoding.outlook import outlooks
-from turnout.plugins.decoding.pace import Pace
-from turnout.plugins.decoding.step_times import StepTimes
+from turnout.plugins.decoding.speculation import step_times
+from turnout.plugins.decoding.speculation.acceptance import Acceptance
+from turnout.plugins.decoding.speculation.draft_length import Pace
+from turnout.plugins.decoding.speculation.expected_speedup import outlooks
+from turnout.plugins.decoding.speculation.step_times import StepTimes
 
 LIMIT = 512
 

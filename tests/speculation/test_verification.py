@@ -7,9 +7,9 @@ import torch
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.plugins.decoding.drafts import Draft
 from turnout.plugins.decoding.greedy import Greedy
-from turnout.plugins.decoding.verification import verify
+from turnout.plugins.decoding.speculation.drafts import Draft
+from turnout.plugins.decoding.speculation.verification import verify
 
 VOCABULARY = 5
 

@@ -22,7 +22,7 @@ from turnout.core.interfaces.seams import KVCache, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.plan import Logits, Plan
-from turnout.plugins.decoding.speculative import Speculative
+from turnout.plugins.decoding.speculation.strategy import Speculative
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from turnout.plugins.decoding.noise import exponential
+from turnout.sampling.noise import exponential
 
 __all__ = ["race"]
 

@@ -58,6 +58,6 @@ class Beam(Decoding):
         return params.beam_width or (params.n if params.n > 1 else self._width)
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation | Completion]:
-        from turnout.plugins.decoding.beam_search import search
+        from turnout.plugins.decoding.beam.search import search
 
         return search(requests, logits)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces.logits_processor import Row
-from turnout.plugins.decoding.distribution import token_weights
-from turnout.plugins.decoding.noise import noise_key, seeds
-from turnout.plugins.decoding.race import race
+from turnout.sampling.distributions import token_weights
+from turnout.sampling.exponential_race import race
+from turnout.sampling.noise import noise_key, seeds
 
 __all__ = ["draw", "key_of", "seeds_of"]
 

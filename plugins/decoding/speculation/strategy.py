@@ -18,11 +18,11 @@ from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
-from turnout.plugins.decoding.pace import Pace
 from turnout.plugins.decoding.sampling import Sampling
+from turnout.plugins.decoding.speculation.draft_length import Pace
 
 if TYPE_CHECKING:
-    from turnout.plugins.decoding.drafts import Draft
+    from turnout.plugins.decoding.speculation.drafts import Draft
 
 __all__ = ["Speculative"]
 
@@ -109,8 +109,8 @@ class Speculative(Decoding):
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         from turnout.plugins.decoding.candidates import continue_each
-        from turnout.plugins.decoding.choose import choose
-        from turnout.plugins.decoding.verification import verify
+        from turnout.plugins.decoding.speculation.verification import verify
+        from turnout.sampling.choose import choose
 
         if not any(sequence.draft for request in requests for sequence in request.live):
             self._pace.served(sum(len(request.live) for request in requests))
@@ -122,7 +122,7 @@ class Speculative(Decoding):
             yield continuation
 
     def _drafts_of(self, request: Request) -> Iterator[Draft]:
-        from turnout.plugins.decoding.drafts import Draft
+        from turnout.plugins.decoding.speculation.drafts import Draft
 
         if not _parted(request):
             yield from (Draft(request.live[0], index) for index in range(request.width))

@@ -12,10 +12,10 @@ from turnout.core.engine.logits_processing import adjust
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.kernels.gpu.staging import fetch, pick_rows, put_rows
-from turnout.plugins.decoding.choose import choose
-from turnout.plugins.decoding.drafts import Draft
-from turnout.plugins.decoding.logprobs import token_logprobs
-from turnout.plugins.decoding.rejection import by_rejection
+from turnout.plugins.decoding.speculation.drafts import Draft
+from turnout.plugins.decoding.speculation.rejection import by_rejection
+from turnout.sampling.choose import choose
+from turnout.sampling.logprobs import token_logprobs
 
 __all__ = ["verify"]
 

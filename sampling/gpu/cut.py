@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from turnout.plugins.decoding.gpu.cut_programs import cut_rows
+from turnout.sampling.gpu.cut_programs import cut_rows
 
 __all__ = ["cut"]
 

@@ -16,11 +16,11 @@ import numpy as np
 from turnout.core.engine.observers import StepRecord
 from turnout.core.interfaces.resources import Resources
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.decoding.acceptance import Acceptance
-from turnout.plugins.decoding.outlook import Outlook, outlooks
-from turnout.plugins.decoding.rests import Rests
-from turnout.plugins.decoding.step_times import StepTimes
-from turnout.plugins.decoding.surprise import Surprise
+from turnout.plugins.decoding.speculation.acceptance import Acceptance
+from turnout.plugins.decoding.speculation.backoff import Rests
+from turnout.plugins.decoding.speculation.expected_speedup import Outlook, outlooks
+from turnout.plugins.decoding.speculation.latency_correction import Surprise
+from turnout.plugins.decoding.speculation.step_times import StepTimes
 
 __all__ = ["Pace"]
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from turnout.core.interfaces.logits_processor import Row
 from turnout.kernels.gpu.staging import pick_rows, put_rows
-from turnout.plugins.decoding.draw import draw
-from turnout.plugins.decoding.likeliest import likeliest
+from turnout.sampling.argmax import likeliest
+from turnout.sampling.draws import draw
 
 __all__ = ["choose"]
 

@@ -52,7 +52,7 @@ def _cut(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
 
 def cut_by_kernel(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """As `cut_by_sorting`, but where a sum is as near to top_p as float32 rounds."""
-    from turnout.plugins.decoding.gpu.cut import cut
+    from turnout.sampling.gpu.cut import cut
 
     vocabulary, device = weights.shape[1], weights.device
     limits = torch.tensor([_limit(p, vocabulary) for p in params], dtype=torch.int32)

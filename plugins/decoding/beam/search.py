@@ -19,9 +19,9 @@ from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import fetch
-from turnout.plugins.decoding.beam_finished import Finished, finished_of
-from turnout.plugins.decoding.distribution import column
-from turnout.plugins.decoding.logprobs import TopLogprobs, top_logprobs
+from turnout.plugins.decoding.beam.finished import Finished, finished_of
+from turnout.sampling.distributions import column
+from turnout.sampling.logprobs import TopLogprobs, top_logprobs
 
 __all__ = ["search"]
 

@@ -23,11 +23,11 @@ from torch import Tensor
 
 from turnout.kernels.gpu.staging import carry
 from turnout.kernels.ragged import Numbers, ranges
-from turnout.plugins.decoding.distribution import token_weights
-from turnout.plugins.decoding.drafts import Draft
-from turnout.plugins.decoding.draw import key_of
-from turnout.plugins.decoding.noise import seeds, uniform
-from turnout.plugins.decoding.race import race
+from turnout.plugins.decoding.speculation.drafts import Draft
+from turnout.sampling.distributions import token_weights
+from turnout.sampling.draws import key_of
+from turnout.sampling.exponential_race import race
+from turnout.sampling.noise import seeds, uniform
 
 __all__ = ["by_rejection"]
 
