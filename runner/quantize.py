@@ -22,7 +22,7 @@ from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.registry.registry import Registry
 from turnout.models.checkpoint import weight_files
-from turnout.plugins.quantization.scheme import LinearScheme
+from turnout.plugins.quantization.schemes.scheme import LinearScheme
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.memory import format_bytes
 from turnout.runner.quantized_pieces import Pieces

@@ -18,7 +18,7 @@ from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.checkpoint import INDEX_FILE, read_config, weight_files
 from turnout.models.saving import save_tensors
 from turnout.models.tensor_files import open_tensors
-from turnout.plugins.quantization.scheme import LinearScheme
+from turnout.plugins.quantization.schemes.scheme import LinearScheme
 from turnout.runner.checkpoint import Checkpoint
 from turnout.runner.smoothing import Smoothing
 

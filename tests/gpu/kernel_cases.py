@@ -16,9 +16,9 @@ from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotat
 from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
-from turnout.plugins.quantization import encoding
+from turnout.plugins.quantization.gpu.gpu_layers import GpuLayers
 from turnout.plugins.quantization.gpu.layers import CodesLinear
-from turnout.plugins.quantization.gpu.made import GpuLayers
+from turnout.plugins.quantization.schemes import encoding
 
 __all__ = ["KernelCase", "Sizes", "kernel_cases"]
 

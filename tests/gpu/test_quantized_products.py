@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.registry.registry import Registry
-from turnout.plugins.quantization import device_layers, encoding
 from turnout.plugins.quantization.gpu import products
+from turnout.plugins.quantization.gpu.gpu_layers import GpuLayers
 from turnout.plugins.quantization.gpu.layers import CodesLinear
-from turnout.plugins.quantization.gpu.made import GpuLayers
+from turnout.plugins.quantization.layers import device_layers
+from turnout.plugins.quantization.schemes import encoding
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 """Of the largest output."""

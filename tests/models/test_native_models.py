@@ -18,9 +18,9 @@ from turnout.kernels.layers import InPlace, ReadInPlace
 from turnout.models.native import NativeAttention
 from turnout.models.packed import PackedEmbedding, PackedLinear
 from turnout.models.shapes import Shape, config_of
-from turnout.plugins.quantization.int4 import Int4WeightOnly
-from turnout.plugins.quantization.int8 import Int8, Int8WeightOnly
 from turnout.plugins.quantization.layers.native import NativeLinear
+from turnout.plugins.quantization.schemes.int4 import Int4WeightOnly
+from turnout.plugins.quantization.schemes.int8 import Int8, Int8WeightOnly
 
 PROMPT = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26, 43, 33]
 VARIANTS: list[tuple[str, str, dict[str, Any]]] = [

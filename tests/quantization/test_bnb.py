@@ -97,7 +97,7 @@ def test_wrong_options_are_refused(spec: str) -> None:
 
 @pytest.mark.parametrize("spec", BOUNDS)
 def test_a_missing_extra_is_said_in_one_line(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.plugins.quantization.bnb.find_spec", lambda name: None)
+    monkeypatch.setattr("turnout.plugins.quantization.schemes.bnb.find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=r"needs bitsandbytes, which is not installed; pip install"
     ) as error:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from turnout.core.errors import ConfigError
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
-from turnout.plugins.quantization.encoding import to_e4m3, to_int4, to_int8
 from turnout.plugins.quantization.layers.fp8 import decode_e4m3
 from turnout.plugins.quantization.layers.int8 import Int8Linear, activation_bits
-from turnout.plugins.quantization.scheme import LinearScheme
+from turnout.plugins.quantization.schemes.encoding import to_e4m3, to_int4, to_int8
+from turnout.plugins.quantization.schemes.scheme import LinearScheme
 
 REGISTRY = Registry.load()
 BOUNDS = {

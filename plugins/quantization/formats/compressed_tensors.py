@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.seams import Adopter
 from turnout.kernels import Kernels
-from turnout.plugins.quantization.device_layers import layers_on
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer
 from turnout.plugins.quantization.formats.integer import IntegerWeights
 from turnout.plugins.quantization.formats.parts import Parts
 from turnout.plugins.quantization.formats.settings import Settings
+from turnout.plugins.quantization.layers.device_layers import layers_on
 
 __all__ = ["CompressedTensorsAdopter"]
 

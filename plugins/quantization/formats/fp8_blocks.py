@@ -17,10 +17,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from turnout.core.interfaces.seams import Adopter
-from turnout.plugins.quantization.device_layers import layers_on
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer, check_numbers, take_weight
 from turnout.plugins.quantization.formats.parts import Parts
 from turnout.plugins.quantization.formats.settings import Settings
+from turnout.plugins.quantization.layers.device_layers import layers_on
 
 __all__ = ["Fp8Adopter"]
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.plugins.quantization.device_layers import layers_on
 from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.layers.device_layers import layers_on
 
 __all__ = ["channel_layer", "check_numbers", "take_weight"]
 

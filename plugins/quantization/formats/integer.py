@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.kernels import Kernels
-from turnout.plugins.quantization.device_layers import Layers, layers_on
+from turnout.plugins.quantization.layers.device_layers import Layers, layers_on
 from turnout.plugins.quantization.layers.int4 import GROUPS, TILE
 
 __all__ = ["IntegerWeights"]

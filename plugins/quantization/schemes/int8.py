@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from turnout.plugins.quantization.scheme import DYNAMIC, LinearScheme, StoredLayer
+from turnout.plugins.quantization.schemes.scheme import DYNAMIC, LinearScheme, StoredLayer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,13 +27,13 @@ class Int8(LinearScheme):
     name: ClassVar[str] = "int8"
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        from turnout.plugins.quantization.device_layers import layers_on
-        from turnout.plugins.quantization.encoding import to_int8
+        from turnout.plugins.quantization.layers.device_layers import layers_on
+        from turnout.plugins.quantization.schemes.encoding import to_int8
 
         return layers_on(weight.device, self.kernels).int8(*to_int8(weight), bias)
 
     def stored(self, weight: Tensor) -> StoredLayer:
-        from turnout.plugins.quantization.encoding import to_int8
+        from turnout.plugins.quantization.schemes.encoding import to_int8
 
         codes, scale = to_int8(weight)
         tensors = {"weight": codes, "weight_scale": scale[:, None]}
@@ -51,16 +51,16 @@ class Int8WeightOnly(LinearScheme):
     name: ClassVar[str] = "int8wo"
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        from turnout.plugins.quantization.device_layers import layers_on
-        from turnout.plugins.quantization.encoding import to_int8
+        from turnout.plugins.quantization.layers.device_layers import layers_on
+        from turnout.plugins.quantization.schemes.encoding import to_int8
 
         return layers_on(weight.device, self.kernels).int8_weights(*to_int8(weight), bias)
 
     def stored(self, weight: Tensor) -> StoredLayer:
         import torch
 
-        from turnout.plugins.quantization.encoding import to_int8
         from turnout.plugins.quantization.formats.bits import pack
+        from turnout.plugins.quantization.schemes.encoding import to_int8
 
         codes, scale = to_int8(weight)
         raised = (codes.to(torch.int16) + 128).to(torch.uint8)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from turnout.core.errors import ConfigError
 from turnout.kernels import Kernels
 from turnout.kernels.gpu.choice import triton_problem
-from turnout.plugins.quantization.layers.made import CpuLayers
+from turnout.plugins.quantization.layers.cpu_layers import CpuLayers
 
 __all__ = ["Layers", "layers_on"]
 
@@ -66,7 +66,7 @@ def layers_on(device: torch.device, kernels: Kernels | None = None) -> Layers:
             f"quantized weights on {device} are multiplied by Triton's kernels, but {problem}; install it, "
             "or leave --quantization out"
         )
-    from turnout.plugins.quantization.gpu.made import GpuLayers
+    from turnout.plugins.quantization.gpu.gpu_layers import GpuLayers
 
     return GpuLayers()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.seams import Quantizer
-from turnout.plugins.quantization.scheme import check_device, is_head
+from turnout.plugins.quantization.schemes.scheme import check_device, is_head
 
 if TYPE_CHECKING:
     from torch import nn

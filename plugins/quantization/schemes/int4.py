@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from turnout.plugins.quantization.int8 import Int8WeightOnly
-from turnout.plugins.quantization.scheme import LinearScheme, StoredLayer, is_head
+from turnout.plugins.quantization.schemes.int8 import Int8WeightOnly
+from turnout.plugins.quantization.schemes.scheme import LinearScheme, StoredLayer, is_head
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -44,8 +44,8 @@ class Int4WeightOnly(LinearScheme):
         return (fits or is_head(name)) and super().wants(name, linear)
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        from turnout.plugins.quantization.device_layers import layers_on
-        from turnout.plugins.quantization.encoding import to_int4
+        from turnout.plugins.quantization.layers.device_layers import layers_on
+        from turnout.plugins.quantization.schemes.encoding import to_int4
 
         codes, scale, zero = to_int4(weight, self.group(weight.shape[1]))
         offset = (8 - zero.float()) * scale
@@ -54,8 +54,8 @@ class Int4WeightOnly(LinearScheme):
     def stored(self, weight: Tensor) -> StoredLayer:
         import torch
 
-        from turnout.plugins.quantization.encoding import to_int4
         from turnout.plugins.quantization.formats.bits import pack
+        from turnout.plugins.quantization.schemes.encoding import to_int4
 
         group = self.group(weight.shape[1])
         codes, scale, zero = to_int4(weight, group)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.interfaces.seams import Adopter
-from turnout.plugins.quantization.scheme import DYNAMIC, LinearScheme, StoredLayer
+from turnout.plugins.quantization.schemes.scheme import DYNAMIC, LinearScheme, StoredLayer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,13 +28,13 @@ class Fp8WeightOnly(LinearScheme):
     """Are they in fp8, too, where a card can?"""
 
     def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
-        from turnout.plugins.quantization.device_layers import layers_on
-        from turnout.plugins.quantization.encoding import to_e4m3
+        from turnout.plugins.quantization.layers.device_layers import layers_on
+        from turnout.plugins.quantization.schemes.encoding import to_e4m3
 
         return layers_on(weight.device).fp8(*to_e4m3(weight), bias, self.activations)
 
     def stored(self, weight: Tensor) -> StoredLayer:
-        from turnout.plugins.quantization.encoding import to_e4m3
+        from turnout.plugins.quantization.schemes.encoding import to_e4m3
 
         codes, scale = to_e4m3(weight)
         weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel"}

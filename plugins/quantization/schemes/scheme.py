@@ -68,8 +68,8 @@ class LinearScheme(Quantizer):
         return self.embeddings
 
     def convert_embedding(self, embedding: nn.Embedding) -> nn.Module:
-        from turnout.plugins.quantization.encoding import to_int8
         from turnout.plugins.quantization.layers.embedding import Int8Embedding
+        from turnout.plugins.quantization.schemes.encoding import to_int8
 
         return Int8Embedding(*to_int8(embedding.weight), embedding.weight.dtype)
 
