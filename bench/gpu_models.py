@@ -15,7 +15,7 @@ import torch
 from throughput import Result, Transformers, TransformersContinuous, Turnout, random_prompts
 
 from turnout.models.shapes import SHAPES, Shape
-from turnout.runner.memory import weight_bytes
+from turnout.runner.memory.budget import weight_bytes
 
 __all__ = ["MODELS", "REDUCED", "Load", "Setup", "measure_models"]
 

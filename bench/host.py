@@ -38,8 +38,8 @@ from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
-from turnout.runner.capture import Pieces
-from turnout.runner.model_runner import ModelRunner
+from turnout.runner.execution.capture import Pieces
+from turnout.runner.execution.model_runner import ModelRunner
 
 VOCABULARY = 64
 BLOCK = 16

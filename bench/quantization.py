@@ -32,7 +32,7 @@ from turnout.models.tiny.corpus import load_corpus
 from turnout.models.tiny.tokenizer import encode_documents
 from turnout.models.tiny.tokenizer import load_tokenizer as load_tiny_tokenizer
 from turnout.runner.checkpoint import open_checkpoint
-from turnout.runner.memory import weight_bytes
+from turnout.runner.memory.budget import weight_bytes
 from turnout.runner.weights import load_weights
 
 TABLE = "lm_head=true,embeddings=true"

@@ -22,7 +22,7 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.resolve import resolve_model
 from turnout.runner.assembly import build_engine
-from turnout.runner.device import choose_device
+from turnout.runner.memory.device import choose_device
 
 Prompts = list[list[int]]
 

@@ -61,8 +61,8 @@ def command(
     registry = Registry.load(config_folder=plugins_folder)
     registry.check("quantization", quantization)
     # Only now: a mistake above should not wait for them.
-    from turnout.runner.quantize import quantize_checkpoint
-    from turnout.runner.smoothing import Calibration
+    from turnout.quantize.quantize import quantize_checkpoint
+    from turnout.quantize.smoothquant import Calibration
 
     calibration = Calibration(smooth, smooth_strength) if smooth else None
     click.echo(

@@ -15,7 +15,7 @@ from turnout.kernels import choose_kernels
 from turnout.lab.deviation import Deviation, Quality
 from turnout.lab.perplexity import Predict, measure_deviation, measure_quality, of_module
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
-from turnout.runner.device import choose_device, choose_dtype
+from turnout.runner.memory.device import choose_device, choose_dtype
 from turnout.runner.weights import load_weights, quantization_of
 from turnout.text.tokenizer import load_tokenizer
 from turnout.text.vocabulary import vocabulary_difference

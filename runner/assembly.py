@@ -23,15 +23,15 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.gpu.staging import pick_rows, put_rows
 from turnout.models.blueprint import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
-from turnout.runner.computing import Computing
+from turnout.runner.compute_context import Computing
+from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
-from turnout.runner.mechanism import batched_tokens, build_scheduler, context_length
-from turnout.runner.memory import Budget, weight_bytes
-from turnout.runner.model_runner import ModelRunner
+from turnout.runner.memory.budget import Budget, weight_bytes
 from turnout.runner.policies import Policies, build_eviction, build_policies, choices
-from turnout.runner.quantization import describe_quantization
+from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
+from turnout.runner.scheduler_setup import batched_tokens, build_scheduler, context_length
 from turnout.runner.weights import load_weights, quantization_of
 
 __all__ = ["AssembledEngine", "build_engine"]

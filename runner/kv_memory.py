@@ -15,12 +15,12 @@ from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, SwapCosts
 from turnout.core.types.model_spec import ModelSpec
-from turnout.runner import swap_costs
-from turnout.runner.mechanism import choose_preemption
-from turnout.runner.memory import Budget, format_bytes
-from turnout.runner.model_runner import ModelRunner
-from turnout.runner.swap_memory import SwapMemory
-from turnout.runner.workspace import CudaMeter, step_bytes
+from turnout.runner.execution.model_runner import ModelRunner
+from turnout.runner.memory import swap_costs
+from turnout.runner.memory.budget import Budget, format_bytes
+from turnout.runner.memory.swap_memory import SwapMemory
+from turnout.runner.memory.workspace import CudaMeter, step_bytes
+from turnout.runner.scheduler_setup import choose_preemption
 
 __all__ = ["KVHalves", "KVMemory", "build_kv_memory"]
 

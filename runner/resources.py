@@ -14,10 +14,10 @@ from turnout.core.interfaces.seams import KVBackend, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.checkpoint import open_checkpoint
-from turnout.runner.computing import Computing
+from turnout.runner.compute_context import Computing
+from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.kv_memory import KVHalves
-from turnout.runner.memory import Budget, format_bytes, weight_bytes
-from turnout.runner.model_runner import ModelRunner
+from turnout.runner.memory.budget import Budget, format_bytes, weight_bytes
 from turnout.runner.policies import build_eviction
 from turnout.runner.weights import load_weights, quantization_of
 

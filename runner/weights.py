@@ -15,8 +15,8 @@ from turnout.models.blueprint import count_parameters
 from turnout.models.checkpoint import weight_files
 from turnout.models.loading import load_model
 from turnout.runner.checkpoint import Checkpoint
-from turnout.runner.device import free_memory
-from turnout.runner.memory import format_bytes
+from turnout.runner.memory.budget import format_bytes
+from turnout.runner.memory.device import free_memory
 
 __all__ = ["load_weights", "quantization_of"]
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from turnout.runner.model_runner import ModelRunner
+    from turnout.runner.execution.model_runner import ModelRunner
 
 __all__ = ["KVBackendSuite"]
 
@@ -274,7 +274,7 @@ class KVBackendSuite(Suite[KVBackend]):
     def _runner(self, backend: KVBackend, kv: KVCache) -> ModelRunner:
         import torch
 
-        from turnout.runner.model_runner import ModelRunner
+        from turnout.runner.execution.model_runner import ModelRunner
         from turnout.testing.toy_attention import attention_toy, toy_spec
 
         dtype: torch.dtype = getattr(torch, self.dtype)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from turnout.runner.capture import Pieces
+from turnout.runner.execution.capture import Pieces
 
 __all__ = ["Recorder", "Tape"]
 

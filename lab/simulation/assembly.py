@@ -15,8 +15,8 @@ from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.script import Script
 from turnout.lab.virtual_clock import VirtualClock
-from turnout.runner.mechanism import batched_tokens, build_scheduler, choose_preemption, context_length
 from turnout.runner.policies import SPECULATIVE, build_host_policies
+from turnout.runner.scheduler_setup import batched_tokens, build_scheduler, choose_preemption, context_length
 
 __all__ = ["Simulated", "build_simulated"]
 

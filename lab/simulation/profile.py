@@ -27,7 +27,7 @@ from turnout.lab.simulation.fit import Sample, fit
 from turnout.lab.simulation.scenes import DECODES, Scene, scenes
 from turnout.lab.simulation.stage import Stage
 from turnout.runner.assembly import AssembledEngine, build_engine
-from turnout.runner.model_runner import ModelRunner
+from turnout.runner.execution.model_runner import ModelRunner
 
 __all__ = ["Profiler", "profile", "touch"]
 

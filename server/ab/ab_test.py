@@ -9,7 +9,7 @@ from pathlib import Path
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.trial import Trial
-from turnout.runner.host_memory import free_host_memory
+from turnout.runner.memory.host_memory import free_host_memory
 from turnout.server.ab.arms import ServedArm
 from turnout.text.vocabulary import vocabulary_difference
 

@@ -17,8 +17,8 @@ from turnout.core.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.runner import capture
 from turnout.runner.assembly import build_engine
+from turnout.runner.execution import capture
 
 __all__ = [
     "BY_PYTORCH",

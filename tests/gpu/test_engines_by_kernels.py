@@ -12,7 +12,7 @@ from serving import BY_PYTORCH, OVERFLOWS, PROMPTS, built, counted, serve, waiti
 from turnout.plugins.kv_backends.paged.device import kernel_attention as paged_kernels
 from turnout.plugins.kv_backends.paged.device.shared_prefixes import SharedPrefix, shared_prefixes
 from turnout.plugins.quantization.gpu import products
-from turnout.runner.model_runner import ModelRunner
+from turnout.runner.execution.model_runner import ModelRunner
 
 pytestmark = pytest.mark.filterwarnings(OVERFLOWS)
 

@@ -15,7 +15,7 @@ from card_tensors import Tensors
 from serving import BY_PYTORCH, OVERFLOWS, WISHES, built, serve, waited, waiting
 
 from turnout.core.errors import ConfigError
-from turnout.runner.device import choose_device
+from turnout.runner.memory.device import choose_device
 
 pytestmark = pytest.mark.filterwarnings(OVERFLOWS)
 

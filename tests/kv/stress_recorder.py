@@ -11,7 +11,7 @@ from fault import Fault
 
 from turnout.core.interfaces.seams import AttentionBackend
 from turnout.core.types.plan import Chunk, Logits, Plan
-from turnout.runner.model_runner import ModelRunner
+from turnout.runner.execution.model_runner import ModelRunner
 from turnout.testing.toy_runner import looked_up
 
 __all__ = ["Recorder", "Tally"]

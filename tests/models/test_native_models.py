@@ -227,7 +227,7 @@ from turnout.kernels import choose_kernels
 from turnout.models.checkpoint import read_config
 from turnout.models.families import Qwen2
 from turnout.models.loading import load_model
-from turnout.runner.memory import weight_bytes
+from turnout.runner.memory.budget import weight_bytes
 
 def status(key):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -11,7 +11,7 @@ from exactness import exact, relative_error
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.seams import Quantizer
 from turnout.core.registry.registry import Registry
-from turnout.runner.memory import weight_bytes
+from turnout.runner.memory.budget import weight_bytes
 
 REGISTRY = Registry.load()
 BOUNDS = {"bnb-int8": 0.025, "bnb-nf4": 0.19, "bnb-fp4": 0.27}

@@ -18,7 +18,7 @@ from turnout.models.shapes import Shape, config_of
 from turnout.plugins.quantization.layers.embedding import Int8Embedding
 from turnout.plugins.quantization.layers.native import NativeLinear
 from turnout.runner.checkpoint import open_checkpoint
-from turnout.runner.memory import weight_bytes
+from turnout.runner.memory.budget import weight_bytes
 from turnout.runner.weights import load_weights
 
 REGISTRY = Registry.load()

@@ -100,7 +100,7 @@ def test_a_row_does_not_depend_on_the_others(scheme: Schemes, spec: str, linear)
 
 @pytest.mark.parametrize("spec", BOUNDS)
 def test_weights_take_the_bytes_they_should(scheme: Schemes, spec: str, linear) -> None:
-    from turnout.runner.memory import weight_bytes
+    from turnout.runner.memory.budget import weight_bytes
 
     layer = scheme(spec).convert(linear(1024, 512))
     assert weight_bytes(layer) <= 1024 * 512 * BITS[spec] / 8 * 1.3

@@ -37,7 +37,7 @@ from turnout.core.registry.registry import Registry
 from turnout.models.checkpoint import read_config
 from turnout.models.families import Qwen2
 from turnout.models.loading import load_model
-from turnout.runner.memory import weight_bytes
+from turnout.runner.memory.budget import weight_bytes
 
 def status(key):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -112,7 +112,7 @@ def test_start_up_recommends_no_option_that_would_be_refused(
 
 
 def test_what_is_slower_is_said_to_be(random_model: Path) -> None:
-    from turnout.runner.quantization import _describe_times, _Layer
+    from turnout.runner.quantization_report import _describe_times, _Layer
 
     layer = _Layer("up_proj", 4864, 896, False, torch.nn.Identity())
     said = _describe_times(layer, "bfloat16", {1: 2.5, 128: 0.9})

@@ -16,8 +16,8 @@ from turnout.core.errors import ConfigError
 from turnout.core.registry.registry import Registry
 from turnout.lab.perplexity import measure_deviation, of_module, one_window
 from turnout.models.resolve import resolve_model
+from turnout.quantize.smoothquant import Smoothing, find_smoothing
 from turnout.runner.checkpoint import open_checkpoint
-from turnout.runner.smoothing import Smoothing, find_smoothing
 from turnout.runner.weights import load_weights
 from turnout.text.tokenizer import load_tokenizer
 
@@ -115,7 +115,7 @@ def test_what_was_not_smoothed_is_as_it_was() -> None:
 def test_other_text_starts_afresh(
     planted: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from turnout.runner import quantized_pieces
+    from turnout.quantize import shards as quantized_pieces
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from turnout.runner import host_memory
-from turnout.runner.host_memory import free_host_memory
+from turnout.runner.memory import host_memory
+from turnout.runner.memory.host_memory import free_host_memory
 
 MIB = 2**20
 VERSION_2 = ("memory.max", "memory.current")

@@ -10,8 +10,8 @@ import torch
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.types.model_spec import ModelSpec
-from turnout.runner.memory import CPU_DEFAULT, Budget
-from turnout.runner.swap_memory import SwapMemory
+from turnout.runner.memory.budget import CPU_DEFAULT, Budget
+from turnout.runner.memory.swap_memory import SwapMemory
 
 GIB = 2**30
 
@@ -31,12 +31,12 @@ def budget(device: str, spec: ModelSpec | None = None, **options: Any) -> Budget
 
 @pytest.mark.parametrize(("share", "pool"), [(1.0, 3 * GIB), (0.5, 1.5 * GIB), (0.25, 0.75 * GIB)])
 def test_on_a_cpu(share: float, pool: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.runner.memory.free_memory", lambda device: 6 * GIB)
+    monkeypatch.setattr("turnout.runner.memory.budget.free_memory", lambda device: 6 * GIB)
     assert budget("cpu", memory_share=share).tokens() == int(pool) // 1024
 
 
 def test_plenty_is_no_more_than_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.runner.memory.free_memory", lambda device: 100 * GIB)
+    monkeypatch.setattr("turnout.runner.memory.budget.free_memory", lambda device: 100 * GIB)
     assert budget("cpu", memory_share=0.5).tokens() == CPU_DEFAULT // 1024
 
 
@@ -55,12 +55,12 @@ def test_on_a_gpu_what_others_have_taken_is_not_counted_twice(monkeypatch: pytes
 
 
 def test_memory_for_parking_is_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.runner.swap_memory.free_host_memory", lambda: 6 * GIB)
+    monkeypatch.setattr("turnout.runner.memory.swap_memory.free_host_memory", lambda: 6 * GIB)
     assert SwapMemory(budget("cuda", memory_share=0.5)).positions(0) == int(1.5 * GIB) // 1024
 
 
 def test_what_is_given_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.runner.memory.free_memory", lambda device: 6 * GIB)
+    monkeypatch.setattr("turnout.runner.memory.budget.free_memory", lambda device: 6 * GIB)
     assert budget("cpu", memory_share=0.1, kv_memory=5 * GIB).tokens() == 5 * GIB // 1024
     with pytest.raises(ConfigError, match="memory_share"):
         EngineConfig(memory_share=0)

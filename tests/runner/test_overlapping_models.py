@@ -15,7 +15,7 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine
-from turnout.runner.step_inputs import look_up
+from turnout.runner.execution.step_inputs import look_up
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from turnout.core.interfaces.seams import Attend
 from turnout.core.types.plan import StepShape
-from turnout.runner import graphs
-from turnout.runner.capture import choose_capture
-from turnout.runner.graphs import StepGraphs
+from turnout.runner.execution import graphs
+from turnout.runner.execution.capture import choose_capture
+from turnout.runner.execution.graphs import StepGraphs
 
 CPU = torch.device("cpu")
 FOUR = StepShape(4, "decode")

@@ -15,8 +15,8 @@ from torch import Tensor
 from turnout.core.interfaces.seams import Attend, RotatingAttend
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.runner.model_runner import ModelRunner
-from turnout.runner.pieces import MOST_TOKENS, StepPieces, padded_tokens
+from turnout.runner.execution.model_runner import ModelRunner
+from turnout.runner.execution.piecewise_graphs import MOST_TOKENS, StepPieces, padded_tokens
 
 CPU = torch.device("cpu")
 

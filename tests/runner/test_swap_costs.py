@@ -12,8 +12,8 @@ from turnout.core.interfaces.seams import PoolSize
 from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.plan import Move, Plan
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
-from turnout.runner import swap_costs
-from turnout.runner.swap_costs import measure
+from turnout.runner.memory import swap_costs
+from turnout.runner.memory.swap_costs import measure
 
 TRUE = SwapCosts(moved_token=3e-6, computed_token=2e-4, computed_pair=5e-8)
 

@@ -19,8 +19,8 @@ from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap
 from turnout.core.types.plan import Move, Plan
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.runner.assembly import AssembledEngine, build_engine
-from turnout.runner.memory import Budget
-from turnout.runner.swap_memory import SwapMemory
+from turnout.runner.memory.budget import Budget
+from turnout.runner.memory.swap_memory import SwapMemory
 
 EngineMaker = Callable[..., Engine]
 
@@ -132,7 +132,7 @@ def test_too_small_for_one_request(assemble: Assemble) -> None:
 def test_more_than_the_host_has(assemble: Assemble, monkeypatch: pytest.MonkeyPatch) -> None:
     """On CPU the KV pool takes from the same memory."""
     free = 3 * 2**20
-    monkeypatch.setattr("turnout.runner.swap_memory.free_host_memory", lambda: free)
+    monkeypatch.setattr("turnout.runner.memory.swap_memory.free_host_memory", lambda: free)
     assemble(swap_memory="2MiB")
     with pytest.raises(ConfigError) as error:
         assemble(swap_memory="2.5MiB")
@@ -180,7 +180,7 @@ def test_the_default_beside_a_gpu(
     free: int, options: dict[str, Any], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4 GiB, but no more than half of the free host memory; the pool is elsewhere."""
-    monkeypatch.setattr("turnout.runner.swap_memory.free_host_memory", lambda: free)
+    monkeypatch.setattr("turnout.runner.memory.swap_memory.free_host_memory", lambda: free)
     budget = Budget(
         config=EngineConfig(**options),
         spec=None,  # type: ignore[arg-type]  # not asked

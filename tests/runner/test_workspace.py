@@ -8,8 +8,8 @@ from turnout.core.interfaces.seams import PoolSize
 from turnout.core.types.plan import Logits, Plan
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.backend import Paged
-from turnout.runner.model_runner import ModelRunner
-from turnout.runner.workspace import step_bytes
+from turnout.runner.execution.model_runner import ModelRunner
+from turnout.runner.memory.workspace import step_bytes
 from turnout.testing.toy_attention import attention_toy, toy_spec
 
 

@@ -8,8 +8,8 @@ import torch
 
 from turnout.core.interfaces.seams import KVCache, Span
 from turnout.core.types.plan import Chunk, Plan
-from turnout.runner.model_runner import ModelRunner
-from turnout.runner.probes import probe
+from turnout.runner.execution.model_runner import ModelRunner
+from turnout.runner.memory.probes import probe
 
 __all__ = ["CudaMeter", "Meter", "step_bytes"]
 

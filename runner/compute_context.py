@@ -8,8 +8,8 @@ import torch
 
 from turnout.core.config import EngineConfig
 from turnout.kernels import FusedKernels, Kernels, choose_kernels
-from turnout.runner.capture import Capture, choose_capture
-from turnout.runner.device import choose_device, choose_dtype
+from turnout.runner.execution.capture import Capture, choose_capture
+from turnout.runner.memory.device import choose_device, choose_dtype
 
 __all__ = ["Computing"]
 

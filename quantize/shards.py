@@ -19,8 +19,8 @@ from turnout.models.checkpoint import INDEX_FILE, read_config, weight_files
 from turnout.models.saving import save_tensors
 from turnout.models.tensor_files import open_tensors
 from turnout.plugins.quantization.schemes.scheme import LinearScheme
+from turnout.quantize.smoothquant import Smoothing
 from turnout.runner.checkpoint import Checkpoint
-from turnout.runner.smoothing import Smoothing
 
 __all__ = ["Pieces"]
 

@@ -11,7 +11,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.seams import KVCache
 from turnout.core.types.model_spec import ModelSpec
-from turnout.runner.device import free_memory
+from turnout.runner.memory.device import free_memory
 
 __all__ = ["Budget", "format_bytes", "weight_bytes"]
 

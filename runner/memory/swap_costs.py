@@ -19,8 +19,8 @@ from turnout.core.interfaces.seams import KVCache, Span
 from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.plan import Chunk, Move, Plan
 from turnout.core.types.request import Sequence
-from turnout.runner.model_runner import ModelRunner
-from turnout.runner.probes import probe
+from turnout.runner.execution.model_runner import ModelRunner
+from turnout.runner.memory.probes import probe
 
 __all__ = ["LENGTH", "measure"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError
-from turnout.runner.host_memory import free_host_memory
-from turnout.runner.memory import Budget, format_bytes
+from turnout.runner.memory.budget import Budget, format_bytes
+from turnout.runner.memory.host_memory import free_host_memory
 
 __all__ = ["SwapMemory"]
 

@@ -15,7 +15,7 @@ from turnout.kernels import FusedKernels
 from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.native import Joining
 from turnout.models.packed import PackedLinear, pack
-from turnout.runner.memory import format_bytes, weight_bytes
+from turnout.runner.memory.budget import format_bytes, weight_bytes
 
 __all__ = ["describe_quantization"]
 

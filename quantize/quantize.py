@@ -23,10 +23,10 @@ from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.registry.registry import Registry
 from turnout.models.checkpoint import weight_files
 from turnout.plugins.quantization.schemes.scheme import LinearScheme
+from turnout.quantize.shards import Pieces
+from turnout.quantize.smoothquant import TOKENS, Calibration, Smoothing, find_smoothing
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
-from turnout.runner.memory import format_bytes
-from turnout.runner.quantized_pieces import Pieces
-from turnout.runner.smoothing import TOKENS, Calibration, Smoothing, find_smoothing
+from turnout.runner.memory.budget import format_bytes
 from turnout.runner.weights import load_weights
 from turnout.text.tokenizer import load_tokenizer
 

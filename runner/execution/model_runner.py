@@ -14,11 +14,11 @@ from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Sequence
 from turnout.kernels.gpu.staging import carry, pick_rows
 from turnout.kernels.ragged import Numbers, ranges
-from turnout.runner.capture import Capture
-from turnout.runner.graphs import StepGraphs
-from turnout.runner.pieces import MOST_TOKENS, StepPieces
-from turnout.runner.prompt_scores import prompt_scores
-from turnout.runner.step_inputs import look_up
+from turnout.runner.execution.capture import Capture
+from turnout.runner.execution.graphs import StepGraphs
+from turnout.runner.execution.piecewise_graphs import MOST_TOKENS, StepPieces
+from turnout.runner.execution.prompt_logprobs import prompt_scores
+from turnout.runner.execution.step_inputs import look_up
 
 __all__ = ["ModelRunner"]
 

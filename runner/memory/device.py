@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnout.core.errors import ConfigError
-from turnout.runner.host_memory import free_host_memory
+from turnout.runner.memory.host_memory import free_host_memory
 
 __all__ = ["choose_device", "choose_dtype", "free_memory"]
 

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from turnout.core.interfaces.seams import Attend
 from turnout.core.types.plan import StepShape
-from turnout.runner.capture import Capture, Forward
-from turnout.runner.step_inputs import fill
+from turnout.runner.execution.capture import Capture, Forward
+from turnout.runner.execution.step_inputs import fill
 
 __all__ = ["StepGraphs"]
 

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from turnout.core.interfaces.seams import Attend, RotatingAttend
 from turnout.kernels.ragged import padded
-from turnout.runner.capture import Capture, Forward, Pieces
-from turnout.runner.step_inputs import fill
+from turnout.runner.execution.capture import Capture, Forward, Pieces
+from turnout.runner.execution.step_inputs import fill
 
 __all__ = ["MOST_TOKENS", "StepPieces", "padded_tokens"]
 
