@@ -32,7 +32,7 @@ from peers.process import Job, Worker
 
 import turnout as package
 from turnout.lab.marked import markdown_table
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 from turnout.text.tokenizer import load_tokenizer
 
 WORKLOADS = ("W1", "W2", "W3", "W4")

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from throughput import Result, Transformers, TransformersContinuous, Turnout, random_prompts
 
-from turnout.models.shapes import SHAPES, Shape
+from turnout.models.random.shapes import SHAPES, Shape
 from turnout.runner.memory.budget import weight_bytes
 
 __all__ = ["MODELS", "REDUCED", "Load", "Setup", "measure_models"]

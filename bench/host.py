@@ -33,7 +33,7 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.families import Llama
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.shapes import Shape, config_of
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache

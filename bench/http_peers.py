@@ -27,7 +27,7 @@ from peers.server import Server
 
 from turnout.lab.marked import markdown_table
 from turnout.lab.summary import Summary
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 
 W2 = "burst:requests={requests},prompt=128,output=64"
 W3 = "burst:requests={requests},prompt=uniform:16:512,output=uniform:8:128"

@@ -17,7 +17,7 @@ from peers.environments import OWN
 from peers.peers import THIS_CHECKOUT, Setting
 from peers.process import Worker
 
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 
 __all__ = ["HEADINGS", "conditions", "serve"]
 

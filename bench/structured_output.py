@@ -26,7 +26,7 @@ from turnout.core.interfaces.logits_processor import Row, ServedModel
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.logits_processors.grammars import SLICES
 from turnout.plugins.logits_processors.structured_output import StructuredOutput

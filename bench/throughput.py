@@ -20,7 +20,7 @@ import torch
 from turnout.core.config import EngineConfig
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 from turnout.runner.assembly import build_engine
 from turnout.runner.memory.device import choose_device
 

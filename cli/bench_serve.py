@@ -174,7 +174,7 @@ def _served(target: Target) -> str:
 
 
 def _counter(model: str) -> CountTokens:
-    from turnout.models.resolve import resolve_model
+    from turnout.models.hub.resolve import resolve_model
     from turnout.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(resolve_model(model))

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.registry.registry import Registry
-from turnout.models.checkpoint import weight_files
+from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.plugins.quantization.schemes.scheme import LinearScheme
 from turnout.quantize.shards import Pieces
 from turnout.quantize.smoothquant import TOKENS, Calibration, Smoothing, find_smoothing

@@ -15,9 +15,9 @@ from tqdm import tqdm
 
 from turnout.core.errors import blaming
 from turnout.models.blueprint import blueprint, linear_layers
-from turnout.models.checkpoint import INDEX_FILE, read_config, weight_files
-from turnout.models.saving import save_tensors
-from turnout.models.tensor_files import open_tensors
+from turnout.models.checkpoints.checkpoint import INDEX_FILE, read_config, weight_files
+from turnout.models.checkpoints.saving import save_tensors
+from turnout.models.checkpoints.tensor_files import open_tensors
 from turnout.plugins.quantization.schemes.scheme import LinearScheme
 from turnout.quantize.smoothquant import Smoothing
 from turnout.runner.checkpoint import Checkpoint

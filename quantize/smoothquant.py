@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from tqdm import tqdm
 
 from turnout.core.errors import ConfigError
-from turnout.models.decoder import DecoderLayer
+from turnout.models.decoder.decoder import DecoderLayer
 
 __all__ = ["TOKENS", "Calibration", "Smoothing", "find_smoothing"]
 

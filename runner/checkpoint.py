@@ -11,8 +11,8 @@ from turnout.core.errors import ModelError, blaming
 from turnout.core.interfaces.seams import ModelFamily
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
-from turnout.models.checkpoint import read_config, read_generation_config
-from turnout.models.resolve import resolve_model
+from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
+from turnout.models.hub.resolve import resolve_model
 from turnout.runner.generation_config import end_tokens
 
 __all__ = ["Checkpoint", "open_checkpoint"]

@@ -13,8 +13,8 @@ from turnout.core.interfaces.seams import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import FusedKernels
 from turnout.models.blueprint import blueprint, linear_layers
-from turnout.models.native import Joining
-from turnout.models.packed import PackedLinear, pack
+from turnout.models.decoder.fused import Joining
+from turnout.models.decoder.packed import PackedLinear, pack
 from turnout.runner.memory.budget import format_bytes, weight_bytes
 
 __all__ = ["describe_quantization"]

@@ -12,8 +12,8 @@ from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.kernels import FusedKernels
 from turnout.models.blueprint import count_parameters
-from turnout.models.checkpoint import weight_files
-from turnout.models.loading import load_model
+from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.checkpoints.loading import load_model
 from turnout.runner.checkpoint import Checkpoint
 from turnout.runner.memory.budget import format_bytes
 from turnout.runner.memory.device import free_memory

@@ -207,8 +207,8 @@ def _cut_times(device: torch.device, reduced: bool, best: dict[str, float]) -> I
 
 
 def make_model(folder: Path, shape: Any, dtype: str, device: str = "cpu") -> Path:
-    from turnout.models.random_weights import write_random_checkpoint
-    from turnout.models.shapes import config_of
+    from turnout.models.random.random_weights import write_random_checkpoint
+    from turnout.models.random.shapes import config_of
 
     shards = 1 if shape.hidden < 1024 else 8
     config = config_of(shape, "llama", dtype=dtype)
@@ -224,7 +224,7 @@ def check_greedy(device: torch.device, folder: Path) -> Rows:
     """
     from throughput import Transformers, random_prompts
 
-    from turnout.models.shapes import Shape
+    from turnout.models.random.shapes import Shape
 
     shape = Shape(128, 2, 4, 2, 256, 5000, max_positions=256)
     model = str(make_model(folder / "small", shape, "float32"))

@@ -14,9 +14,9 @@ from typing import Any
 import click
 
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.models.checkpoint import read_config, read_generation_config
-from turnout.models.resolve import resolve_model
-from turnout.models.shapes import ARCHITECTURES, ROPES, SHAPES, config_of
+from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
+from turnout.models.hub.resolve import resolve_model
+from turnout.models.random.shapes import ARCHITECTURES, ROPES, SHAPES, config_of
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -48,7 +48,7 @@ TOKENIZER_FILES = (
 def main(
     out: Path, shape: str, family: str, rope: str, dtype: str, seed: int, shards: int, **overrides: Any
 ) -> None:
-    from turnout.models.random_weights import write_random_checkpoint  # after --help: it imports torch
+    from turnout.models.random.random_weights import write_random_checkpoint  # after --help: it imports torch
 
     given = {key: value for key, value in overrides.items() if value is not None}
     config = config_of(dataclasses.replace(SHAPES[shape], **given), family, rope=rope, dtype=dtype)

@@ -19,9 +19,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from turnout.core.errors import TurnoutError
-from turnout.models.checkpoint import SINGLE_FILE, read_config
-from turnout.models.resolve import resolve_model
-from turnout.models.saving import save_tensors
+from turnout.models.checkpoints.checkpoint import SINGLE_FILE, read_config
+from turnout.models.checkpoints.saving import save_tensors
+from turnout.models.hub.resolve import resolve_model
 
 SILENT = ("self_attn.o_proj", "mlp.down_proj")
 """The last matrix of each branch: where it is zero, the branch adds nothing."""

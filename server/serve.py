@@ -58,7 +58,7 @@ def _serve(
     server_config: ServerConfig,
     ab: ABTest | None,
 ) -> None:
-    from turnout.models.resolve import resolve_model
+    from turnout.models.hub.resolve import resolve_model
 
     # Here rather than in the engine, so that a download is seen, and ended by Ctrl-C.
     folder = resolve_model(engine_config.model, revision=engine_config.revision)

@@ -141,7 +141,7 @@ def _requests(params: SamplingParams) -> list[RequestSpec]:
 
 @cache
 def _prompts() -> Sequence[Sequence[int]]:
-    from turnout.models.resolve import resolve_model
+    from turnout.models.hub.resolve import resolve_model
     from turnout.text.tokenizer import load_tokenizer
 
     folder: Path = resolve_model(MODEL)

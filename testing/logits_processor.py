@@ -203,7 +203,7 @@ def _applied(processor: LogitsProcessor, raw: Tensor, rows: Sequence[Row]) -> Te
 
 @cache
 def _embedded() -> ServedModel:
-    from turnout.models.resolve import resolve_model
+    from turnout.models.hub.resolve import resolve_model
 
     folder = resolve_model("turnout-tiny")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

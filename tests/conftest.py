@@ -59,8 +59,8 @@ def _what_is_there_is_no_garbage() -> None:
 @pytest.fixture(scope="session")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of random weights, small enough to run in milliseconds a step."""
-    from turnout.models.random_weights import write_random_checkpoint
-    from turnout.models.shapes import Shape, config_of
+    from turnout.models.random.random_weights import write_random_checkpoint
+    from turnout.models.random.shapes import Shape, config_of
 
     folder = tmp_path_factory.mktemp("random-model")
     shape = Shape(64, 2, 4, 2, 96, 160, max_positions=512, theta=10_000.0)

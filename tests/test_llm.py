@@ -37,7 +37,7 @@ def test_greedy_text_is_what_transformers_generates(llm: LLM) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from turnout.models.resolve import resolve_model
+    from turnout.models.hub.resolve import resolve_model
 
     folder = resolve_model("turnout-tiny")
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -105,7 +105,7 @@ def test_beams_are_what_transformers_searches(llm: LLM) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from turnout.models.resolve import resolve_model
+    from turnout.models.hub.resolve import resolve_model
 
     model = AutoModelForCausalLM.from_pretrained(resolve_model("turnout-tiny"), dtype=torch.float32)
     # The checkpoint's own penalty on both sides: it is no sampling.

@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from turnout.core.errors import ModelError, RequestError
-from turnout.models.checkpoint import read_json
+from turnout.models.checkpoints.checkpoint import read_json
 from turnout.text.chat_template import ChatTemplate, named_templates
 from turnout.text.token_bytes import TokenBytes, token_bytes
 

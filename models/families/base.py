@@ -25,7 +25,7 @@ class DecoderFamily(ModelFamily):
 
     def build(self, spec: ModelSpec) -> nn.Module:
         # Here and not above: listing plugins must not import torch.
-        from turnout.models.decoder import Decoder
+        from turnout.models.decoder.decoder import Decoder
 
         return Decoder(spec)
 

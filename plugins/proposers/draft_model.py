@@ -43,7 +43,7 @@ class DraftModel(Proposer):
 
     def start(self, resources: Resources) -> None:
         """Raises ConfigError where the two do not have the same vocabulary."""
-        from turnout.models.resolve import resolve_model
+        from turnout.models.hub.resolve import resolve_model
         from turnout.plugins.proposers.drafter import Drafter
         from turnout.text.vocabulary import vocabulary_difference
 

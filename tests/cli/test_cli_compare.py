@@ -26,9 +26,9 @@ from turnout.lab.compare.live import judge_live
 from turnout.lab.compare.protocol import Judged
 from turnout.lab.compare.quality import QualityText
 from turnout.lab.compare.simulated import Simulated
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.resolve import resolve_model
-from turnout.models.shapes import Shape, config_of
+from turnout.models.hub.resolve import resolve_model
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 
 FAST = "base:max-num-seqs=16"
 SLOW = "slow:max-num-seqs=2"

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from turnout import LLM
-from turnout.models.checkpoint import read_config
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.resolve import resolve_model
-from turnout.models.shapes import Shape, config_of
+from turnout.models.checkpoints.checkpoint import read_config
+from turnout.models.hub.resolve import resolve_model
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 
 PLAIN: dict[str, Any] = {"kv_memory": "64MiB", "device": "cpu", "dtype": "float32", "max_model_len": 128}
 

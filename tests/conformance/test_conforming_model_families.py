@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.shapes import Shape, config_of
 from turnout.testing import ModelFamilySuite
 
 SHAPE = Shape(32, 2, 4, 2, 48, 64, max_positions=128, theta=10_000.0, tied=False)

@@ -11,7 +11,7 @@ import pytest
 import scheduler_mutants
 import tensor_mutants
 
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.shapes import Shape, config_of
 from turnout.testing import (
     DecodingSuite,
     EvictionPolicySuite,

@@ -35,7 +35,7 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk, Logits, Move, Plan
 from turnout.core.types.request import Request, RequestSpec, Sequence, Timing
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.models.decoder import Decoder
+from turnout.models.decoder.decoder import Decoder
 from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each
 from turnout.plugins.evictions.greedy_dual import GreedyDual

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from turnout.kernels.gpu.layers import GpuKernels
-from turnout.models.rope import Rotation
+from turnout.models.decoder.rope import Rotation
 from turnout.plugins.kv_backends.paged.device.kernel_attention import lanes_of
 from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write
 from turnout.plugins.kv_backends.storage.choice import make_storage

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from turnout.kernels.gpu.layers import GpuKernels
-from turnout.models.rope import Rotation
+from turnout.models.decoder.rope import Rotation
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-6, torch.float16: 2**-9}
 """Twice a rounding, as PyTorch's layers round twice, too."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from turnout.models.rope import Rotation
+from turnout.models.decoder.rope import Rotation
 from turnout.plugins.kv_backends.paged.device.kernel_attention import lanes_of
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write

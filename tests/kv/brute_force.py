@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from turnout.core.types.model_spec import ModelSpec
+from turnout.models.checkpoints.loading import load_model
+from turnout.models.decoder.layers import RMSNorm
 from turnout.models.families import Qwen2
-from turnout.models.layers import RMSNorm
-from turnout.models.loading import load_model
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.tensors import PoolShape

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from turnout.core.errors import ConfigError
 from turnout.models.families.qwen2 import Qwen2
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.shapes import Shape, config_of
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.plugins.kv_backends.storage.choice import make_storage

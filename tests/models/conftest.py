@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from turnout.models.checkpoint import read_config
+from turnout.models.checkpoints.checkpoint import read_config
+from turnout.models.checkpoints.loading import load_model
 from turnout.models.families import Llama, Qwen2
-from turnout.models.loading import load_model
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 
 FAMILIES = {"qwen2": Qwen2(), "llama": Llama()}
 

@@ -12,11 +12,11 @@ import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
 
-from turnout.models.checkpoint import read_config, read_generation_config
-from turnout.models.decoder import Decoder
+from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
+from turnout.models.decoder.decoder import Decoder
 from turnout.models.families import Llama, Qwen2
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import ROPES, SHAPES, config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import ROPES, SHAPES, config_of
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_model.py"
 SMALL = ["--hidden", "64", "--layers", "2", "--heads", "4", "--intermediate", "96", "--vocab", "5000"]

@@ -17,8 +17,8 @@ from torch import nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.seams import Quantizer
-from turnout.models.checkpoint import read_config, read_generation_config
-from turnout.models.shapes import Shape, config_of
+from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
+from turnout.models.random.shapes import Shape, config_of
 
 PROJECTION = "model.layers.1.self_attn.k_proj.weight"
 
@@ -104,9 +104,9 @@ def test_stored_rotary_frequencies_are_skipped(tiny_config, checkpoint, load) ->
 MEASURE = """
 import sys, torch
 from pathlib import Path
-from turnout.models.checkpoint import read_config
+from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.families import Qwen2
-from turnout.models.loading import load_model
+from turnout.models.checkpoints.loading import load_model
 
 def status(key):
     lines = Path("/proc/self/status").read_text().splitlines()

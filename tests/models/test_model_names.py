@@ -13,8 +13,8 @@ import pytest
 from hub_server import COMMIT, Hub, running
 
 from turnout.core.errors import ModelError
-from turnout.models import resolve
-from turnout.models.short_names import likely_repositories
+from turnout.models.hub import resolve
+from turnout.models.hub.short_names import likely_repositories
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 OTHERS = ("README.md", "pytorch_model.bin", "original/params.json", "onnx/model.safetensors")
@@ -22,7 +22,7 @@ OTHERS = ("README.md", "pytorch_model.bin", "original/params.json", "onnx/model.
 RESOLVE = """
 import sys
 from turnout.core.errors import ModelError
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 try:
     print(resolve_model(sys.argv[1], revision=sys.argv[2] if len(sys.argv) > 2 else None))
 except ModelError as error:

@@ -15,9 +15,9 @@ from turnout.core.interfaces.seams import Quantizer
 from turnout.kernels import Kernels, choose_kernels
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace, ReadInPlace
-from turnout.models.native import NativeAttention
-from turnout.models.packed import PackedEmbedding, PackedLinear
-from turnout.models.shapes import Shape, config_of
+from turnout.models.decoder.fused import NativeAttention
+from turnout.models.decoder.packed import PackedEmbedding, PackedLinear
+from turnout.models.random.shapes import Shape, config_of
 from turnout.plugins.quantization.layers.native import NativeLinear
 from turnout.plugins.quantization.schemes.int4 import Int4WeightOnly
 from turnout.plugins.quantization.schemes.int8 import Int8, Int8WeightOnly
@@ -224,9 +224,9 @@ MEASURE = """
 import sys, torch
 from pathlib import Path
 from turnout.kernels import choose_kernels
-from turnout.models.checkpoint import read_config
+from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.families import Qwen2
-from turnout.models.loading import load_model
+from turnout.models.checkpoints.loading import load_model
 from turnout.runner.memory.budget import weight_bytes
 
 def status(key):

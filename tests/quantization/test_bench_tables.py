@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 
 BENCH = Path(__file__).parents[2] / "bench"
 DOCUMENT = BENCH.parent / "docs" / "quantization.md"

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
 from turnout.lab.perplexity import Predict, measure_deviation, measure_quality, of_module
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 
 
 def run(*arguments: object) -> Result:

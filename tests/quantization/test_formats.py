@@ -18,8 +18,8 @@ from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
 from turnout.kernels import choose_kernels
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 from turnout.runner.assembly import build_engine
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from turnout.core.registry.registry import Registry
 from turnout.kernels import Kernels, choose_kernels
-from turnout.models.native import NativeAttention, NativeMLP
-from turnout.models.packed import NarrowEmbedding, PackedEmbedding, PackedLinear
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
+from turnout.models.decoder.fused import NativeAttention, NativeMLP
+from turnout.models.decoder.packed import NarrowEmbedding, PackedEmbedding, PackedLinear
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 from turnout.plugins.quantization.layers.embedding import Int8Embedding
 from turnout.plugins.quantization.layers.native import NativeLinear
 from turnout.runner.checkpoint import open_checkpoint

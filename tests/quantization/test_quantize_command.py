@@ -15,7 +15,7 @@ from torch import nn
 
 from turnout.cli.main import cli
 from turnout.core.registry.registry import Registry
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 from turnout.quantize import shards as quantized_pieces
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights

@@ -14,8 +14,8 @@ import torch
 from turnout.core.config import EngineConfig
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.llm import LLM
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 from turnout.runner.assembly import AssembledEngine, build_engine
 
 SCHEMES = ["int8", "int8wo", "int4wo", "fp8", "fp8wo"]
@@ -34,9 +34,9 @@ MEASURE = """
 import sys, torch
 from pathlib import Path
 from turnout.core.registry.registry import Registry
-from turnout.models.checkpoint import read_config
+from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.families import Qwen2
-from turnout.models.loading import load_model
+from turnout.models.checkpoints.loading import load_model
 from turnout.runner.memory.budget import weight_bytes
 
 def status(key):

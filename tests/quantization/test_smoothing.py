@@ -15,7 +15,7 @@ from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
 from turnout.core.registry.registry import Registry
 from turnout.lab.perplexity import measure_deviation, of_module, one_window
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 from turnout.quantize.smoothquant import Smoothing, find_smoothing
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights

@@ -71,7 +71,7 @@ def build_tiny(kv: str) -> Engine:
 
 
 def prompts() -> list[list[int]]:
-    from turnout.models.resolve import resolve_model
+    from turnout.models.hub.resolve import resolve_model
 
     tokens = load_tokenizer(resolve_model("turnout-tiny")).encode(inspect.getsource(json.decoder))
     return [tokens[start : start + 128] for start in range(0, 12 * 128, 128)]

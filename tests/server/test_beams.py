@@ -12,7 +12,7 @@ from test_streams import CHAT, COMPLETIONS, events
 
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.llm import LLM, CompletionOutput
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 from turnout.server.engine.client import FACTORY
 from turnout.text.tokenizer import load_tokenizer
 

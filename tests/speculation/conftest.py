@@ -11,8 +11,8 @@ from random_drafts import KV_BYTES_PER_TOKEN, SHAPE, write_draft, write_tokenize
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine.engine import Engine
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import config_of
 from turnout.runner.assembly import AssembledEngine, build_engine
 
 

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 
-from turnout.models.checkpoint import SINGLE_FILE
-from turnout.models.shapes import Shape
+from turnout.models.checkpoints.checkpoint import SINGLE_FILE
+from turnout.models.random.shapes import Shape
 
 VOCABULARY = 160
 SHAPE = Shape(64, 2, 4, 2, 96, VOCABULARY, max_positions=512, theta=10_000.0)

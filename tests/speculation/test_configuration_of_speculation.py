@@ -17,8 +17,8 @@ from turnout.core.errors import ConfigError, ModelError, UnknownPlugin
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import config_of
 from turnout.plugins.proposers.draft_model import DraftModel
 from turnout.plugins.proposers.ngram import NGram
 from turnout.runner.assembly import AssembledEngine

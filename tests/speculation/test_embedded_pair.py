@@ -11,7 +11,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 from turnout.models.tiny.corpus import load_corpus
 from turnout.runner.assembly import build_engine
 from turnout.text.tokenizer import load_tokenizer

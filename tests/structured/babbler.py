@@ -6,9 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.resolve import resolve_model
-from turnout.models.shapes import Shape, config_of
+from turnout.models.hub.resolve import resolve_model
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 
 END = 0
 """turnout-tiny's end of sequence."""

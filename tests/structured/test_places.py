@@ -17,7 +17,7 @@ from turnout.core.engine.logits_processing import Processors, adjust
 from turnout.core.interfaces.logits_processor import Row, ServedModel
 from turnout.core.types.request import Request, RequestSpec, Resumption
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.models.resolve import resolve_model
+from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.logits_processors.bitmasks import forbid
 from turnout.plugins.logits_processors.structured_output import StructuredOutput

@@ -10,8 +10,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from turnout import LLM, SamplingParams, StructuredOutputs
 from turnout.core.errors import RequestError
-from turnout.models.random_weights import write_random_checkpoint
-from turnout.models.shapes import Shape, config_of
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
 
 TEXTS = ['{"key": "value", "中文": [1, 2, true, null]}', "some words, and 你好 too"] * 20
 SCHEMA = {

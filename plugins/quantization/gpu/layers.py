@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.kernels.joined import joint_bias
-from turnout.models.packed import Joinable
+from turnout.models.decoder.packed import Joinable
 from turnout.plugins.quantization.gpu.products import Kind, Weights, multiply, multiply_codes, quantize
 
 __all__ = ["CodesLinear", "WeightOnlyLinear"]

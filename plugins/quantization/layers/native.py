@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.kernels.integers import IntegerKernels, IntegerWeights
-from turnout.models.packed import Joinable, NativeLayer, RowSource
+from turnout.models.decoder.packed import Joinable, NativeLayer, RowSource
 
 __all__ = ["NativeChannelLinear", "NativeLinear"]
 

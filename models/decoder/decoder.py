@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.seams import Attend, PicksRows
 from turnout.core.types.model_spec import ModelSpec
-from turnout.models.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
-from turnout.models.rope import Rotation, make_rotary
+from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
+from turnout.models.decoder.rope import Rotation, make_rotary
 
 __all__ = ["Decoder", "DecoderLayer", "DecoderStack"]
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.seams import ModelFamily
 from turnout.models.blueprint import blueprint
-from turnout.models.checkpoint import INDEX_FILE, SINGLE_FILE
+from turnout.models.checkpoints.checkpoint import INDEX_FILE, SINGLE_FILE
+from turnout.models.checkpoints.saving import save_tensors
 from turnout.models.families import Llama, Qwen2
-from turnout.models.saving import save_tensors
 
 __all__ = ["write_random_checkpoint"]
 

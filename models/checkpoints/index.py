@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.seams import ModelFamily
-from turnout.models.checkpoint import weight_files
-from turnout.models.slots import Slot
-from turnout.models.tensor_files import open_tensors
+from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.checkpoints.slots import Slot
+from turnout.models.checkpoints.tensor_files import open_tensors
 
 __all__ = ["Entry", "Stored", "StoredLayer", "find_stored", "read", "read_as_it_is"]
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from turnout.core.interfaces.seams import Attend
 from turnout.core.types.model_spec import ModelSpec
-from turnout.models.rope import Rotation
+from turnout.models.decoder.rope import Rotation
 
 __all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "RMSNorm"]
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from turnout.core.interfaces.seams import Attend
 from turnout.kernels import Kernels
 from turnout.kernels.layers import InPlace, Layers, LayerWeights, ReadInPlace
-from turnout.models.decoder import DecoderLayer, DecoderStack
-from turnout.models.native import NativeAttention, NativeMLP, NativeRMSNorm
-from turnout.models.packed import NativeLayer
+from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
+from turnout.models.decoder.fused import NativeAttention, NativeMLP, NativeRMSNorm
+from turnout.models.decoder.packed import NativeLayer
 
 __all__ = ["NativeStack", "join_layers"]
 

@@ -18,9 +18,16 @@ from torch import Tensor, nn
 from turnout.core.interfaces.seams import Attend, RotatingAttend
 from turnout.kernels import FusedKernels, Kernels
 from turnout.kernels.layers import Heads
-from turnout.models.layers import Attention, Embedding, GatedMLP, RMSNorm
-from turnout.models.packed import Joinable, NarrowEmbedding, PackedEmbedding, PackedLinear, pack, packs
-from turnout.models.rope import Rotation
+from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, RMSNorm
+from turnout.models.decoder.packed import (
+    Joinable,
+    NarrowEmbedding,
+    PackedEmbedding,
+    PackedLinear,
+    pack,
+    packs,
+)
+from turnout.models.decoder.rope import Rotation
 
 __all__ = [
     "Joining",

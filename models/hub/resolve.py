@@ -12,7 +12,7 @@ __all__ = ["EMBEDDED_MODELS", "resolve_model"]
 EMBEDDED_MODELS = ("turnout-tiny", "turnout-tiny-draft")
 """The models that are part of the package."""
 
-EMBEDDED_FOLDER = Path(__file__).parent / "tiny"
+EMBEDDED_FOLDER = Path(__file__).parents[1] / "tiny"
 
 ADVICE = (
     "Give a folder, an embedded model or OWNER/NAME on the hub; where the hub is blocked, set HF_ENDPOINT "
@@ -59,13 +59,13 @@ def _embedded(name: str, revision: str | None) -> Path | str:
 
 
 def _cached(name: str, revision: str | None) -> Path | str:
-    from turnout.models import hub  # imports huggingface_hub, which takes a while
+    from turnout.models.hub import hub
 
     return hub.cached(name, revision)
 
 
 def _downloaded(name: str, revision: str | None) -> Path | str:
-    from turnout.models import hub
+    from turnout.models.hub import hub
 
     return hub.download(name, revision)
 

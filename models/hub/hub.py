@@ -20,8 +20,8 @@ from huggingface_hub.errors import (
 )
 
 from turnout.core.errors import ModelError
-from turnout.models.checkpoint import weight_files
-from turnout.models.short_names import likely_repositories
+from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.hub.short_names import likely_repositories
 
 __all__ = ["cached", "download"]
 

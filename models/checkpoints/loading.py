@@ -18,13 +18,13 @@ from turnout.core.interfaces.seams import Adopter, ModelFamily, Quantizer
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import FusedKernels, Kernels
 from turnout.models.blueprint import blueprint, linear_layers
-from turnout.models.heap import FreedMemory
-from turnout.models.native import adopt, pack_complete, pack_rest
-from turnout.models.native_stack import join_layers
-from turnout.models.packed import PackedEmbedding, RowSource
-from turnout.models.slots import Slot, slots_of
-from turnout.models.stored import StoredLayer, find_stored, read, read_as_it_is
-from turnout.models.width_check import WidthCheck
+from turnout.models.checkpoints.index import StoredLayer, find_stored, read, read_as_it_is
+from turnout.models.checkpoints.malloc_trim import FreedMemory
+from turnout.models.checkpoints.slots import Slot, slots_of
+from turnout.models.checkpoints.width_check import WidthCheck
+from turnout.models.decoder.fused import adopt, pack_complete, pack_rest
+from turnout.models.decoder.native_stack import join_layers
+from turnout.models.decoder.packed import PackedEmbedding, RowSource
 
 __all__ = ["load_model"]
 
