@@ -31,7 +31,7 @@ from peers.peers import PEERS, Setting, turnout
 from peers.process import Job, Worker
 
 import turnout as package
-from turnout.lab.marked import markdown_table
+from turnout.lab.results.markdown import markdown_table
 from turnout.models.hub.resolve import resolve_model
 from turnout.text.tokenizer import load_tokenizer
 

@@ -27,16 +27,16 @@ from turnout.cli.profile import CLOCKS
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
 from turnout.core.garbage import steady
-from turnout.lab.job import Job, Workload
-from turnout.lab.marked import markdown_table, write_marked
-from turnout.lab.record import Record
+from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.results.markdown import markdown_table, write_marked
+from turnout.lab.results.record import Record
+from turnout.lab.results.summary import Summary, summarize
 from turnout.lab.simulation import CostModel, run_simulated
-from turnout.lab.simulation.fit import Sample, fit
 from turnout.lab.simulation.fleet import Mix
-from turnout.lab.simulation.profile import Profiler, profile, touch
-from turnout.lab.simulation.stage import TimedRunner
-from turnout.lab.summary import Summary, summarize
-from turnout.lab.workload_source import load_workload
+from turnout.lab.simulation.profiling.fit import Sample, fit
+from turnout.lab.simulation.profiling.profile import Profiler, profile, touch
+from turnout.lab.simulation.profiling.stage import TimedRunner
+from turnout.lab.workloads.source import load_workload
 from turnout.runner.assembly import build_engine
 
 COMPARED = ("output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms")

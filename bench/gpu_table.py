@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from turnout.lab.marked import markdown_table
+from turnout.lab.results.markdown import markdown_table
 
 __all__ = ["table"]
 

@@ -25,8 +25,8 @@ from peers.peers import SERVERS, Setting, turnout, turnout_server
 from peers.process import Worker
 from peers.server import Server
 
-from turnout.lab.marked import markdown_table
-from turnout.lab.summary import Summary
+from turnout.lab.results.markdown import markdown_table
+from turnout.lab.results.summary import Summary
 from turnout.models.hub.resolve import resolve_model
 
 W2 = "burst:requests={requests},prompt=128,output=64"

@@ -23,8 +23,8 @@ from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.marked import markdown_table, write_marked
-from turnout.lab.scripted.play import Arrival, Play, scripted_request
+from turnout.lab.results.markdown import markdown_table, write_marked
+from turnout.lab.simulation.scripted.play import Arrival, Play, scripted_request
 from turnout.runner.assembly import build_engine
 from turnout.runner.checkpoint import open_checkpoint
 

@@ -22,11 +22,11 @@ import click
 import numpy as np
 import psutil
 
+from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.load.generator import LoadRun, run_load
 from turnout.lab.load.target import Target
-from turnout.lab.prompts import Prompts
-from turnout.lab.summary import summarize
-from turnout.lab.workload_source import load_workload
+from turnout.lab.results.summary import summarize
+from turnout.lab.workloads.source import load_workload
 
 EVENT = (
     b'data: {"id":"cmpl-0c1f6f0e8d6b4c5a","object":"text_completion","created":1795220583,"model":"pace",'

@@ -25,9 +25,9 @@ from torch import nn
 
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
-from turnout.lab.marked import markdown_table, read_marked, write_marked
-from turnout.lab.perplexity import one_window
-from turnout.lab.quality import Evaluation
+from turnout.lab.quality.models import Evaluation
+from turnout.lab.quality.perplexity import one_window
+from turnout.lab.results.markdown import markdown_table, read_marked, write_marked
 from turnout.models.tiny.corpus import load_corpus
 from turnout.models.tiny.tokenizer import encode_documents
 from turnout.models.tiny.tokenizer import load_tokenizer as load_tiny_tokenizer

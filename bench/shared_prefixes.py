@@ -18,7 +18,7 @@ from kv import VOCABULARY, Arm, memory_of
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.results.markdown import markdown_table, write_marked
 
 LOADS = ((32, 1024), (16, 1536), (64, 512))
 """Requests, and the tokens that they have in common."""

@@ -32,7 +32,7 @@ from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.models.hub.resolve import resolve_model
 from turnout.models.tiny.corpus import load_corpus
 from turnout.runner.assembly import build_engine

@@ -13,8 +13,8 @@ from turnout.cli.bench_output import output_options, progress_bar, run_facts, wr
 from turnout.cli.engine_options import engine_options, offline_config
 from turnout.cli.table import tabular
 from turnout.core.garbage import steady
-from turnout.lab.job import Job
-from turnout.lab.record import Record
+from turnout.lab.jobs.job import Job
+from turnout.lab.results.record import Record
 
 __all__ = ["command"]
 
@@ -44,8 +44,8 @@ def command(
 ) -> None:
     """Measure how long an engine takes for a batch of equal requests, without a server."""
     config = offline_config(engine)
+    from turnout.lab.jobs.prompts import Prompts
     from turnout.lab.offline import run_offline
-    from turnout.lab.prompts import Prompts
     from turnout.runner.assembly import build_engine
 
     assembled = build_engine(config)

@@ -15,15 +15,15 @@ from turnout.cli.chat_client import ChatClient
 from turnout.cli.errors import INTERRUPTED
 from turnout.cli.summary_table import summary_lines
 from turnout.core.errors import ConfigError, EngineError
-from turnout.lab.goodput import Goodput
-from turnout.lab.job import Workload
+from turnout.lab.jobs.job import Workload
+from turnout.lab.jobs.prompts import DEFAULT_VOCABULARY, Prompts
 from turnout.lab.load.generator import LoadRun, run_load
 from turnout.lab.load.target import Target
-from turnout.lab.prompts import DEFAULT_VOCABULARY, Prompts
-from turnout.lab.record import Record
-from turnout.lab.summary import PERCENTILES, Summary, summarize
+from turnout.lab.results.goodput import Goodput
+from turnout.lab.results.record import Record
+from turnout.lab.results.summary import PERCENTILES, Summary, summarize
 from turnout.lab.traces.tokens import CountTokens, estimated_tokens
-from turnout.lab.workload_source import load_workload
+from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 

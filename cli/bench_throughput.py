@@ -12,8 +12,8 @@ from turnout.cli.bench_output import output_options, progress_bar, run_facts, wr
 from turnout.cli.engine_options import engine_options, offline_config
 from turnout.cli.table import tabular
 from turnout.core.garbage import steady
-from turnout.lab.record import Record
-from turnout.lab.workload_source import load_workload
+from turnout.lab.results.record import Record
+from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 
@@ -47,8 +47,8 @@ def command(
     Each run has other prompts, so that none finds those of another in the prefix cache.
     """
     config, jobs = offline_config(engine), load_workload(workload, seed).jobs
+    from turnout.lab.jobs.prompts import Prompts
     from turnout.lab.offline import run_offline
-    from turnout.lab.prompts import Prompts
     from turnout.runner.assembly import build_engine
 
     assembled = build_engine(config)

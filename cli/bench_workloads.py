@@ -12,11 +12,11 @@ import numpy as np
 from turnout.cli.output_file import OutputFile, writing
 from turnout.cli.table import aligned, tabular
 from turnout.core.registry.options import Option
-from turnout.lab.generators import Generator
-from turnout.lab.job import Workload
-from turnout.lab.lengths import FORMS
+from turnout.lab.jobs.job import Workload
 from turnout.lab.traces.own import write_workload
-from turnout.lab.workload_source import SOURCES, load_workload, source_options
+from turnout.lab.workloads.generators import Generator
+from turnout.lab.workloads.lengths import FORMS
+from turnout.lab.workloads.source import SOURCES, load_workload, source_options
 
 __all__ = ["command"]
 

@@ -21,21 +21,21 @@ from turnout.cli.text_file import utf8
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.lab.arms import Arm, check_arms, parse_arms
-from turnout.lab.compare.as_json import as_json
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.fail_on import Limit, failures, parse_limits
-from turnout.lab.compare.live import Live, judge_live
-from turnout.lab.compare.metrics import metrics
-from turnout.lab.compare.protocol import Incomparable, Judged
-from turnout.lab.compare.quality import QualityText, held_out, to_judge
-from turnout.lab.compare.question import Question
-from turnout.lab.compare.report import as_html, check_plots
-from turnout.lab.compare.simulated import Simulated
-from turnout.lab.goodput import Goodput
+from turnout.lab.compare.report.as_json import as_json
+from turnout.lab.compare.report.report import as_html, check_plots
+from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.live import Live, judge_live
+from turnout.lab.compare.runs.protocol import Incomparable, Judged
+from turnout.lab.compare.runs.quality import QualityText, held_out, to_judge
+from turnout.lab.compare.runs.simulated import Simulated
+from turnout.lab.compare.statistics.metrics import metrics
+from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.presets import PRESETS
-from turnout.lab.workload_source import load_workload
+from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 

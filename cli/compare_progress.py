@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import click
 
-from turnout.lab.compare.child import Watch
-from turnout.lab.compare.order import Turn
-from turnout.lab.compare.question import Question
+from turnout.lab.compare.runs.child import Watch
+from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.order import Turn
 
 __all__ = ["watching"]
 

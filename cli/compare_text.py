@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from turnout.cli.table import aligned
 from turnout.lab.compare.comparison import Comparison, Row
-from turnout.lab.compare.quality import HEADINGS, quality_rows
-from turnout.lab.compare.verdicts import amount, percent, within
+from turnout.lab.compare.runs.quality import HEADINGS, quality_rows
+from turnout.lab.compare.statistics.verdicts import amount, percent, within
 
 __all__ = ["as_text"]
 

@@ -14,7 +14,7 @@ from turnout.core.config import UNQUANTIZED
 from turnout.core.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from turnout.lab.quality import Evaluation
+    from turnout.lab.quality.models import Evaluation
 
 __all__ = ["command"]
 
@@ -62,7 +62,7 @@ def perplexity(
     registry = Registry.load()
     for spec in quantization:
         registry.check("quantization", spec)
-    from turnout.lab.quality import Evaluation  # only now: a mistake above should not wait for it
+    from turnout.lab.quality.models import Evaluation  # only now: a mistake above should not wait for it
 
     evaluation = Evaluation.of(registry, model, reference, dtype, device)
     tokens = evaluation.read(utf8(text), max_tokens)

@@ -38,7 +38,7 @@ CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 def command(*, file: Path, seconds: float, name: str, clock: str, **flags: object) -> None:
     """Measure what the steps of MODEL take on this machine, and fit the cost model that `simulate` reads."""
     config, _ = configs_of(flags)
-    from turnout.lab.simulation.profile import profile  # only now: it waits for torch
+    from turnout.lab.simulation.profiling.profile import profile  # only now: it waits for torch
 
     with tqdm(total=100, desc="measuring", unit="%", disable=not sys.stderr.isatty()) as bar:
         cost = profile(

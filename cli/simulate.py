@@ -19,13 +19,13 @@ from turnout.cli.summary_table import TITLES
 from turnout.cli.table import aligned
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import Arm, check_arms, parse_arms
-from turnout.lab.goodput import Goodput
-from turnout.lab.job import Workload
+from turnout.lab.jobs.job import Workload
+from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.outcome import Outcome, simulate
 from turnout.lab.simulation.presets import PRESETS
 from turnout.lab.simulation.simulate import Simulation
-from turnout.lab.workload_source import load_workload
+from turnout.lab.workloads.source import load_workload
 
 __all__ = ["command"]
 

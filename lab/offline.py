@@ -11,9 +11,9 @@ from turnout.core.errors import EngineError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.job import Job
-from turnout.lab.prompts import Prompts
-from turnout.lab.record import Record
+from turnout.lab.jobs.job import Job
+from turnout.lab.jobs.prompts import Prompts
+from turnout.lab.results.record import Record
 
 __all__ = ["run_offline"]
 

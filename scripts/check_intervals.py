@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.lab.ab.sequential import reach
-from turnout.lab.compare.student import t_quantile
-from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.compare.statistics.student import t_quantile
+from turnout.lab.results.markdown import markdown_table, write_marked
 
 Values = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Values]

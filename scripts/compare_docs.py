@@ -13,14 +13,14 @@ import click
 
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import parse_arms
-from turnout.lab.compare import plots
 from turnout.lab.compare.comparison import Comparison, Row
 from turnout.lab.compare.experiment import Experiment
-from turnout.lab.compare.live import Live
-from turnout.lab.compare.question import Question
-from turnout.lab.compare.simulated import Simulated
-from turnout.lab.compare.verdicts import amount, percent, within
-from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.compare.report import plots
+from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.live import Live
+from turnout.lab.compare.runs.simulated import Simulated
+from turnout.lab.compare.statistics.verdicts import amount, percent, within
+from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.simulation import preset
 from turnout.scripts import check_intervals, measure_paging
 

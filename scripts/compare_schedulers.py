@@ -20,10 +20,10 @@ from turnout.core.config import EngineConfig
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.compare.feed import Feed
-from turnout.lab.compare.metrics import Figures, measure
-from turnout.lab.job import Job, Workload
-from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.compare.runs.driver import Feed
+from turnout.lab.compare.statistics.metrics import Figures, measure
+from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.runner.assembly import build_engine
 from turnout.runner.checkpoint import open_checkpoint
 

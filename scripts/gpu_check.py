@@ -366,7 +366,7 @@ def main(
 def _tabulate(report: dict[str, Any], docs: bool) -> None:
     from gpu_table import table
 
-    from turnout.lab.marked import write_marked
+    from turnout.lab.results.markdown import write_marked
 
     text = table(report)
     click.echo("\n" + text)

@@ -1,7 +1,7 @@
 """The figures of docs/kv.md that need no tensors: waste, sharing, eviction.
 
 The real scheduler and the real KV bookkeeping serve seeded workloads; only the model is left out
-(`turnout.lab.scripted`), so the figures are the same on every machine.
+(`turnout.lab.simulation.scripted`), so the figures are the same on every machine.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from turnout.core.interfaces.seams import KVCache, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.request import RequestSpec
-from turnout.lab.lengths import Lognormal
-from turnout.lab.marked import markdown_table, write_marked
-from turnout.lab.scripted.play import Arrival, Play, scripted_request
-from turnout.lab.scripted.workloads import Scans, Sessions, Templates, random_tokens, sharegpt
+from turnout.lab.results.markdown import markdown_table, write_marked
+from turnout.lab.simulation.scripted.play import Arrival, Play, scripted_request
+from turnout.lab.simulation.scripted.workloads import Scans, Sessions, Templates, random_tokens, sharegpt
+from turnout.lab.workloads.lengths import Lognormal
 
 REGISTRY = Registry.load()
 

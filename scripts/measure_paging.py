@@ -23,11 +23,11 @@ from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.plan import Plan
 from turnout.core.types.request import RequestSpec
-from turnout.lab.marked import markdown_table, write_marked
-from turnout.lab.scripted.play import Arrival, Pace, Play, scripted_request
-from turnout.lab.scripted.workloads import random_tokens, sharegpt
+from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.simulation import preset
 from turnout.lab.simulation.cost import Seconds, work_of
+from turnout.lab.simulation.scripted.play import Arrival, Pace, Play, scripted_request
+from turnout.lab.simulation.scripted.workloads import random_tokens, sharegpt
 from turnout.scripts.measure_kv import CONTEXT, POOL, Bound, exact, power_of_two, whole_context
 
 REGISTRY = Registry.load()

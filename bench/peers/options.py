@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from turnout.lab.marked import write_marked
+from turnout.lab.results.markdown import write_marked
 
 __all__ = ["options", "publish"]
 

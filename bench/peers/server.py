@@ -11,11 +11,11 @@ import click
 import httpx
 from peers.environments import environment, tail
 
+from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.load.generator import run_load
 from turnout.lab.load.target import Target
-from turnout.lab.prompts import Prompts
-from turnout.lab.summary import Summary, summarize
-from turnout.lab.workload_source import load_workload
+from turnout.lab.results.summary import Summary, summarize
+from turnout.lab.workloads.source import load_workload
 
 __all__ = ["Server", "free_port"]
 

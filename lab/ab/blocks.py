@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turnout.lab.record import Record
+from turnout.lab.results.record import Record
 
 __all__ = ["Block", "BlockSize"]
 

@@ -15,10 +15,10 @@ from turnout.lab.ab.blocks import Block, BlockSize
 from turnout.lab.ab.sequential import differences
 from turnout.lab.ab.tally import Tally
 from turnout.lab.ab.verdicts import live_verdict
-from turnout.lab.compare.as_json import row_as_json
 from turnout.lab.compare.comparison import Row
-from turnout.lab.compare.metrics import Figures, Metric, measure, metrics
-from turnout.lab.compare.statistics import Logs, log_ratios
+from turnout.lab.compare.report.as_json import row_as_json
+from turnout.lab.compare.statistics.metrics import Figures, Metric, measure, metrics
+from turnout.lab.compare.statistics.statistics import Logs, log_ratios
 
 __all__ = ["LiveTrial"]
 

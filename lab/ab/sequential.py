@@ -3,7 +3,7 @@
 Who looks at a test again and again, and stops when it says something, is deceived: an interval of 95% that
 is right once is wrong at one of a hundred looks far more often (Armitage, McPherson and Rowe 1969). The
 intervals here hold at all looks together. n pairs are n measurements of a ratio's logarithm, as in
-`turnout.lab.compare.statistics`; in place of Student's t stands its sequential form. With effects spread as
+`turnout.lab.compare.statistics.statistics`; in place of Student's t stands its sequential form. With effects spread as
 widely as the measurements are around it (prior variance G times theirs), the odds of "a difference" against
 "none" are
 
@@ -27,8 +27,8 @@ from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
-from turnout.lab.compare.statistics import ALPHA, POWER, Difference, Logs, log_ratios
-from turnout.lab.compare.student import t_quantile
+from turnout.lab.compare.statistics.statistics import ALPHA, POWER, Difference, Logs, log_ratios
+from turnout.lab.compare.statistics.student import t_quantile
 
 __all__ = ["MOST_BLOCKS", "blocks_to_see", "differences", "log_evidence", "reach"]
 
@@ -62,7 +62,7 @@ def reach(alpha: float, n: int) -> float:
 def differences(pairs: Mapping[Key, Sequence[tuple[float, float]]]) -> dict[Key, Difference]:
     """By the key of `pairs`: figures of the first arm and of the other, for each block.
 
-    As `turnout.lab.compare.statistics.differences`, and p is what E says: 1/E, at most 1.
+    As `turnout.lab.compare.statistics.statistics.differences`, and p is what E says: 1/E, at most 1.
     """
     measured = {key: _Measured(log_ratios(values)) for key, values in pairs.items()}
     measured = {key: each for key, each in measured.items() if each.n}

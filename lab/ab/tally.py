@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from turnout.core.interfaces.trial import Outcome
-from turnout.lab.compare.metrics import Figures
-from turnout.lab.job import Job
-from turnout.lab.record import Record
-from turnout.lab.summary import Accumulator
+from turnout.lab.compare.statistics.metrics import Figures
+from turnout.lab.jobs.job import Job
+from turnout.lab.results.record import Record
+from turnout.lab.results.summary import Accumulator
 
 __all__ = ["Tally", "record_of"]
 
@@ -40,7 +40,7 @@ class Tally:
         return record
 
     def figures(self) -> Figures:
-        """Latencies in milliseconds, by the names of `turnout.lab.compare.metrics`."""
+        """Latencies in milliseconds, by the names of `turnout.lab.compare.statistics.metrics`."""
         figures = self._served.summary(0.0).as_json()
         return {name.removesuffix("_ms"): float(value or 0) for name, value in figures.items()}
 

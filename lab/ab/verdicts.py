@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 from turnout.lab.ab.sequential import MOST_BLOCKS, blocks_to_see
-from turnout.lab.compare.metrics import Metric
-from turnout.lab.compare.statistics import Difference
-from turnout.lab.compare.verdicts import settled
+from turnout.lab.compare.statistics.metrics import Metric
+from turnout.lab.compare.statistics.statistics import Difference
+from turnout.lab.compare.statistics.verdicts import settled
 
 __all__ = ["live_verdict"]
 
 
 def live_verdict(arm: str, metric: Metric, difference: Difference | None, see: float, pace: float) -> str:
-    """As `turnout.lab.compare.verdicts.verdict`; `pace`: seconds that a block takes."""
+    """As `turnout.lab.compare.statistics.verdicts.verdict`; `pace`: seconds that a block takes."""
     if difference is None:
         return "not measured yet"
     if difference.repeats < 2:

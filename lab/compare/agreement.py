@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import Arm
-from turnout.lab.compare.predictions import different_predictions
-from turnout.lab.compare.run import Run
-from turnout.lab.record import Record
+from turnout.lab.compare.runs.predictions import different_predictions
+from turnout.lab.compare.runs.run import Run
+from turnout.lab.results.record import Record
 
 __all__ = ["Finding", "check"]
 

@@ -8,13 +8,13 @@ from statistics import fmean
 from types import MappingProxyType
 
 from turnout.lab.compare.agreement import Finding, check
-from turnout.lab.compare.metrics import Figures, Metric, measure, metrics
-from turnout.lab.compare.protocol import Incomparable, Judged
-from turnout.lab.compare.question import Question
-from turnout.lab.compare.run import Run
-from turnout.lab.compare.statistics import Difference, differences
-from turnout.lab.compare.verdicts import verdict
-from turnout.lab.deviation import Deviation
+from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.protocol import Incomparable, Judged
+from turnout.lab.compare.runs.run import Run
+from turnout.lab.compare.statistics.metrics import Figures, Metric, measure, metrics
+from turnout.lab.compare.statistics.statistics import Difference, differences
+from turnout.lab.compare.statistics.verdicts import verdict
+from turnout.lab.quality.deviation import Deviation
 
 __all__ = ["Comparison", "Judgement", "Row", "compare"]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from turnout.lab.arms import Arm
-from turnout.lab.compare.child import Watch
 from turnout.lab.compare.comparison import Comparison, Judgement, compare
-from turnout.lab.compare.order import Turn, turns
-from turnout.lab.compare.predictions import different_predictions
-from turnout.lab.compare.quality import QualityText, to_judge
-from turnout.lab.compare.question import Question
-from turnout.lab.compare.run import Run
+from turnout.lab.compare.runs.child import Watch
+from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.order import Turn, turns
+from turnout.lab.compare.runs.predictions import different_predictions
+from turnout.lab.compare.runs.quality import QualityText, to_judge
+from turnout.lab.compare.runs.run import Run
 
 __all__ = ["Experiment", "Maker"]
 

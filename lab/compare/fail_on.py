@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError, nearest
 from turnout.lab.compare.comparison import Comparison
-from turnout.lab.compare.metrics import Metric
+from turnout.lab.compare.statistics.metrics import Metric
 
 __all__ = ["Limit", "failures", "parse_limits"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.lab.load.sender import Answer
 from turnout.lab.load.target import Target
-from turnout.lab.record import Record
+from turnout.lab.results.record import Record
 
 __all__ = ["LAG_LIMIT", "Checks", "lag_p99"]
 

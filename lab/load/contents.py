@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from turnout.lab.job import Job
+from turnout.lab.jobs.job import Job
+from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.load.target import Content, Target
-from turnout.lab.prompts import Prompts
 
 __all__ = ["Contents", "contents_for"]
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from turnout.core.garbage import steady
-from turnout.lab.job import Workload
+from turnout.lab.jobs.job import Workload
+from turnout.lab.jobs.prompts import Prompts
+from turnout.lab.jobs.schedule import Schedule
 from turnout.lab.load.checks import Checks, lag_p99
 from turnout.lab.load.contents import Contents, contents_for
 from turnout.lab.load.sender import Sender
 from turnout.lab.load.target import Target
-from turnout.lab.prompts import Prompts
-from turnout.lab.record import Record
-from turnout.lab.schedule import Schedule
+from turnout.lab.results.record import Record
 
 __all__ = ["LoadRun", "run_load"]
 

@@ -10,10 +10,10 @@ import aiohttp
 import msgspec
 
 from turnout.core.interfaces.trial import SESSION_HEADER
-from turnout.lab.job import Job
+from turnout.lab.jobs.job import Job
 from turnout.lab.load.messages import Event, EventReader, Usage
 from turnout.lab.load.target import Target
-from turnout.lab.record import Record
+from turnout.lab.results.record import Record
 
 __all__ = ["Answer", "Sender"]
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from turnout.core.errors import ConfigError
-from turnout.lab.job import Job
+from turnout.lab.jobs.job import Job
 
 __all__ = ["Content", "Target"]
 

@@ -14,7 +14,7 @@ from turnout.core.registry.spec import PluginSpec
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.script import Script
-from turnout.lab.virtual_clock import VirtualClock
+from turnout.lab.simulation.virtual_clock import VirtualClock
 from turnout.runner.policies import SPECULATIVE, build_host_policies
 from turnout.runner.scheduler_setup import batched_tokens, build_scheduler, choose_preemption, context_length
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.plan import Logits, Plan
 from turnout.lab.simulation.cost import Kind, Seconds, Work, kind, work_of
-from turnout.lab.virtual_clock import VirtualClock
+from turnout.lab.simulation.virtual_clock import VirtualClock
 
 __all__ = ["Aside", "CostRunner"]
 

@@ -22,9 +22,9 @@ from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.job import Workload, seed_of
-from turnout.lab.prompts import Prompts
-from turnout.lab.record import Record
+from turnout.lab.jobs.job import Workload, seed_of
+from turnout.lab.jobs.prompts import Prompts
+from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.replica import SimulatedReplica, Totals, Watch

@@ -9,13 +9,13 @@ from multiprocessing import get_context
 
 from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.core.registry.registry import Registry
-from turnout.lab.goodput import Goodput
-from turnout.lab.record import Record
+from turnout.lab.results.goodput import Goodput
+from turnout.lab.results.record import Record
+from turnout.lab.results.summary import Accumulator, Summary
 from turnout.lab.simulation.fleet import Fleet, Mix
 from turnout.lab.simulation.replica import Totals
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.simulation.traffic import Traffic
-from turnout.lab.summary import Accumulator, Summary
 
 __all__ = ["Outcome", "divisible", "simulate"]
 

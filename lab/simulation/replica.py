@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from turnout.core.engine.observers import StepRecord
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, RequestSpec
-from turnout.lab.record import Record
+from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import Simulated
-from turnout.lab.simulation.doze import Doze, dozes
+from turnout.lab.simulation.fast_forward import Doze, dozes
 
 __all__ = ["SimulatedReplica", "Totals", "Watch"]
 

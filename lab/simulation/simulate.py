@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.registry.registry import Registry
-from turnout.lab.job import Workload
-from turnout.lab.record import Record
+from turnout.lab.jobs.job import Workload
+from turnout.lab.results.record import Record
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.fleet import Fleet, Mix
 from turnout.lab.simulation.replica import Totals, Watch
@@ -32,7 +32,7 @@ class Simulation:
     router: str = "round-robin"
     """As NAME or NAME:option=value,…."""
     doze: bool = True
-    """Pass over what happens in every step, where that changes nothing (`turnout.lab.simulation.doze`)."""
+    """Pass over what happens in every step, where that changes nothing (`turnout.lab.simulation.fast_forward`)."""
     watch: Watch | None = None
     """Told of every step of every replica."""
 

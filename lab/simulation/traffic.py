@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import islice
 
-from turnout.lab.job import Workload
-from turnout.lab.schedule import Schedule
+from turnout.lab.jobs.job import Workload
+from turnout.lab.jobs.schedule import Schedule
 
 __all__ = ["Traffic"]
 

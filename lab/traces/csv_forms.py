@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turnout.core.errors import ConfigError
-from turnout.lab.job import Job
+from turnout.lab.jobs.job import Job
 from turnout.lab.traces.entry import Entry
 
 __all__ = ["CSV_FORMS", "read_csv"]

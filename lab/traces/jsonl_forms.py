@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from turnout.lab.job import Job
+from turnout.lab.jobs.job import Job
 from turnout.lab.traces.entry import Entry
 
 __all__ = ["MOONCAKE_BLOCK", "QWEN_BLOCK", "read_bailian", "read_mooncake"]

@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from turnout.core.errors import nearest
-from turnout.lab.job import Job, Workload
+from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.traces.entry import Entry
 
 __all__ = ["MARK", "VERSION", "read_own", "write_workload"]

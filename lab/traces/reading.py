@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from turnout.core.errors import ConfigError
-from turnout.lab.job import Job
+from turnout.lab.jobs.job import Job
 from turnout.lab.traces.csv_forms import CSV_FORMS, read_csv
 from turnout.lab.traces.entry import Entry
 from turnout.lab.traces.jsonl_forms import read_bailian, read_mooncake

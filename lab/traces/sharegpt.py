@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ConfigError
-from turnout.lab.job import Job
+from turnout.lab.jobs.job import Job
 from turnout.lab.traces.tokens import CountTokens
 
 __all__ = ["read_sharegpt"]

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from scripted_server import ScriptedServer, serving
 
 from turnout.cli.main import cli
-from turnout.lab.workload_source import load_workload
+from turnout.lab.workloads.source import load_workload
 
 SMALL_ENGINE = ["--device", "cpu", "--kv-memory", "32MiB", "--dtype", "float32"]
 

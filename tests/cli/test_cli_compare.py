@@ -21,11 +21,11 @@ from click.testing import CliRunner, Result
 from turnout.cli.main import cli
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import Arm
-from turnout.lab.compare import child, worker
-from turnout.lab.compare.live import judge_live
-from turnout.lab.compare.protocol import Judged
-from turnout.lab.compare.quality import QualityText
-from turnout.lab.compare.simulated import Simulated
+from turnout.lab.compare.runs import child, worker
+from turnout.lab.compare.runs.live import judge_live
+from turnout.lab.compare.runs.protocol import Judged
+from turnout.lab.compare.runs.quality import QualityText
+from turnout.lab.compare.runs.simulated import Simulated
 from turnout.models.hub.resolve import resolve_model
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of

@@ -13,12 +13,12 @@ from documents import DOCS, code, rows
 from turnout.cli.bench import COMMANDS
 from turnout.core.config import EngineConfig
 from turnout.core.registry.options import Option
-from turnout.lab.generators import GENERATORS, Generator
-from turnout.lab.job import Job
-from turnout.lab.lengths import FORMS, KINDS
-from turnout.lab.summary import LATENCIES, summarize
+from turnout.lab.jobs.job import Job
+from turnout.lab.results.summary import LATENCIES, summarize
 from turnout.lab.traces.csv_forms import CSV_FORMS
-from turnout.lab.workload_source import load_workload, source_options
+from turnout.lab.workloads.generators import GENERATORS, Generator
+from turnout.lab.workloads.lengths import FORMS, KINDS
+from turnout.lab.workloads.source import load_workload, source_options
 
 (BENCHMARKING,) = (document for document in DOCS if document.path.name == "benchmarking.md")
 SECTIONS = {"serve": "A server", "throughput": "Throughput", "latency": "Latency", "startup": "Startup"}

@@ -9,15 +9,15 @@ import msgspec
 
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import parse_arms
-from turnout.lab.compare.child import Watch
-from turnout.lab.compare.order import Turn
-from turnout.lab.compare.question import Question
-from turnout.lab.compare.run import Run
-from turnout.lab.job import Job
-from turnout.lab.record import Record
+from turnout.lab.compare.runs.child import Watch
+from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.order import Turn
+from turnout.lab.compare.runs.run import Run
+from turnout.lab.jobs.job import Job
+from turnout.lab.results.record import Record
 from turnout.lab.simulation import CostModel, preset, run_simulated
 from turnout.lab.simulation.cost import Seconds
-from turnout.lab.workload_source import load_workload
+from turnout.lab.workloads.source import load_workload
 
 H100 = preset("h100-7b")
 

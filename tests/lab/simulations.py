@@ -7,8 +7,8 @@ from typing import Any
 
 from turnout.core.config import EngineConfig
 from turnout.core.types.model_spec import ModelSpec, RopeSpec
-from turnout.lab.job import Job, Workload
-from turnout.lab.record import Record
+from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.results.record import Record
 from turnout.lab.simulation import CostModel, Simulation
 from turnout.lab.simulation.cost import Seconds
 

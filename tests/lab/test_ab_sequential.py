@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from turnout.lab.ab.sequential import blocks_to_see, differences, log_evidence, reach
-from turnout.lab.compare.statistics import ALPHA
-from turnout.lab.compare.student import t_quantile
+from turnout.lab.compare.statistics.statistics import ALPHA
+from turnout.lab.compare.statistics.student import t_quantile
 
 LOOKS = 300
 

@@ -10,7 +10,7 @@ from turnout.core.config import EngineConfig
 from turnout.lab.arms import parse_arms
 from turnout.lab.compare.agreement import Finding, check
 from turnout.lab.compare.comparison import compare
-from turnout.lab.compare.run import Run
+from turnout.lab.compare.runs.run import Run
 
 
 def findings(arms: tuple[str, str], *runs: Run, greedy: bool = True) -> list[Finding]:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from turnout.core.errors import EngineError
-from turnout.lab.compare import child
-from turnout.lab.compare.protocol import Judge
+from turnout.lab.compare.runs import child
+from turnout.lab.compare.runs.protocol import Judge
 
 
 def test_one_that_is_gone_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

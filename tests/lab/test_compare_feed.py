@@ -8,16 +8,16 @@ from compare_runs import H100
 
 from turnout.core.config import EngineConfig
 from turnout.core.registry.registry import Registry
-from turnout.lab.compare.asked import Asked, warm_up
-from turnout.lab.compare.feed import Feed
-from turnout.lab.compare.order import turns
-from turnout.lab.compare.run import Sample
-from turnout.lab.compare.samples import MOST, Samples
-from turnout.lab.job import Job, Workload
-from turnout.lab.record import Record
+from turnout.lab.compare.runs.driver import Feed
+from turnout.lab.compare.runs.order import turns
+from turnout.lab.compare.runs.requests import Asked, warm_up
+from turnout.lab.compare.runs.run import Sample
+from turnout.lab.compare.runs.samples import MOST, Samples
+from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.results.record import Record
 from turnout.lab.simulation import run_simulated
 from turnout.lab.simulation.assembly import build_simulated
-from turnout.lab.workload_source import load_workload
+from turnout.lab.workloads.source import load_workload
 
 
 def fed(workload: Workload, **config: object) -> tuple[list[Record], list[Sample]]:

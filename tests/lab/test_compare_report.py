@@ -11,12 +11,12 @@ import pytest
 from compare_runs import H100, question
 
 from turnout.core.errors import ConfigError
-from turnout.lab.compare import canvas
-from turnout.lab.compare.as_json import as_json
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.experiment import Experiment
-from turnout.lab.compare.report import as_html
-from turnout.lab.compare.simulated import Simulated
+from turnout.lab.compare.report import svg as canvas
+from turnout.lab.compare.report.as_json import as_json
+from turnout.lab.compare.report.report import as_html
+from turnout.lab.compare.runs.simulated import Simulated
 
 WORKLOAD = "gamma:rate=40,requests=40,prompt=100,output=lognormal:mean=40,clients=3"
 

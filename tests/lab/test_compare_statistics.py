@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from turnout.lab.compare.statistics import ALPHA, Difference, differences, repeats_to_see
-from turnout.lab.compare.student import t_quantile, two_sided_p
+from turnout.lab.compare.statistics.statistics import ALPHA, Difference, differences, repeats_to_see
+from turnout.lab.compare.statistics.student import t_quantile, two_sided_p
 
 METRICS = 12
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from turnout.lab.compare.metrics import Metric
-from turnout.lab.compare.statistics import Difference
-from turnout.lab.compare.verdicts import percent, verdict, within
+from turnout.lab.compare.statistics.metrics import Metric
+from turnout.lab.compare.statistics.statistics import Difference
+from turnout.lab.compare.statistics.verdicts import percent, verdict, within
 
 TTFT = Metric("p99_ttft", "p99 TTFT", "ms", False)
 THROUGHPUT = Metric("output_throughput", "output throughput", "tok/s", True)

@@ -13,10 +13,10 @@ import pytest
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.lab.simulation.cost import Seconds, Work
-from turnout.lab.simulation.fit import Sample, fit
-from turnout.lab.simulation.nonnegative import nonnegative_least_squares
-from turnout.lab.simulation.profile import Profiler, profile
-from turnout.lab.simulation.scenes import Scene, scenes
+from turnout.lab.simulation.profiling.fit import Sample, fit
+from turnout.lab.simulation.profiling.nonnegative import nonnegative_least_squares
+from turnout.lab.simulation.profiling.profile import Profiler, profile
+from turnout.lab.simulation.profiling.scenes import Scene, scenes
 
 TRUE = Seconds(
     fixed=5e-3,

@@ -11,10 +11,10 @@ from itertools import pairwise
 import pytest
 
 from turnout.core.errors import ConfigError
-from turnout.lab.generators import GENERATORS
-from turnout.lab.job import Job
-from turnout.lab.lengths import Bimodal, Fixed, Lengths, Lognormal, Uniform, parse_lengths
-from turnout.lab.workload_source import SOURCES, load_workload, source_options
+from turnout.lab.jobs.job import Job
+from turnout.lab.workloads.generators import GENERATORS
+from turnout.lab.workloads.lengths import Bimodal, Fixed, Lengths, Lognormal, Uniform, parse_lengths
+from turnout.lab.workloads.source import SOURCES, load_workload, source_options
 
 SHORT = "prompt=10,output=5"
 
@@ -119,8 +119,8 @@ def test_several_at_once_share_nothing() -> None:
 def test_every_process_makes_the_same() -> None:
     spec = "gamma:rate=3,requests=50,turns=uniform:1:3,clients=4,prefix=lognormal:90,prefixes=3"
     code = (
-        "from turnout.lab.workload_source import load_workload\n"
-        "from turnout.lab.prompts import Prompts\n"
+        "from turnout.lab.workloads.source import load_workload\n"
+        "from turnout.lab.jobs.prompts import Prompts\n"
         f"jobs = load_workload({spec!r}, 7).jobs\n"
         "prompts = Prompts(jobs, 7)\n"
         "print(jobs, [prompts.of(index) for index in range(len(jobs))])"

@@ -7,8 +7,8 @@ import random
 from test_scripted_engine import cache, play
 
 from turnout.core.interfaces.seams import KVCache
-from turnout.lab.scripted.play import Arrival, scripted_request
-from turnout.lab.scripted.workloads import random_tokens, sharegpt
+from turnout.lab.simulation.scripted.play import Arrival, scripted_request
+from turnout.lab.simulation.scripted.workloads import random_tokens, sharegpt
 
 CONTEXT = 1024
 POOL = 4096

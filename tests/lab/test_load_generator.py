@@ -8,11 +8,11 @@ import pytest
 from scripted_server import ScriptedServer, serving
 
 from turnout.core.errors import ConfigError
-from turnout.lab.job import Job, Workload
+from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.load.generator import LoadRun, run_load
 from turnout.lab.load.sender import Answer, Usage
 from turnout.lab.load.target import Target
-from turnout.lab.prompts import Prompts
 
 
 def run(server: ScriptedServer, jobs: list[Job], concurrency: int | None = None, **how: Any) -> LoadRun:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.lab.marked import markdown_table, write_marked
+from turnout.lab.results.markdown import markdown_table, write_marked
 
 TEXT = "before\n<!-- a: begin -->\nold\n<!-- a: end -->\nbetween\n<!-- b: begin -->\n<!-- b: end -->\nafter\n"
 

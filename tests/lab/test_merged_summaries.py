@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from turnout.lab.distribution import Distribution
-from turnout.lab.goodput import Goodput
-from turnout.lab.job import Job
-from turnout.lab.record import Record
-from turnout.lab.summary import Accumulator, summarize
+from turnout.lab.jobs.job import Job
+from turnout.lab.results.distribution import Distribution
+from turnout.lab.results.goodput import Goodput
+from turnout.lab.results.record import Record
+from turnout.lab.results.summary import Accumulator, summarize
 
 RANKS = [0.0, 25.0, 50.0, 99.0, 100.0]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.lab.job import Job
-from turnout.lab.prompts import Prompts, ordinary_tokens
+from turnout.lab.jobs.job import Job
+from turnout.lab.jobs.prompts import Prompts, ordinary_tokens
 
 
 def prompts(*jobs: Job, seed: int = 0, vocabulary: int = 4096) -> list[list[int]]:

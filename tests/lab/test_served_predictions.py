@@ -10,9 +10,9 @@ import pytest
 
 from turnout.core.config import EngineConfig
 from turnout.core.registry.registry import Registry
-from turnout.lab.perplexity import Predict, measure_deviation, measure_quality
-from turnout.lab.quality import Evaluation
-from turnout.lab.served import of_engine
+from turnout.lab.quality.models import Evaluation
+from turnout.lab.quality.perplexity import Predict, measure_deviation, measure_quality
+from turnout.lab.quality.served import of_engine
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.text.tokenizer import load_tokenizer
 

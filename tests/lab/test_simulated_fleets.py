@@ -12,8 +12,8 @@ from turnout.core.config import EngineConfig
 from turnout.core.errors import PluginError
 from turnout.core.interfaces.router import Router
 from turnout.core.registry.registry import Registry
-from turnout.lab.goodput import Goodput
-from turnout.lab.job import Job, Workload
+from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.fleet import Fleet, Mix
 from turnout.lab.simulation.outcome import simulate
 from turnout.lab.simulation.traffic import Traffic

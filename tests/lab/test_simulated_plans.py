@@ -12,13 +12,13 @@ from turnout.core.interfaces.seams import Runner
 from turnout.core.registry.registry import Registry
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import RequestSpec
-from turnout.lab.job import Job, Workload
-from turnout.lab.record import Record
+from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.simulation.cost import CostModel, work_of
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.replica import SimulatedReplica
-from turnout.lab.virtual_clock import VirtualClock
+from turnout.lab.simulation.virtual_clock import VirtualClock
 from turnout.runner.assembly import build_engine
 
 Planned = list[tuple[list[tuple[str, int, int, int]], list[object]]]

@@ -9,7 +9,7 @@ from simulations import SECONDS, conversations, jobs, machine, sharing, simulate
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.lab.job import Job, Workload
+from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.simulation import run_simulated
 from turnout.lab.simulation.cost import Work
 

@@ -13,10 +13,10 @@ from turnout.core.config import EngineConfig
 from turnout.core.engine.observers import StepRecord
 from turnout.core.interfaces.seams import Span
 from turnout.core.registry.registry import Registry
-from turnout.lab.job import Job, Workload
-from turnout.lab.record import Record
+from turnout.lab.jobs.job import Job, Workload
+from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import build_simulated
-from turnout.lab.simulation.doze import dozes
+from turnout.lab.simulation.fast_forward import dozes
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.replica import SimulatedReplica
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache

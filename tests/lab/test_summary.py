@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from turnout.core.errors import ConfigError
-from turnout.lab.distribution import Distribution
-from turnout.lab.goodput import Goodput
-from turnout.lab.job import Job
-from turnout.lab.record import Record
-from turnout.lab.summary import Accumulator, summarize
+from turnout.lab.jobs.job import Job
+from turnout.lab.results.distribution import Distribution
+from turnout.lab.results.goodput import Goodput
+from turnout.lab.results.record import Record
+from turnout.lab.results.summary import Accumulator, summarize
 
 
 def record(sent: float, *token_times: float, prompt: int = 10, error: str = "") -> Record:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from turnout.core.errors import ConfigError
-from turnout.lab.job import Job, Workload
+from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.traces.own import write_workload
-from turnout.lab.workload_source import load_workload
+from turnout.lab.workloads.source import load_workload
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,4808,10

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
-from turnout.lab.perplexity import Predict, measure_deviation, measure_quality, of_module
+from turnout.lab.quality.perplexity import Predict, measure_deviation, measure_quality, of_module
 from turnout.models.hub.resolve import resolve_model
 
 

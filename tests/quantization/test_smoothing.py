@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
 from turnout.core.registry.registry import Registry
-from turnout.lab.perplexity import measure_deviation, of_module, one_window
+from turnout.lab.quality.perplexity import measure_deviation, of_module, one_window
 from turnout.models.hub.resolve import resolve_model
 from turnout.quantize.smoothquant import Smoothing, find_smoothing
 from turnout.runner.checkpoint import open_checkpoint

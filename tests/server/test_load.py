@@ -8,10 +8,10 @@ import pytest
 from parrot import VOCABULARY
 from running_server import RunningServer
 
+from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.load.generator import LoadRun, run_load
 from turnout.lab.load.target import Target
-from turnout.lab.prompts import Prompts
-from turnout.lab.workload_source import load_workload
+from turnout.lab.workloads.source import load_workload
 
 
 def load(server: RunningServer, spec: str, seed: int = 0, **how: Any) -> LoadRun:

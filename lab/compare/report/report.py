@@ -1,0 +1,78 @@
+"""A comparison as one page that needs nothing but itself."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from itertools import cycle
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from turnout.lab.compare.comparison import Comparison
+from turnout.lab.compare.report import plots
+from turnout.lab.compare.report.svg import COLOURS, check_plots
+from turnout.lab.compare.runs.quality import HEADINGS, quality_rows
+from turnout.lab.compare.statistics.verdicts import amount, percent, within
+
+__all__ = ["as_html", "check_plots"]
+
+
+def as_html(comparison: Comparison) -> str:
+    """Of a comparison with a complete repeat. Raises ConfigError where the plotting library is missing."""
+    check_plots()
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters |= {"amount": amount, "percent": percent, "within": within}
+    source = files(__package__).joinpath("report.html.jinja").read_text(encoding="utf-8")
+    return environment.from_string(source).render(_values(comparison))
+
+
+def _values(comparison: Comparison) -> dict[str, Any]:
+    question, first = comparison.question, comparison.repeats[0]
+    base = question.arms[0].name
+    simulated = f"simulated on the cost model {question.simulated}"
+    clients = plots.clients(comparison)
+    return {
+        "title": " · ".join(arm.name for arm in question.arms),
+        "question": question,
+        "repeats": len(comparison.repeats),
+        "requests": len(first[base].records),
+        "how": simulated if question.simulated else "each run in a fresh process",
+        "findings": comparison.findings,
+        "arms": list(zip(question.arms, cycle(COLOURS), strict=False)),
+        "base": base,
+        "blocks": [_block(comparison, arm) for arm in comparison.rows],
+        "quality": _quality(comparison),
+        "distributions": Markup(plots.distributions(comparison)),
+        "timelines": Markup(plots.timelines(comparison)),
+        "throughput": Markup(plots.throughput(comparison)),
+        "clients": Markup(clients) if clients else None,
+        "preemptions": [
+            (arm.name, sum(repeat[arm.name].preemptions for repeat in comparison.repeats))
+            for arm in question.arms
+        ],
+        "see": f"{100 * question.see:g}%",
+        "described": [(name, run.described) for name, run in first.items() if run.described],
+    }
+
+
+def _quality(comparison: Comparison) -> dict[str, Any] | None:
+    question, found = comparison.question, comparison.quality
+    if question.text is None or not found:
+        return None
+    tokens = next(iter(found.values())).own.tokens
+    return {
+        "text": f"{tokens:,} tokens of {question.text.name}",
+        "headings": HEADINGS,
+        "rows": quality_rows(question.arms, found),
+    }
+
+
+def _block(comparison: Comparison, arm: str) -> dict[str, Any]:
+    rows = comparison.rows[arm]
+    return {
+        "arm": arm,
+        "rows": rows,
+        "declared": [row for row in rows if row.difference and row.difference.declared],
+        "plot": Markup(plots.changes(comparison, arm)),
+    }

@@ -1,0 +1,35 @@
+"""What came of one arm serving the workload once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from turnout.lab.results.record import Record
+
+__all__ = ["Run", "Sample"]
+
+
+class Sample(NamedTuple):
+    """How an engine stood after a step."""
+
+    at: float
+    """Seconds after the run's beginning."""
+    running: int
+    waiting: int
+    kv_used: float
+    """Share of the KV pool that requests hold."""
+
+
+@dataclass
+class Run:
+    arm: str
+    repeat: int
+    """From 0; runs of one repeat served the same requests."""
+    records: list[Record]
+    """In the order of the workload's jobs."""
+    samples: list[Sample] = field(default_factory=list)
+    """In order of time, thinned."""
+    preemptions: int = 0
+    described: list[str] = field(default_factory=list)
+    """What the engine says of itself: model, policies, memory."""

@@ -1,0 +1,51 @@
+"""Runs in simulation: the same arms on a virtual clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnout.core.engine.observers import StepRecord
+from turnout.core.errors import ConfigError
+from turnout.lab.compare.runs.child import Watch
+from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.order import Turn
+from turnout.lab.compare.runs.run import Run, Sample
+from turnout.lab.compare.runs.samples import Samples
+from turnout.lab.simulation import CostModel, Simulation
+from turnout.lab.workloads.source import load_workload
+
+__all__ = ["Simulated"]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Makes the runs of a question, in this process. There is nothing to warm up."""
+
+    question: Question
+    cost: CostModel
+
+    def run(self, turn: Turn, watch: Watch) -> Run:
+        """Raises ConfigError for an arm that cannot work or is not simulated."""
+        seed = self.question.seed + turn.repeat
+        workload = load_workload(self.question.workload, seed)
+        steps: list[StepRecord] = []
+        simulation = Simulation(turn.arm.config, workload, self.cost, seed, watch=steps.append)
+        records = []
+        try:
+            for record in simulation.records():
+                records.append(record)
+                watch(len(records), len(workload.jobs))
+        except ConfigError as error:
+            raise ConfigError(f"arm {turn.arm.name!r}: {error}") from None
+        records.sort(key=lambda record: record.index)
+        totals = simulation.totals
+        samples = _thinned(steps, totals.kv_capacity)
+        described = [f"simulated on {self.cost.name}: {self.cost.note}"]
+        return Run(turn.arm.name, turn.repeat, records, samples, totals.preemptions, described)
+
+
+def _thinned(steps: list[StepRecord], capacity: int) -> list[Sample]:
+    samples = Samples()
+    for step in steps:
+        samples.add(Sample(step.ended, step.running, step.waiting, 1 - step.kv_free / capacity))
+    return samples.all()

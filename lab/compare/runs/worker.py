@@ -1,0 +1,99 @@
+"""One run, or one judgement, in a process of its own: ``python -m turnout.lab.compare.runs.worker``.
+
+So nothing that an arm leaves behind (caches, compiled kernels, memory, threads) meets the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from typing import BinaryIO
+
+import msgspec
+
+from turnout.core.config import EngineConfig
+from turnout.core.errors import ConfigError, TurnoutError
+from turnout.core.garbage import steady
+from turnout.core.parent import exit_with_parent
+from turnout.lab.compare.runs.driver import Feed
+from turnout.lab.compare.runs.protocol import Done, Failed, Message, Order, Progress, Task
+from turnout.lab.compare.runs.requests import Asked, warm_up
+from turnout.lab.compare.runs.run import Run
+from turnout.lab.workloads.source import load_workload
+
+__all__ = ["answer", "main"]
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> None:
+    logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the comparison ends us
+    lines = _own_stdout()
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return
+    exit_with_parent()
+    answer(line, lines)
+
+
+def answer(order: bytes, lines: BinaryIO) -> None:
+    """Carries out an order as it is sent; all that there is to say of it goes to `lines`."""
+    try:
+        _send(lines, _carried_out(msgspec.json.decode(order, type=Order), lines))
+    except TurnoutError as error:
+        _send(lines, Failed(str(error), asked_wrongly=isinstance(error, ConfigError)))
+    except Exception as error:
+        logger.exception("the process failed")
+        _send(lines, Failed(f"{type(error).__name__}: {error}", asked_wrongly=False))
+
+
+def _carried_out(order: Order, lines: BinaryIO) -> Message:
+    if isinstance(order, Task):
+        return Done(_run(order, lines))
+    from turnout.lab.compare.runs.judge import judge  # torch; an idle worker should be there at once
+
+    return judge(order)
+
+
+def _run(task: Task, lines: BinaryIO) -> Run:
+    from turnout.runner.assembly import build_engine  # torch, as above
+
+    workload = load_workload(task.workload, task.seed)
+    assembled = build_engine(EngineConfig(**task.config))
+    engine, ready = assembled.engine, assembled.ready
+
+    def asked(seed: int) -> Asked:
+        return Asked(workload, seed, ready.vocab_size, ready.defaults, task.temperature)
+
+    first = warm_up(workload, task.warm_up)
+    for _ in Feed(engine, first, asked(~task.seed)).records():
+        pass
+    before = engine.stats().preemptions
+    feed = Feed(engine, workload, asked(task.seed))
+    records = []
+    with steady():
+        for record in feed.records():
+            records.append(record)
+            _send(lines, Progress(len(records), len(workload.jobs)))
+    records.sort(key=lambda record: record.index)
+    preemptions = engine.stats().preemptions - before
+    return Run(task.arm, task.repeat, records, feed.samples(), preemptions, ready.summary)
+
+
+def _send(lines: BinaryIO, message: Message) -> None:
+    lines.write(msgspec.json.encode(message) + b"\n")
+    lines.flush()
+
+
+def _own_stdout() -> BinaryIO:
+    """What any library prints goes to standard error; the real standard output is for messages alone."""
+    lines = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return lines
+
+
+if __name__ == "__main__":
+    main()

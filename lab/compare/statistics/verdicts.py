@@ -1,0 +1,76 @@
+"""A difference in plain words."""
+
+from __future__ import annotations
+
+from turnout.lab.compare.statistics.metrics import Metric
+from turnout.lab.compare.statistics.statistics import MOST_REPEATS, Difference, repeats_to_see
+
+__all__ = ["amount", "percent", "settled", "verdict", "within"]
+
+
+MOST = 99.99
+"""Two repeats that differ have intervals without end; nobody reads their digits."""
+
+
+def verdict(arm: str, metric: Metric, difference: Difference, see: float) -> str:
+    """``ljf raises p99 TTFT by 31% [24%, 39%]``; `see` is the smallest change that matters to the reader."""
+    if difference.repeats < 2:
+        return "one repeat cannot tell: give --repeat 2 or more"
+    return settled(arm, metric, difference, see) or f"no difference shown: {_needed(difference, see)}"
+
+
+def settled(arm: str, metric: Metric, difference: Difference, see: float) -> str | None:
+    """What more measurements would probably not change; None: nothing yet."""
+    if difference.declared:
+        return _declared(arm, metric, difference)
+    if difference.low == difference.high:
+        return "no difference: the same in every repeat"
+    if -see / (1 + see) < difference.low and difference.high < see:
+        return f"no difference of {100 * see:g}% or more"
+    return None
+
+
+def within(difference: Difference) -> str:
+    """The interval: ``[-3%, +4%]``."""
+    if difference.repeats < 2:
+        return ""
+    places = _places(difference.low, difference.high)
+    return f"[{percent(difference.low, places)}, {percent(difference.high, places)}]"
+
+
+def percent(share: float, places: int | None = None, *, sign: bool = True) -> str:
+    """``+31%``: to the percent where there are ten or more, else to a tenth, below one to a hundredth."""
+    if share > MOST:
+        return f"over {percent(MOST, 0, sign=sign)}"
+    if places is None:
+        places = _places(share)
+    rounded = round(100 * share, places) or 0.0  # no -0.0
+    return f"{rounded:{'+' if sign and rounded else ''}.{places}f}%"
+
+
+def amount(value: float) -> str:
+    """A figure as it is read: ``1,234``, ``56.78``."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _declared(arm: str, metric: Metric, difference: Difference) -> str:
+    rises = difference.change > 0
+    ends = sorted((abs(difference.low), abs(difference.high)))
+    places = _places(*ends)
+    low, high = (percent(end, places, sign=False) for end in ends)
+    size = percent(abs(difference.change), places, sign=False)
+    better = "better" if rises == metric.higher_is_better else "worse"
+    return f"{arm} {'raises' if rises else 'lowers'} {metric.title} by {size} [{low}, {high}]: {better}"
+
+
+def _needed(difference: Difference, see: float) -> str:
+    size, repeats = f"{100 * see:g}%", repeats_to_see(see, difference)
+    if repeats is None:
+        return f"{MOST_REPEATS} repeats would not do to see {size}"
+    more = max(1, repeats - difference.repeats)
+    return f"needs about {more} more repeat{'s' if more > 1 else ''} to see {size}"
+
+
+def _places(*shares: float) -> int:
+    largest = max(map(abs, shares))
+    return 0 if largest >= 0.1 else 1 if largest >= 0.01 else 2

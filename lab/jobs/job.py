@@ -1,0 +1,51 @@
+"""The one form that every workload takes, wherever it comes from: requests to come, by their lengths.
+
+Traces and generators make jobs; the load generator, the comparison and the simulator read them. A job says
+how long a prompt is and what it shares, not what it says: `turnout.lab.jobs.prompts` makes token ids of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Job", "Workload", "seed_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request to come."""
+
+    at: float
+    """Arrival, in seconds after the workload's beginning; see `think` for later turns of a session."""
+    prompt: int
+    """Tokens, at least 1."""
+    output: int
+    """Tokens that it generates, at least 1: clients ask for exactly so many."""
+    blocks: tuple[int, ...] = ()
+    """Names of the prompt's leading blocks of `block_size` tokens: equal names, equal tokens."""
+    block_size: int = 0
+    """Tokens; 0 where there are no blocks."""
+    session: str = ""
+    """Jobs of one session are its turns, in order; "" for a request on its own."""
+    think: float | None = None
+    """Seconds after the end of the session's previous turn, instead of `at`; None: `at` it is."""
+    client: str = ""
+    """Who sends it, as the API's `user`."""
+    priority: int = 0
+    """Lower is served first, by policies that look at it."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Jobs by arrival, and how they are sent."""
+
+    name: str
+    jobs: Sequence[Job]
+    concurrency: int | None = None
+    """Closed loop: so many at a time, each sent as soon as one ends, whenever due; None: open loop."""
+
+
+def seed_of(run: int, index: int) -> int:
+    """What a job's request samples by in a run of that seed: the same whoever serves it."""
+    return run * 1_000_003 + index

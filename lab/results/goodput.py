@@ -1,0 +1,51 @@
+"""What counts as served well: ``ttft:200,tpot:50``, in milliseconds, as vLLM has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from turnout.core.errors import ConfigError, nearest
+from turnout.lab.results.record import Record
+
+__all__ = ["Goodput"]
+
+METRICS = ("ttft", "tpot", "e2el")
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Limits that a good request keeps, all of them."""
+
+    limits: Mapping[str, float]
+    """In milliseconds, by metric."""
+
+    @classmethod
+    def parse(cls, text: str) -> Goodput:
+        """Raises ConfigError that says what was expected."""
+        limits: dict[str, float] = {}
+        for part in text.split(","):
+            metric, _, limit = (side.strip() for side in part.partition(":"))
+            if metric not in METRICS:
+                known = ", ".join(METRICS)
+                raise ConfigError(
+                    f"goodput {text!r}: {metric!r} is none of {known}{nearest(metric, METRICS)}"
+                )
+            limits[metric] = _milliseconds(text, limit)
+        return cls(limits)
+
+    def meets(self, record: Record) -> bool:
+        """Of a request that did not fail. One of a single token has a TPOT of 0."""
+        return all(getattr(record, metric) * 1000 <= limit for metric, limit in self.limits.items())
+
+
+def _milliseconds(text: str, limit: str) -> float:
+    try:
+        number = float(limit)
+    except ValueError:
+        number = 0.0
+    if not number > 0:
+        raise ConfigError(
+            f"goodput {text!r}: {limit!r} is no number of milliseconds; expected METRIC:MS,METRIC:MS"
+        )
+    return number

@@ -1,0 +1,60 @@
+"""What was measured of one request, on a real clock or a virtual one, for all that is computed from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from turnout.lab.jobs.job import Job
+
+__all__ = ["Record"]
+
+
+@dataclass(slots=True)
+class Record:
+    """Times are in seconds after the run's beginning."""
+
+    job: Job
+    index: int
+    """Of the job in its workload: what pairs the records of two runs."""
+    due: float
+    """When it should have been sent."""
+    sent: float
+    token_times: list[float] = field(default_factory=list)
+    """When each output token was at hand; tokens that came in one message have one time."""
+    finished: float = 0.0
+    prompt_tokens: int = 0
+    """As the server counted them."""
+    output_tokens: int = 0
+    """As the server counted them."""
+    digest: str = ""
+    """Of the output: equal outputs have equal ones; "" where nobody asked for it."""
+    error: str = ""
+    """Why it failed; "" where it did not."""
+
+    @property
+    def served(self) -> bool:
+        """It got an answer, and did not fail: then it has latencies."""
+        return bool(self.token_times) and not self.error
+
+    @property
+    def ttft(self) -> float:
+        """Time to first token, from sending; only of a request that got one."""
+        return self.token_times[0] - self.sent
+
+    @property
+    def tpot(self) -> float:
+        """Time per output token after the first; 0 where there is but one."""
+        later = self.output_tokens - 1
+        return (self.token_times[-1] - self.token_times[0]) / later if later > 0 else 0.0
+
+    @property
+    def e2el(self) -> float:
+        """End-to-end latency."""
+        return self.finished - self.sent
+
+    @property
+    def itl(self) -> list[float]:
+        """Inter-token latencies: gaps between messages that brought tokens."""
+        times = sorted(set(self.token_times))
+        return [later - earlier for earlier, later in pairwise(times)]

@@ -1,0 +1,111 @@
+"""From measured steps to a cost model's coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.errors import TurnoutError
+from turnout.lab.simulation.cost import Fit, Seconds, Work
+from turnout.lab.simulation.profiling.nonnegative import Floats, nonnegative_least_squares
+
+__all__ = ["Sample", "fit"]
+
+DEVICE = {
+    "sequence": "sequences",
+    "row": "rows",
+    "group": "groups",
+    "read": "context",
+    "pair": "pairs",
+}
+"""Coefficient to what it multiplies, of the time in the runner."""
+KNOTS = (0, 4, 8, 16, 32, 64, 256)
+"""Numbers of tokens beyond which another one may take less, or more."""
+HOST = {"runner": "running", "waiter": "waiting"}
+"""Of the rest of a step."""
+ROUNDS = 4
+"""Of weighing by what the last one expects. The second is the one that counts."""
+MOST = 2.0
+"""A step that took longer than so many of its kind was held up by something else: memory that the system
+hands out, another process."""
+LEAST = 40
+"""Different steps that must have been measured."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A step that was taken."""
+
+    work: Work
+    device: float
+    """Seconds in the runner."""
+    host: float
+    """Seconds in the rest of the step."""
+
+
+def fit(samples: Sequence[Sample], move: float = 0.0) -> tuple[Seconds, Fit]:
+    """Coefficients that are not negative, by least squares of relative errors.
+
+    `move`: seconds, of a position. Errors are relative to what is expected of a step (iteratively reweighted
+    least squares). Relative to what it took, a step that happened to be fast would count for more than one
+    that happened to be slow, and all together would come out too fast. No step counts for more than `MOST`
+    times what is expected of it (Huber's way with outliers).
+    """
+    if len(samples) < LEAST:
+        raise TurnoutError(
+            f"{len(samples)} different steps are too few to fit a cost model, {LEAST} are needed; "
+            "measure for longer"
+        )
+    works = [sample.work for sample in samples]
+    device = np.array([sample.device for sample in samples])
+    host = np.array([sample.host for sample in samples])
+    knots = [knot for knot in KNOTS if any(work.tokens > knot for work in works)]
+    segments = [[float(_within(work.tokens, knot, knots)) for work in works] for knot in knots]
+    whole = scale = device + host
+    kept = np.ones(len(works))
+    for _ in range(ROUNDS):
+        # By the whole step in both, so that an error counts for what it is of the step.
+        found, rates = _fit_part(works, "fixed", DEVICE, kept * device, scale, segments)
+        planning, _ = _fit_part(works, "host", HOST, kept * host, scale, [])
+        seconds = Seconds(**found, **planning, tokens=tuple(zip(knots, rates, strict=True)), move=move)
+        scale = np.array([seconds.of(work) for work in works])
+        kept = np.minimum(1.0, MOST * scale / whole)
+    return seconds, _quality(seconds, works, whole)
+
+
+def _within(tokens: int, knot: int, knots: Sequence[int]) -> int:
+    """How many of them lie between a knot and the next."""
+    end = min((other for other in knots if other > knot), default=tokens)
+    return max(0, min(tokens, end) - knot)
+
+
+def _fit_part(
+    works: Sequence[Work],
+    constant: str,
+    terms: Mapping[str, str],
+    target: Floats,
+    scale: Floats,
+    others: Sequence[Sequence[float]],
+) -> tuple[dict[str, float], list[float]]:
+    """Coefficients of `constant` and `terms` by name, and those of the columns `others`.
+
+    `scale`: what each step's error is divided by.
+    """
+    columns = [[1.0] * len(works), *([float(getattr(w, name)) for w in works] for name in terms.values())]
+    matrix = np.column_stack([*columns, *others]) / scale[:, None]
+    values = [float(value) for value in nonnegative_least_squares(matrix, target / scale)]
+    return dict(zip((constant, *terms), values, strict=False)), values[len(columns) :]
+
+
+def _quality(seconds: Seconds, works: Sequence[Work], whole: Floats) -> Fit:
+    said = np.array([seconds.of(work) for work in works])
+    errors = np.abs(said - whole) / whole
+    return Fit(
+        steps=len(works),
+        mean=float(errors.mean()),
+        p90=float(np.percentile(errors, 90)),
+        worst=float(errors.max()),
+        bias=float(said.sum() / whole.sum() - 1),
+    )

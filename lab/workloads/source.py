@@ -1,0 +1,87 @@
+"""A workload as it is named on the command line.
+
+::
+
+    workload   PATH | part { " + " part }
+    part       GENERATOR [ ":" option "=" value { "," option "=" value } ]
+
+``trace.jsonl`` is a file, as it is. ``poisson:rate=4,requests=500`` makes requests up.
+``trace:file=t.csv,speed=10`` is a file with changes.
+``poisson:rate=4,client=chat + constant:rate=0.1,requests=5,prompt=3000`` is two at once.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
+from pathlib import Path
+
+from turnout.core.errors import ConfigError, nearest
+from turnout.core.registry.options import Option, Options
+from turnout.core.registry.spec import PluginSpec
+from turnout.lab.jobs.job import Workload
+from turnout.lab.traces.tokens import CountTokens, estimated_tokens
+from turnout.lab.workloads.generators import GENERATORS, Generator
+from turnout.lab.workloads.replay import Trace
+
+__all__ = ["SOURCES", "load_workload", "source_options"]
+
+Source = Generator | Trace
+
+SOURCES: dict[str, type[Generator] | type[Trace]] = {**GENERATORS, "trace": Trace}
+"""By the name that a workload begins with."""
+
+FORM = "NAME:option=value,option=value"
+SUFFIXES = (".json", ".jsonl", ".csv")
+
+
+def load_workload(spec: str, seed: int, tokens: CountTokens = estimated_tokens) -> Workload:
+    """The same in every process, for the same `spec`, `seed` and file.
+
+    `tokens` tells how many tokens a text has, for traces that hold texts (ShareGPT).
+    Raises ConfigError, in one line, for a spec or file that cannot be read.
+    """
+    sources = [_source(part) for part in _parts(spec)]
+    parts = [
+        source.workload(seed, part) if isinstance(source, Generator) else source.workload(seed, part, tokens)
+        for part, source in enumerate(sources)
+    ]
+    return replace(_merged(spec, parts), name=spec)
+
+
+def source_options(name: str) -> list[Option]:
+    """What may follow a name of `SOURCES`."""
+    return Options(SOURCES[name], None).describe()
+
+
+def _parts(spec: str) -> list[str]:
+    return [spec] if Path(spec).is_file() else re.split(r"\s\+\s", spec.strip())
+
+
+def _source(text: str) -> Source:
+    text = text.strip()
+    if Path(text).is_file():
+        return Trace(file=Path(text))
+    if not re.match(r"[\w.-]+(:|$)", text) or text.endswith(SUFFIXES):
+        raise ConfigError(f"workload {text!r}: there is no such file, and it does not have the form {FORM}")
+    spec = PluginSpec.parse(text)
+    if spec.name not in SOURCES:
+        raise ConfigError(
+            f"no workload is called {spec.name!r}; expected a file or one of {', '.join(SOURCES)}"
+            f"{nearest(spec.name, SOURCES)}"
+        )
+    try:
+        source: Source = Options(SOURCES[spec.name], "source").validate(spec.options)["source"]
+    except ConfigError as error:
+        raise ConfigError(f"workload {spec.name!r}: {'; '.join(str(error).splitlines())}") from None
+    return source
+
+
+def _merged(spec: str, parts: list[Workload]) -> Workload:
+    if len(parts) == 1:
+        return parts[0]
+    if any(part.concurrency for part in parts):
+        raise ConfigError(f"workload {spec!r}: a closed loop cannot be mixed with others")
+    return Workload(spec, sorted(chain.from_iterable(part.jobs for part in parts), key=attrgetter("at")))
