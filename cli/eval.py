@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from turnout.cli.table import aligned
-from turnout.cli.text_file import utf8
+from turnout.cli.options.text_file import utf8
+from turnout.cli.terminal.table import aligned
 from turnout.core.config import UNQUANTIZED
 from turnout.core.registry.registry import Registry
 

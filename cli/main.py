@@ -6,22 +6,24 @@ import sys
 
 import click
 
-from turnout.cli.lazy_group import LazyCommand, LazyGroup
+from turnout.cli.terminal.lazy_group import LazyCommand, LazyGroup
 
 __all__ = ["cli", "main", "serve"]
 
 COMMANDS = {
     "serve": LazyCommand("turnout.cli.serve:command", "Serve a model over the OpenAI API."),
-    "chat": LazyCommand("turnout.cli.chat:command", "Talk to a server in the terminal."),
-    "bench": LazyCommand("turnout.cli.bench:command", "Measure a server or an engine."),
-    "compare": LazyCommand("turnout.cli.compare:command", "Compare configurations on a workload."),
+    "chat": LazyCommand("turnout.cli.chat.command:command", "Talk to a server in the terminal."),
+    "bench": LazyCommand("turnout.cli.bench.group:command", "Measure a server or an engine."),
+    "compare": LazyCommand("turnout.cli.compare.command:command", "Compare configurations on a workload."),
     "simulate": LazyCommand(
         "turnout.cli.simulate:command", "Serve a workload on a virtual clock, by what steps cost."
     ),
     "profile": LazyCommand("turnout.cli.profile:command", "Measure what steps cost on this machine."),
     "quantize": LazyCommand("turnout.cli.quantize:command", "Write a checkpoint with quantized weights."),
     "eval": LazyCommand("turnout.cli.eval:command", "Measure how good a model's predictions are."),
-    "plugins": LazyCommand("turnout.cli.plugins:command", "List the policies on offer, or describe one."),
+    "plugins": LazyCommand(
+        "turnout.cli.plugins.group:command", "List the policies on offer, or describe one."
+    ),
 }
 
 

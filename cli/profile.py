@@ -10,9 +10,9 @@ from typing import NoReturn
 import click
 from tqdm import tqdm
 
-from turnout.cli.engine_options import configs_of, engine_options
-from turnout.cli.output_file import OutputFile, writing
-from turnout.cli.table import aligned
+from turnout.cli.options.engine_options import configs_of, engine_options
+from turnout.cli.options.output_file import OutputFile, writing
+from turnout.cli.terminal.table import aligned
 from turnout.lab.simulation.cost import CostModel
 
 __all__ = ["command"]

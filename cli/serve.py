@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from turnout.cli.engine_options import config_option, configs_of, model_argument
-from turnout.cli.options import config_options
+from turnout.cli.options.engine_options import config_option, configs_of, model_argument
+from turnout.cli.options.flags import config_options
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.registry.registry import Registry
 from turnout.runner.policies import check_policies

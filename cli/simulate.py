@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import click
 from tqdm import tqdm
 
-from turnout.cli.cost_model import find_cost_model
-from turnout.cli.engine_options import config_option, configs_of
-from turnout.cli.options import config_options
-from turnout.cli.output_file import OutputFile, writing
-from turnout.cli.summary_table import TITLES
-from turnout.cli.table import aligned
+from turnout.cli.options.cost_model import find_cost_model
+from turnout.cli.options.engine_options import config_option, configs_of
+from turnout.cli.options.flags import config_options
+from turnout.cli.options.output_file import OutputFile, writing
+from turnout.cli.terminal.summary_table import TITLES
+from turnout.cli.terminal.table import aligned
 from turnout.core.config import EngineConfig
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.jobs.job import Workload

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from turnout.cli.config_file import read_config_file
 from turnout.cli.main import cli
+from turnout.cli.options.config_file import read_config_file
 from turnout.core.errors import ConfigError
 
 if TYPE_CHECKING:

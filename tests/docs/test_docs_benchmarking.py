@@ -10,7 +10,7 @@ import click
 import pytest
 from documents import DOCS, code, rows
 
-from turnout.cli.bench import COMMANDS
+from turnout.cli.bench.group import COMMANDS
 from turnout.core.config import EngineConfig
 from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Job

@@ -10,8 +10,8 @@ import pytest
 from documents import CONFIGURATION, DOCS, PLUGINS, README, SERVING, TROUBLESHOOTING, Document, code, rows
 from pydantic import BaseModel
 
-from turnout.cli.config_file import build_configs
 from turnout.cli.main import COMMANDS
+from turnout.cli.options.config_file import build_configs
 from turnout.core.config import EngineConfig, ServerConfig, parse_bytes
 from turnout.core.registry.kinds import POLICY_AXES
 from turnout.core.registry.registry import Registry

@@ -12,8 +12,8 @@ import pytest
 from documents import DOCS, PLUGINS, README, ROOT, Document, code, rows
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.cli.new_plugin import rendered
-from turnout.cli.plugin_kinds import KINDS
+from turnout.cli.plugins.kinds import KINDS
+from turnout.cli.plugins.new import rendered
 from turnout.core.interfaces import eviction, logits_processor, proposer, router
 from turnout.core.interfaces import scheduling as policy
 from turnout.core.interfaces import seams as interfaces

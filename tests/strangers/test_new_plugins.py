@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from laid_out import lay_out, run, turnout
 
 from turnout.cli.main import cli
-from turnout.cli.plugin_kinds import KINDS
+from turnout.cli.plugins.kinds import KINDS
 from turnout.core.registry.kinds import AXES, OBSERVER_AXIS
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from laid_out import lay_out, run, turnout
 
-from turnout.cli.new_plugin import package_files
+from turnout.cli.plugins.new import package_files
 from turnout.core.errors import ConfigError, PluginError
 from turnout.core.registry.registry import Registry
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from turnout.cli.errors import reported
+from turnout.cli.terminal.errors import reported
 from turnout.core.errors import nearest
 
 __all__ = ["LazyCommand", "LazyGroup"]

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import click
 
-from turnout.cli.bench_output import output_options, progress_bar, run_facts, write_csv, write_json
-from turnout.cli.chat_client import ChatClient
-from turnout.cli.errors import INTERRUPTED
-from turnout.cli.summary_table import summary_lines
+from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
+from turnout.cli.chat.client import ChatClient
+from turnout.cli.terminal.errors import INTERRUPTED
+from turnout.cli.terminal.summary_table import summary_lines
 from turnout.core.errors import ConfigError, EngineError
 from turnout.lab.jobs.job import Workload
 from turnout.lab.jobs.prompts import DEFAULT_VOCABULARY, Prompts

@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from turnout.cli.compare_progress import watching
-from turnout.cli.compare_text import as_text
-from turnout.cli.cost_model import find_cost_model
-from turnout.cli.engine_options import config_option, configs_of
-from turnout.cli.errors import INTERRUPTED
-from turnout.cli.options import config_options
-from turnout.cli.output_file import OutputFile, writing
-from turnout.cli.text_file import utf8
+from turnout.cli.compare.progress import watching
+from turnout.cli.compare.text import as_text
+from turnout.cli.options.cost_model import find_cost_model
+from turnout.cli.options.engine_options import config_option, configs_of
+from turnout.cli.options.flags import config_options
+from turnout.cli.options.output_file import OutputFile, writing
+from turnout.cli.options.text_file import utf8
+from turnout.cli.terminal.errors import INTERRUPTED
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.lab.arms import Arm, check_arms, parse_arms

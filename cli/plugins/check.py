@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from turnout.cli.find_plugin import find_plugin
+from turnout.cli.plugins.find import find_plugin
 from turnout.core.registry.kinds import OBSERVER_AXIS
 from turnout.core.registry.registry import Registry
 

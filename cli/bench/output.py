@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from turnout.cli.output_file import OutputFile, writing
+from turnout.cli.options.output_file import OutputFile, writing
 
 __all__ = ["output_options", "progress_bar", "run_facts", "write_csv", "write_json"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.cli.table import aligned, tabular
+from turnout.cli.terminal.table import aligned, tabular
 from turnout.lab.results.summary import LATENCIES, Latency, Summary
 
 __all__ = ["TITLES", "summary_lines"]

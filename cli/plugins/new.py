@@ -9,8 +9,8 @@ from string import Template
 
 import click
 
-from turnout.cli.output_file import writing
-from turnout.cli.plugin_kinds import KINDS, Kind
+from turnout.cli.options.output_file import writing
+from turnout.cli.plugins.kinds import KINDS, Kind
 from turnout.core.registry.hookspecs import HOOK_API_VERSION
 
 __all__ = ["new_plugin", "package_files", "rendered"]
@@ -62,7 +62,7 @@ def package_files(name: str, kind: str) -> dict[str, str]:
 
 def rendered(template: str, name: str, kind: str) -> str:
     """A template, filled in for a plugin of that name and kind."""
-    source = files("turnout.cli").joinpath("plugin_templates", f"{template}.txt")
+    source = files("turnout.cli.plugins").joinpath("templates", f"{template}.txt")
     return Template(source.read_text(encoding="utf-8")).substitute(_values(name, KINDS[kind]))
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.check_plugin import check_plugin
-from turnout.cli.config_file import build_configs
-from turnout.cli.find_plugin import find_plugin
-from turnout.cli.new_plugin import new_plugin
-from turnout.cli.plugin_use import use_of
-from turnout.cli.table import aligned
+from turnout.cli.options.config_file import build_configs
+from turnout.cli.plugins.check import check_plugin
+from turnout.cli.plugins.find import find_plugin
+from turnout.cli.plugins.new import new_plugin
+from turnout.cli.plugins.use import use_of
+from turnout.cli.terminal.table import aligned
 from turnout.core.registry.kinds import AXES
 from turnout.core.registry.options import Option
 from turnout.core.registry.registry import PluginEntry, Registry

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from turnout.cli.output_file import OutputFile, writing
-from turnout.cli.table import aligned, tabular
+from turnout.cli.options.output_file import OutputFile, writing
+from turnout.cli.terminal.table import aligned, tabular
 from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Workload
 from turnout.lab.traces.own import write_workload

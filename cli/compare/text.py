@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from turnout.cli.table import aligned
+from turnout.cli.terminal.table import aligned
 from turnout.lab.compare.comparison import Comparison, Row
 from turnout.lab.compare.runs.quality import HEADINGS, quality_rows
 from turnout.lab.compare.statistics.verdicts import amount, percent, within

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from turnout.cli.config_file import build_configs
-from turnout.cli.options import config_options
+from turnout.cli.options.config_file import build_configs
+from turnout.cli.options.flags import config_options
 from turnout.core.config import EngineConfig, ServerConfig
 
 __all__ = ["config_option", "configs_of", "engine_options", "model_argument", "offline_config"]

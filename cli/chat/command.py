@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from turnout.cli.chat_client import ChatClient, ChatError, Message
-from turnout.cli.chat_input import MULTILINE_HELP, read_prompt
+from turnout.cli.chat.client import ChatClient, ChatError, Message
+from turnout.cli.chat.prompt import MULTILINE_HELP, read_prompt
 
 __all__ = ["Conversation", "command"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from turnout.cli.bench_output import output_options, progress_bar, run_facts, write_csv, write_json
-from turnout.cli.table import tabular
+from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
+from turnout.cli.terminal.table import tabular
 from turnout.lab.startup import Startup, measure_startup
 
 __all__ = ["command"]
