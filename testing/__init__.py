@@ -9,18 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turnout.testing.decoding import DecodingSuite
-    from turnout.testing.eviction import EvictionPolicySuite
-    from turnout.testing.kv_backend import KVBackendSuite
-    from turnout.testing.length_predictor import LengthPredictorSuite
-    from turnout.testing.logits_processor import LogitsProcessorSuite
-    from turnout.testing.model_family import ModelFamilySuite
-    from turnout.testing.observer import ObserverSuite
-    from turnout.testing.proposer import ProposerSuite
-    from turnout.testing.quantizer import QuantizerSuite
-    from turnout.testing.router import RouterSuite
-    from turnout.testing.scheduling import SchedulingPolicySuite
-    from turnout.testing.suite import Suite
+    from turnout.testing.suites.decoding import DecodingSuite
+    from turnout.testing.suites.eviction import EvictionPolicySuite
+    from turnout.testing.suites.kv_backend import KVBackendSuite
+    from turnout.testing.suites.length_predictor import LengthPredictorSuite
+    from turnout.testing.suites.logits_processor import LogitsProcessorSuite
+    from turnout.testing.suites.model_family import ModelFamilySuite
+    from turnout.testing.suites.observer import ObserverSuite
+    from turnout.testing.suites.proposer import ProposerSuite
+    from turnout.testing.suites.quantizer import QuantizerSuite
+    from turnout.testing.suites.router import RouterSuite
+    from turnout.testing.suites.scheduling import SchedulingPolicySuite
+    from turnout.testing.suites.suite import Suite
 
 __all__ = [
     "DecodingSuite",
@@ -38,18 +38,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DecodingSuite": "turnout.testing.decoding",
-    "EvictionPolicySuite": "turnout.testing.eviction",
-    "KVBackendSuite": "turnout.testing.kv_backend",
-    "LengthPredictorSuite": "turnout.testing.length_predictor",
-    "LogitsProcessorSuite": "turnout.testing.logits_processor",
-    "ModelFamilySuite": "turnout.testing.model_family",
-    "ObserverSuite": "turnout.testing.observer",
-    "ProposerSuite": "turnout.testing.proposer",
-    "QuantizerSuite": "turnout.testing.quantizer",
-    "RouterSuite": "turnout.testing.router",
-    "SchedulingPolicySuite": "turnout.testing.scheduling",
-    "Suite": "turnout.testing.suite",
+    "DecodingSuite": "turnout.testing.suites.decoding",
+    "EvictionPolicySuite": "turnout.testing.suites.eviction",
+    "KVBackendSuite": "turnout.testing.suites.kv_backend",
+    "LengthPredictorSuite": "turnout.testing.suites.length_predictor",
+    "LogitsProcessorSuite": "turnout.testing.suites.logits_processor",
+    "ModelFamilySuite": "turnout.testing.suites.model_family",
+    "ObserverSuite": "turnout.testing.suites.observer",
+    "ProposerSuite": "turnout.testing.suites.proposer",
+    "QuantizerSuite": "turnout.testing.suites.quantizer",
+    "RouterSuite": "turnout.testing.suites.router",
+    "SchedulingPolicySuite": "turnout.testing.suites.scheduling",
+    "Suite": "turnout.testing.suites.suite",
 }
 
 

@@ -11,18 +11,18 @@ from unittest import SkipTest
 from turnout.core.errors import ConfigError, nearest
 from turnout.core.registry.kinds import OBSERVER_AXIS
 from turnout.core.registry.registry import Registry
-from turnout.testing.decoding import DecodingSuite
-from turnout.testing.eviction import EvictionPolicySuite
-from turnout.testing.kv_backend import KVBackendSuite
-from turnout.testing.length_predictor import LengthPredictorSuite
-from turnout.testing.logits_processor import LogitsProcessorSuite
-from turnout.testing.model_family import ModelFamilySuite
-from turnout.testing.observer import ObserverSuite
-from turnout.testing.proposer import ProposerSuite
-from turnout.testing.quantizer import QuantizerSuite
-from turnout.testing.router import RouterSuite
-from turnout.testing.scheduling import SchedulingPolicySuite
-from turnout.testing.suite import Suite, is_slow
+from turnout.testing.suites.decoding import DecodingSuite
+from turnout.testing.suites.eviction import EvictionPolicySuite
+from turnout.testing.suites.kv_backend import KVBackendSuite
+from turnout.testing.suites.length_predictor import LengthPredictorSuite
+from turnout.testing.suites.logits_processor import LogitsProcessorSuite
+from turnout.testing.suites.model_family import ModelFamilySuite
+from turnout.testing.suites.observer import ObserverSuite
+from turnout.testing.suites.proposer import ProposerSuite
+from turnout.testing.suites.quantizer import QuantizerSuite
+from turnout.testing.suites.router import RouterSuite
+from turnout.testing.suites.scheduling import SchedulingPolicySuite
+from turnout.testing.suites.suite import Suite, is_slow
 
 __all__ = ["SUITES", "Finding", "examine", "make_claim", "suite_for"]
 

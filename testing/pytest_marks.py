@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnout.testing.suite import is_slow
+from turnout.testing.suites.suite import is_slow
 
 __all__ = ["pytest_collection_modifyitems"]
 

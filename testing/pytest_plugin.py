@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    from turnout.testing.suite import Suite
+    from turnout.testing.suites.suite import Suite
 
     trials = item.config.getoption("--turnout-trials")
     suite = getattr(item, "instance", None)

@@ -10,7 +10,7 @@ from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing import SchedulingPolicySuite
 from turnout.testing.examination import examine
-from turnout.testing.suite import Suite, slow
+from turnout.testing.suites.suite import Suite, slow
 
 pytest_plugins = ["pytester"]
 
@@ -42,7 +42,7 @@ def test_what_no_name_leads_to_cannot_be_served() -> None:
 
 
 SUITE = """
-from turnout.testing.suite import Suite, slow
+from turnout.testing.suites.suite import Suite, slow
 
 class TestIt(Suite):
     def test_it_is_of_its_kind(self): ...

@@ -40,8 +40,8 @@ from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each
 from turnout.plugins.evictions.greedy_dual import GreedyDual
 from turnout.sampling.draws import draw
-from turnout.testing.by_hand import made_request, made_row, made_view
-from turnout.testing.toy_decodings import Beam
+from turnout.testing.checks.by_hand import made_request, made_row, made_view
+from turnout.testing.toy.decodings import Beam
 from turnout.text.tokenizer import load_tokenizer
 
 RECORD = Path(__file__).parent / "hook_api.txt"

@@ -15,8 +15,8 @@ from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
 from turnout.core.types.decision import Chosen, Continuation
 from turnout.core.types.request import Resumption
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.accounts import assert_all_memory_is_free
-from turnout.testing.toy_workloads import random_cache, random_preemption, random_workload
+from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.toy.workloads import random_cache, random_preemption, random_workload
 
 PROMPT = [1, 2, 3, 4, 5]
 

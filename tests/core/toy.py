@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from turnout.testing.brute_force import expected
-from turnout.testing.toy_decodings import Beam, Greedy, Lookup, Parallel, ToyDecoding
-from turnout.testing.toy_engine import Outcome, drive, toy_engine, toy_request
-from turnout.testing.toy_model import EOS, VOCABULARY, argmax, log_softmax, toy_logits
-from turnout.testing.toy_runner import ToyRunner, slots_of, toy_kv
+from turnout.testing.checks.brute_force import expected
+from turnout.testing.toy.decodings import Beam, Greedy, Lookup, Parallel, ToyDecoding
+from turnout.testing.toy.engine import Outcome, drive, toy_engine, toy_request
+from turnout.testing.toy.model import EOS, VOCABULARY, argmax, log_softmax, toy_logits
+from turnout.testing.toy.runner import ToyRunner, slots_of, toy_kv
 
 __all__ = [
     "EOS",

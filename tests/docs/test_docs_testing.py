@@ -7,7 +7,7 @@ from typing import Any
 from documents import DOCS, code, rows
 
 import turnout.testing as kit
-from turnout.testing.suite import Suite
+from turnout.testing.suites.suite import Suite
 
 (PAGE,) = [document for document in DOCS if document.path.name == "testing.md"]
 SUITES = [name for name in kit.__all__ if name != "Suite"]

@@ -12,7 +12,7 @@ from fault import Fault
 from turnout.core.interfaces.seams import AttentionBackend
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.runner.execution.model_runner import ModelRunner
-from turnout.testing.toy_runner import looked_up
+from turnout.testing.toy.runner import looked_up
 
 __all__ = ["Recorder", "Tally"]
 

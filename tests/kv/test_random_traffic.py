@@ -14,8 +14,8 @@ from turnout.plugins.evictions.cost import Cost
 from turnout.plugins.evictions.lfu import Lfu
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.accounts import assert_all_memory_is_free
-from turnout.testing.toy_workloads import random_preemption, random_workload
+from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.toy.workloads import random_preemption, random_workload
 
 
 def audited_paged(rng, needs, kind=AuditedPaged):

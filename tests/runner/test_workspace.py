@@ -10,7 +10,7 @@ from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.memory.workspace import step_bytes
-from turnout.testing.toy_attention import attention_toy, toy_spec
+from turnout.testing.toy.attention import attention_toy, toy_spec
 
 
 class Watched(ModelRunner):

@@ -11,8 +11,8 @@ from toy import drive, expected
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.registry.registry import Registry
-from turnout.testing.accounts import assert_all_memory_is_free
-from turnout.testing.toy_workloads import Trial
+from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.toy.workloads import Trial
 
 TRIALS = 40
 REGISTRY = Registry.load()

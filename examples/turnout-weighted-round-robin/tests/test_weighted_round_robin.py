@@ -13,8 +13,8 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing import RouterSuite, SchedulingPolicySuite
-from turnout.testing.toy_engine import drive, toy_engine
-from turnout.testing.toy_runner import toy_kv
+from turnout.testing.toy.engine import drive, toy_engine
+from turnout.testing.toy.runner import toy_kv
 
 
 class TestConformance(SchedulingPolicySuite):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.seams import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
-from turnout.testing.suite import Suite, skip
+from turnout.testing.suites.suite import Suite, skip
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -10,12 +10,12 @@ from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.seams import PoolSize
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.accounts import assert_all_memory_is_free
-from turnout.testing.brute_force import expected
-from turnout.testing.embedded import GREEDY
-from turnout.testing.suite import Suite, shown, skip, slow
-from turnout.testing.toy_engine import drive, toy_engine
-from turnout.testing.toy_workloads import needs, random_workload
+from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.brute_force import expected
+from turnout.testing.suites.embedded import GREEDY
+from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.toy.engine import drive, toy_engine
+from turnout.testing.toy.workloads import needs, random_workload
 
 __all__ = ["EvictionPolicySuite"]
 

@@ -8,13 +8,13 @@ from turnout.core.interfaces.scheduling import LengthPredictor
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.sjf import Sjf
-from turnout.testing.accounts import assert_all_memory_is_free
-from turnout.testing.brute_force import expected
-from turnout.testing.embedded import GREEDY
-from turnout.testing.suite import Suite, shown, slow
-from turnout.testing.toy_decodings import Parallel
-from turnout.testing.toy_engine import drive
-from turnout.testing.toy_workloads import Trial
+from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.brute_force import expected
+from turnout.testing.suites.embedded import GREEDY
+from turnout.testing.suites.suite import Suite, shown, slow
+from turnout.testing.toy.decodings import Parallel
+from turnout.testing.toy.engine import drive
+from turnout.testing.toy.workloads import Trial
 
 __all__ = ["LengthPredictorSuite"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import ClassVar
 
 from turnout.core.interfaces.router import Replica, Routable, Router
-from turnout.testing.suite import Suite, skip
+from turnout.testing.suites.suite import Suite, skip
 
 __all__ = ["RouterSuite"]
 

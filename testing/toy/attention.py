@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.seams import Attend
 from turnout.core.types.model_spec import ModelSpec, RopeSpec
-from turnout.testing.toy_model import EOS, VOCABULARY
+from turnout.testing.toy.model import EOS, VOCABULARY
 
 __all__ = ["AttentionToy", "WithoutMemory", "attention_toy", "toy_spec", "without_memory"]
 

@@ -19,10 +19,10 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.plugins.decoding.speculation.strategy import Speculative
-from turnout.testing.strategy_runs import request, run, strategy_engine, tokens_of
-from turnout.testing.suite import Suite, shown, slow
-from turnout.testing.toy_model import VOCABULARY
-from turnout.testing.toy_resources import ToyResources
+from turnout.testing.checks.strategy_runs import request, run, strategy_engine, tokens_of
+from turnout.testing.suites.suite import Suite, shown, slow
+from turnout.testing.toy.model import VOCABULARY
+from turnout.testing.toy.resources import ToyResources
 
 __all__ = ["ProposerSuite"]
 

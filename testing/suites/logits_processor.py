@@ -15,8 +15,8 @@ from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, Serve
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.testing.suite import Suite, shown, skip, slow
-from turnout.testing.toy_decodings import Parallel
+from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.toy.decodings import Parallel
 
 if TYPE_CHECKING:
     from torch import Tensor

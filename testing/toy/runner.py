@@ -12,7 +12,7 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
-from turnout.testing.toy_model import VOCABULARY, toy_logits
+from turnout.testing.toy.model import VOCABULARY, toy_logits
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,7 +17,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 
 if TYPE_CHECKING:
-    from turnout.testing.embedded import Embedded
+    from turnout.testing.suites.embedded import Embedded
 
 __all__ = ["Suite", "is_slow", "shown", "skip", "slow"]
 
@@ -69,7 +69,7 @@ class Suite(Generic[Plugin]):
         """The embedded model, served by what `registry` has."""
         if not self.spec:
             skip("`make` builds it, and an engine looks plugins up by name; give `spec` to try it on a model")
-        from turnout.testing.embedded import Embedded
+        from turnout.testing.suites.embedded import Embedded
 
         return Embedded(self.registry())
 

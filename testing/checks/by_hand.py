@@ -8,7 +8,7 @@ from turnout.core.interfaces.logits_processor import Row
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import KVView, View
-from turnout.testing.toy_decodings import Parallel
+from turnout.testing.toy.decodings import Parallel
 
 __all__ = ["made_request", "made_row", "made_view"]
 

@@ -15,8 +15,8 @@ from turnout.core.scheduling.preemption import Preemption, Recompute, Swap
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
-from turnout.testing.toy_engine import toy_engine, toy_request
-from turnout.testing.toy_runner import toy_kv
+from turnout.testing.toy.engine import toy_engine, toy_request
+from turnout.testing.toy.runner import toy_kv
 
 __all__ = ["Arrivals", "Trial", "Whimsical", "needs", "random_cache", "random_preemption", "random_workload"]
 

@@ -17,10 +17,10 @@ from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.testing.distributions import assert_follows, probabilities
-from turnout.testing.strategy_runs import PROMPT, request, run, strategy_engine, tokens_of
-from turnout.testing.suite import Suite, shown, skip, slow
-from turnout.testing.toy_model import EOS, VOCABULARY, log_softmax, toy_logits
+from turnout.testing.checks.distributions import assert_follows, probabilities
+from turnout.testing.checks.strategy_runs import PROMPT, request, run, strategy_engine, tokens_of
+from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.toy.model import EOS, VOCABULARY, log_softmax, toy_logits
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,10 +18,10 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.error_log import no_errors
-from turnout.testing.toy_engine import toy_engine
-from turnout.testing.toy_resources import ToyResources
-from turnout.testing.toy_runner import ToyRunner, as_tensor, toy_kv
+from turnout.testing.checks.error_log import no_errors
+from turnout.testing.toy.engine import toy_engine
+from turnout.testing.toy.resources import ToyResources
+from turnout.testing.toy.runner import ToyRunner, as_tensor, toy_kv
 
 __all__ = ["Answer", "Answers", "request", "run", "strategy_engine", "tokens_of"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.testing.toy_model import VOCABULARY, toy_logits
+from turnout.testing.toy.model import VOCABULARY, toy_logits
 
 __all__ = ["assert_follows", "probabilities"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnout.core.types.request import RequestSpec
-from turnout.testing.toy_model import EOS, VOCABULARY, argmax, log_softmax, toy_logits
-from turnout.testing.toy_runner import Model
+from turnout.testing.toy.model import EOS, VOCABULARY, argmax, log_softmax, toy_logits
+from turnout.testing.toy.runner import Model
 
 __all__ = ["expected"]
 

@@ -9,9 +9,9 @@ from turnout.core.errors import UnknownPlugin
 from turnout.core.registry.kinds import OBSERVER_AXIS, OBSERVER_HOOKS
 from turnout.core.registry.registry import Registry
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.brute_force import expected
-from turnout.testing.toy_engine import drive, toy_engine, toy_request
-from turnout.testing.toy_runner import toy_kv
+from turnout.testing.checks.brute_force import expected
+from turnout.testing.toy.engine import drive, toy_engine, toy_request
+from turnout.testing.toy.runner import toy_kv
 
 __all__ = ["ObserverSuite"]
 

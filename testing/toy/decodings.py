@@ -12,7 +12,7 @@ from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.testing.toy_model import VOCABULARY, argmax, log_softmax
+from turnout.testing.toy.model import VOCABULARY, argmax, log_softmax
 
 __all__ = ["Beam", "Greedy", "Lookup", "Parallel", "ToyDecoding", "toy_decodings"]
 

@@ -10,8 +10,8 @@ from turnout.core.engine.observers import Observer, Observers
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.interfaces.resources import Companion
 from turnout.core.types.model_spec import ModelSpec
-from turnout.testing.toy_model import EOS, VOCABULARY, misled_logits
-from turnout.testing.toy_runner import ToyRunner, as_tensor, toy_kv
+from turnout.testing.toy.model import EOS, VOCABULARY, misled_logits
+from turnout.testing.toy.runner import ToyRunner, as_tensor, toy_kv
 
 __all__ = ["ToyResources"]
 
@@ -30,7 +30,7 @@ class ToyResources:
 
     @property
     def spec(self) -> ModelSpec:
-        from turnout.testing.toy_attention import toy_spec
+        from turnout.testing.toy.attention import toy_spec
 
         return toy_spec()
 

@@ -19,16 +19,16 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import View
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
-from turnout.testing.accounts import assert_all_memory_is_free
-from turnout.testing.brute_force import expected
-from turnout.testing.by_hand import made_view
-from turnout.testing.embedded import GREEDY
-from turnout.testing.suite import Suite, shown, skip, slow
-from turnout.testing.toy_decodings import Greedy
-from turnout.testing.toy_engine import drive, toy_engine, toy_request
-from turnout.testing.toy_runner import toy_kv
-from turnout.testing.toy_workloads import Trial
-from turnout.testing.watched_policy import WatchedPolicy
+from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.brute_force import expected
+from turnout.testing.checks.by_hand import made_view
+from turnout.testing.checks.watched_policy import WatchedPolicy
+from turnout.testing.suites.embedded import GREEDY
+from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.toy.decodings import Greedy
+from turnout.testing.toy.engine import drive, toy_engine, toy_request
+from turnout.testing.toy.runner import toy_kv
+from turnout.testing.toy.workloads import Trial
 
 __all__ = ["SchedulingPolicySuite"]
 

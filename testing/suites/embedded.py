@@ -15,8 +15,8 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.testing.accounts import assert_all_memory_is_free
-from turnout.testing.suite import shown
+from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.suites.suite import shown
 
 if TYPE_CHECKING:
     from turnout.runner.assembly import AssembledEngine

@@ -16,9 +16,9 @@ from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.predictors.max_tokens import MaxTokens
-from turnout.testing.toy_decodings import toy_decodings
-from turnout.testing.toy_model import EOS, VOCABULARY
-from turnout.testing.toy_runner import ToyRunner
+from turnout.testing.toy.decodings import toy_decodings
+from turnout.testing.toy.model import EOS, VOCABULARY
+from turnout.testing.toy.runner import ToyRunner
 
 __all__ = ["Outcome", "drive", "toy_engine", "toy_request"]
 

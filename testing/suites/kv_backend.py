@@ -19,15 +19,15 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.plugins.schedulers.priority import Priority
-from turnout.testing.accounts import assert_all_memory_is_free
-from turnout.testing.audited_cache import AuditedCache
-from turnout.testing.brute_force import expected
-from turnout.testing.embedded import GREEDY, LENGTH
-from turnout.testing.suite import Suite, shown, skip, slow
-from turnout.testing.toy_decodings import Parallel
-from turnout.testing.toy_engine import drive, toy_engine, toy_request
-from turnout.testing.toy_runner import Model
-from turnout.testing.toy_workloads import Arrivals, needs, random_preemption, random_workload
+from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.audited_cache import AuditedCache
+from turnout.testing.checks.brute_force import expected
+from turnout.testing.suites.embedded import GREEDY, LENGTH
+from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.toy.decodings import Parallel
+from turnout.testing.toy.engine import drive, toy_engine, toy_request
+from turnout.testing.toy.runner import Model
+from turnout.testing.toy.workloads import Arrivals, needs, random_preemption, random_workload
 
 if TYPE_CHECKING:
     import torch
@@ -200,7 +200,7 @@ class KVBackendSuite(Suite[KVBackend]):
         assert first == again, "two runs of one workload moved memory differently"
 
     def test_a_position_costs_bytes(self) -> None:
-        from turnout.testing.toy_attention import toy_spec
+        from turnout.testing.toy.attention import toy_spec
 
         cost = self.make().bytes_per_token(toy_spec(), 4)
         assert isinstance(cost, int) and cost > 0, f"bytes_per_token gave {cost!r}"
@@ -225,7 +225,7 @@ class KVBackendSuite(Suite[KVBackend]):
 
     @cached_property
     def _logits(self) -> Model:
-        from turnout.testing.toy_attention import WithoutMemory, toy_spec, without_memory
+        from turnout.testing.toy.attention import WithoutMemory, toy_spec, without_memory
 
         seen = tuple(tuple(self.attends(position)) for position in range(toy_spec().max_positions))
         rounds = type(self).stored is not KVBackendSuite.stored
@@ -275,7 +275,7 @@ class KVBackendSuite(Suite[KVBackend]):
         import torch
 
         from turnout.runner.execution.model_runner import ModelRunner
-        from turnout.testing.toy_attention import attention_toy, toy_spec
+        from turnout.testing.toy.attention import attention_toy, toy_spec
 
         dtype: torch.dtype = getattr(torch, self.dtype)
         cpu = torch.device("cpu")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from turnout.core.interfaces.seams import Quantizer
-from turnout.testing.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, skip, slow
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
