@@ -3,7 +3,7 @@
 Who looks at a test again and again, and stops when it says something, is deceived: an interval of 95% that
 is right once is wrong at one of a hundred looks far more often (Armitage, McPherson and Rowe 1969). The
 intervals here hold at all looks together. n pairs are n measurements of a ratio's logarithm, as in
-`turnout.lab.compare.statistics.statistics`; in place of Student's t stands its sequential form. With effects spread as
+`turnout.lab.compare.statistics`; in place of Student's t stands its sequential form. With effects spread as
 widely as the measurements are around it (prior variance G times theirs), the odds of "a difference" against
 "none" are
 

@@ -32,7 +32,7 @@ class Simulation:
     router: str = "round-robin"
     """As NAME or NAME:option=value,…."""
     doze: bool = True
-    """Pass over what happens in every step, where that changes nothing (`turnout.lab.simulation.fast_forward`)."""
+    """Pass over what happens in every step, where that changes nothing (`fast_forward.py`)."""
     watch: Watch | None = None
     """Told of every step of every replica."""
 
