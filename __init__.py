@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnout.core.config import EngineConfig, ServerConfig
     from turnout.core.errors import TurnoutError
+    from turnout.core.interfaces.decoding import Decoding
     from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+    from turnout.core.interfaces.kv import KVBackend
     from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
+    from turnout.core.interfaces.models import ModelFamily
+    from turnout.core.interfaces.quantization import Quantizer
     from turnout.core.interfaces.router import Replica, Routable, Router
     from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy, Share
-    from turnout.core.interfaces.seams import (
-        Decoding,
-        KVBackend,
-        ModelFamily,
-        Quantizer,
-    )
     from turnout.core.registry.hookspecs import hookimpl
     from turnout.core.types.sampling_params import SamplingParams
     from turnout.core.types.structured_outputs import StructuredOutputs
@@ -58,20 +56,27 @@ __all__ = [
 _HOMES = {
     "turnout.core.config": ("EngineConfig", "ServerConfig"),
     "turnout.core.errors": ("TurnoutError",),
-    "turnout.core.interfaces.eviction": ("CachedBlock", "EvictionPolicy"),
-    "turnout.core.registry.hookspecs": ("hookimpl",),
-    "turnout.core.interfaces.seams": (
+    "turnout.core.interfaces": (
+        "CachedBlock",
         "Decoding",
+        "Drop",
+        "EvictionPolicy",
         "KVBackend",
+        "LengthPredictor",
+        "LogitsProcessor",
         "ModelFamily",
         "Quantizer",
+        "Replica",
+        "Routable",
+        "Router",
+        "Row",
+        "SchedulingPolicy",
+        "Share",
     ),
-    "turnout.core.interfaces.logits_processor": ("LogitsProcessor", "Row"),
-    "turnout.core.interfaces.scheduling": ("Drop", "LengthPredictor", "SchedulingPolicy", "Share"),
-    "turnout.core.interfaces.router": ("Replica", "Routable", "Router"),
-    "turnout.core.types.views": ("RequestView", "View"),
+    "turnout.core.registry.hookspecs": ("hookimpl",),
     "turnout.core.types.sampling_params": ("SamplingParams",),
     "turnout.core.types.structured_outputs": ("StructuredOutputs",),
+    "turnout.core.types.views": ("RequestView", "View"),
     "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -26,7 +26,7 @@ import torch
 from turnout.cli.profile import CLOCKS
 from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
-from turnout.core.garbage import steady
+from turnout.core.process import steady
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.results.record import Record

@@ -18,7 +18,7 @@ import click
 import torch
 
 from turnout.core.config import EngineConfig
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.request import RequestSpec

@@ -11,7 +11,8 @@ from turnout.core.clock import monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.seams import Decoding, PoolSize
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.decision import Continuation

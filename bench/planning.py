@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
-from turnout.core.interfaces.seams import Decoding, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
 
 __all__ = ["blueprint", "count_parameters", "linear_layers"]

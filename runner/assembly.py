@@ -14,6 +14,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
+from turnout.core.engine.observers import Observers
 from turnout.core.errors import blaming
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.registry.registry import Registry
@@ -81,7 +82,7 @@ def build_engine(
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served, pick_rows, put_rows)
     model = _load(registry, checkpoint, config.quantization, computing)
-    observers = registry.observers()
+    observers = Observers(**registry.observers())
     resources = EngineResources(
         registry, policies.kv, served, checkpoint.spec, budget, computing, clock, observers
     )

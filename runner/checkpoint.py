@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ModelError, blaming
-from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.interfaces.models import ModelFamily
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.checkpoints.checkpoint import read_config, read_generation_config

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from turnout.core.errors import ConfigError, blaming
+from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, SwapCosts
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.execution.model_runner import ModelRunner

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from turnout.core.config import EngineConfig
 from turnout.core.engine.logits_processing import Processors
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.kv import KVBackend
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import Decoding, KVBackend
 from turnout.core.registry.kinds import POLICY_AXES
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
@@ -117,7 +118,7 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
         **vars(build_host_policies(registry, config)),
         decodings=(*decodings, *_other_decodings(registry, config)),
         defaults=decodings[-1].defaults,
-        processors=registry.processors(),
+        processors=Processors(registry.logits_processors()),
     )
 
 

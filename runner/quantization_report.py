@@ -9,7 +9,7 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import FusedKernels
 from turnout.models.blueprint import blueprint, linear_layers

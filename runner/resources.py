@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from turnout.core.clock import Clock
 from turnout.core.config import UNQUANTIZED
-from turnout.core.engine.observers import Observer, Observers
+from turnout.core.engine.observers import Observers
+from turnout.core.interfaces.kv import KVBackend, PoolSize
 from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.interfaces.observers import Observer
 from turnout.core.interfaces.resources import Companion
-from turnout.core.interfaces.seams import KVBackend, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.checkpoint import open_checkpoint

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.seams import KVCache
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.model_spec import ModelSpec

@@ -7,7 +7,7 @@ from torch import nn
 
 from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, ModelError
-from turnout.core.interfaces.seams import Adopter
+from turnout.core.interfaces.quantization import Adopter
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.kernels import FusedKernels

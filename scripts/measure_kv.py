@@ -14,7 +14,7 @@ from typing import NamedTuple
 import click
 import msgspec
 
-from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.request import RequestSpec

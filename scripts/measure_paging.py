@@ -18,7 +18,7 @@ from statistics import fmean
 
 import click
 
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.plan import Plan

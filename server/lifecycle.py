@@ -11,7 +11,7 @@ from typing import Any
 
 from turnout.core.config import ServerConfig
 from turnout.core.errors import ConfigError, EngineError, EngineGone
-from turnout.core.garbage import steady
+from turnout.core.process import steady
 from turnout.server.ab.ab_test import check_memory, check_ready
 from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app

@@ -9,7 +9,7 @@ import torch
 from worker import Jobs, serve
 
 from turnout.core.config import EngineConfig
-from turnout.core.garbage import steady
+from turnout.core.process import steady
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine

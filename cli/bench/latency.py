@@ -12,7 +12,7 @@ import numpy as np
 from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.options.engine_options import engine_options, offline_config
 from turnout.cli.terminal.table import tabular
-from turnout.core.garbage import steady
+from turnout.core.process import steady
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.record import Record
 

@@ -11,7 +11,7 @@ import click
 from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.options.engine_options import engine_options, offline_config
 from turnout.cli.terminal.table import tabular
-from turnout.core.garbage import steady
+from turnout.core.process import steady
 from turnout.lab.results.record import Record
 from turnout.lab.workloads.source import load_workload
 

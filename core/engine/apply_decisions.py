@@ -8,7 +8,7 @@ with one that is not known yet, ``keep`` says which it was.
 
 from __future__ import annotations
 
-from turnout.core.interfaces.seams import KVCache
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.decision import Completion, Continuation, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, Sequence

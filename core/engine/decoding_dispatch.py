@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from turnout.core.engine.apply_decisions import Promised
 from turnout.core.errors import RequestError
-from turnout.core.interfaces.seams import Decoding
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.plugin_faults import Complaints
 from turnout.core.types.decision import Chosen, Completion, Continuation, TokenLogprobs, known
 from turnout.core.types.plan import Logits
@@ -109,9 +109,10 @@ class Strategies:
         except Exception as error:
             return self._complain(decoding, error)
 
-    def forget(self, decoding: Decoding, sequences: Collection[TokenSequence]) -> None:
-        """These are gone. A fault is named and harms nobody."""
+    def forget(self, request: Request, sequences: Collection[TokenSequence]) -> None:
+        """These of its sequences are gone. A fault is named and harms nobody."""
         if sequences:
+            decoding: Decoding = request.decoding  # type: ignore[assignment]  # requests know less of it
             try:
                 decoding.forget(list(sequences))
             except Exception as error:
@@ -182,5 +183,6 @@ def _check(completion: Completion) -> None:
 def by_strategy(requests: Iterable[Request]) -> dict[Decoding, list[Request]]:
     groups: dict[Decoding, list[Request]] = {}
     for request in requests:
-        groups.setdefault(request.decoding, []).append(request)
+        strategy: Decoding = request.decoding  # type: ignore[assignment]  # requests know less of it
+        groups.setdefault(strategy, []).append(request)
     return groups

@@ -12,10 +12,12 @@ from turnout.core.engine.apply_decisions import advance, complete, promise
 from turnout.core.engine.decoding_dispatch import Decision, Strategies, by_strategy
 from turnout.core.engine.inflight_tokens import Unread, may_wait
 from turnout.core.engine.logits_processing import Processors
-from turnout.core.engine.observers import Observers, StepRecord
+from turnout.core.engine.observers import Observers
 from turnout.core.engine.request_table import Served
 from turnout.core.errors import Overloaded
-from turnout.core.interfaces.seams import Decoding, Runner
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.observers import StepRecord
+from turnout.core.interfaces.runner import Runner
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.decision import Chosen, Completion
 from turnout.core.types.messages import Delta, Stats

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from turnout.core.engine.apply_decisions import Promised, keep
-from turnout.core.interfaces.seams import Decoding
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.types.decision import Chosen, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, Sequence

@@ -119,7 +119,8 @@ def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """
     wishes: dict[ActiveProcessor, list[int]] = {}
     for number, row in enumerate(rows):
-        for active in row.request.processors:
+        wanted: tuple[ActiveProcessor, ...] = row.request.processors  # type: ignore[assignment]
+        for active in wanted:
             wishes.setdefault(active, []).append(number)
     if not wishes:
         return logits

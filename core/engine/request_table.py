@@ -53,7 +53,7 @@ class Served:
         """It went on, from `parents` and from `before` tokens of output."""
         if parents != request.live:
             dropped = [sequence for sequence in parents if sequence not in request.live]
-            self._strategies.forget(request.decoding, dropped)
+            self._strategies.forget(request, dropped)
         produced = request.output_tokens - before
         self.output_tokens += produced
         if request.timing.first_token is None:
@@ -85,7 +85,7 @@ class Served:
     def give_up(self, drop: Drop, now: float) -> Delta:
         """What the policy dropped is out of the scheduler already."""
         request = unveil(drop.request)
-        self._strategies.forget(request.decoding, request.live)
+        self._strategies.forget(request, request.live)
         self._close(request, "error", now)
         return Delta(request_id=request.id, finish_reason="error", error=drop.reason, error_kind="timeout")
 
@@ -94,7 +94,7 @@ class Served:
         if not gone:
             return
         self._scheduler.kv.release(gone)
-        self._strategies.forget(request.decoding, gone)
+        self._strategies.forget(request, gone)
         request.live = tuple(sequence for sequence in request.live if sequence not in gone)
         if not request.live:
             self._scheduler.remove(request)

@@ -1,0 +1,57 @@
+"""What a plugin author implements, and what the mechanism promises in return: one file for each kind.
+
+Importing this package imports no torch; tensors appear in annotations alone.
+"""
+
+from turnout.core.interfaces.attention import Attend, AttentionBackend, CapturableAttention, RotatingAttend
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, PrefixPins, Span
+from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
+from turnout.core.interfaces.models import ModelFamily, PicksRows
+from turnout.core.interfaces.observers import RequestRecord, StepRecord
+from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.quantization import Adopter, Quantizer
+from turnout.core.interfaces.resources import Companion, Resources
+from turnout.core.interfaces.router import Replica, Routable, Router, rendezvous
+from turnout.core.interfaces.runner import Runner
+from turnout.core.interfaces.scheduling import Drop, Entry, LengthPredictor, SchedulingPolicy, Share
+
+__all__ = [
+    "Adopter",
+    "Attend",
+    "AttentionBackend",
+    "CachedBlock",
+    "CapturableAttention",
+    "Companion",
+    "Decoding",
+    "Drop",
+    "Entry",
+    "EvictionPolicy",
+    "KVBackend",
+    "KVCache",
+    "LengthPredictor",
+    "LogitsProcessor",
+    "ModelFamily",
+    "PicksRows",
+    "PoolSize",
+    "PrefixPins",
+    "Proposal",
+    "Proposer",
+    "Quantizer",
+    "Replica",
+    "RequestRecord",
+    "Resources",
+    "RotatingAttend",
+    "Routable",
+    "Router",
+    "Row",
+    "Runner",
+    "SchedulingPolicy",
+    "ServedModel",
+    "Share",
+    "Span",
+    "StepRecord",
+    "Wish",
+    "rendezvous",
+]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 import pluggy
 
 if TYPE_CHECKING:
-    from turnout.core.engine.observers import RequestRecord, StepRecord
+    from turnout.core.interfaces.observers import RequestRecord, StepRecord
 
 __all__ = ["HOOK_API_VERSION", "OLDEST_HOOK_API", "PROJECT", "Factory", "Register", "hookimpl", "hookspec"]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError, nearest
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.kv import KVBackend
 from turnout.core.interfaces.logits_processor import LogitsProcessor
+from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.proposer import Proposer
+from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import Decoding, KVBackend, ModelFamily, Quantizer
 
 __all__ = ["AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
 

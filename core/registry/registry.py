@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Literal, overload
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine.logits_processing import Processors
-from turnout.core.engine.observers import Observer, Observers
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.kv import KVBackend
 from turnout.core.interfaces.logits_processor import LogitsProcessor
+from turnout.core.interfaces.models import ModelFamily
+from turnout.core.interfaces.observers import Observer
 from turnout.core.interfaces.proposer import Proposer
+from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import Decoding, KVBackend, ModelFamily, Quantizer
 from turnout.core.registry.entry import NO_AXIS, PluginEntry
 from turnout.core.registry.factory import Recipe, options_of
 from turnout.core.registry.hookspecs import PROJECT
@@ -147,24 +149,22 @@ class Registry:
             )
         return self.create("model", names[0])
 
-    def processors(self) -> Processors:
-        """Every logits processor, built: ours as they are registered, then the others by name.
+    def logits_processors(self) -> list[tuple[str, LogitsProcessor]]:
+        """Every logits processor, built, and its title: ours as they are registered, then the others by name.
 
         Raises ConfigError or PluginError where one cannot be: they are all active, so each is asked for.
         """
         entries = [e for e in self._entries if (e.axis, e.state) == ("logits_processor", "ok")]
         entries.sort(key=lambda e: "" if e.distribution == PROJECT else e.name)
-        return Processors((entry.title, self.create("logits_processor", entry.name)) for entry in entries)
+        return [(entry.title, self.create("logits_processor", entry.name)) for entry in entries]
 
-    def observers(self) -> Observers:
-        """Every hook that watches."""
+    def observers(self) -> dict[str, list[Observer]]:
+        """Every function that observes, by the name of its hook."""
         watching = [entry for entry in self._entries if entry.axis == OBSERVER_AXIS and entry.state == "ok"]
-        return Observers(
-            **{
-                hook: [Observer(e.title, e.resolve()) for e in watching if e.name.endswith(f".{hook}")]
-                for hook in OBSERVER_HOOKS
-            }
-        )
+        return {
+            hook: [Observer(e.title, e.resolve()) for e in watching if e.name.endswith(f".{hook}")]
+            for hook in OBSERVER_HOOKS
+        }
 
     def _architectures(self) -> dict[str, list[str]]:
         """Names of families, by architecture. A family that cannot be imported only warns."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnout.core.interfaces.seams import KVCache
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["Auto", "Preemption", "Recompute", "Swap", "SwapCosts"]

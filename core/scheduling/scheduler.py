@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from turnout.core.errors import PolicyError
+from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import KVCache, Span
 from turnout.core.scheduling.length_prediction import Predictions
 from turnout.core.scheduling.livelock import PATIENCE, Progress
 from turnout.core.scheduling.policy_guard import Guard, Turn, arrival_order

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.plan import Chunk
 from turnout.core.types.request import Request, Sequence
 

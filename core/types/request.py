@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Literal
+from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
 from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import RequestView
-
-if TYPE_CHECKING:
-    from turnout.core.engine.logits_processing import ActiveProcessor
-    from turnout.core.interfaces.seams import Decoding
 
 __all__ = ["Place", "Request", "RequestSpec", "Resumption", "Sequence", "Timing"]
 
@@ -135,6 +131,21 @@ class Sequence:
         return self.request.limit - len(self.tokens)
 
 
+class Strategy(Protocol):
+    """What a request must know of the decoding strategy that serves it: every `Decoding` is one."""
+
+    streams: ClassVar[bool]
+
+    def width(self, params: SamplingParams) -> int: ...
+
+
+class AdjustsRows(Protocol):
+    """What a request must know of a logits processor that it wants: every `ActiveProcessor` is one."""
+
+    title: str
+    place: int
+
+
 Place = Literal["running", "waiting", "leaving", "gone"]
 """``leaving``: its last tokens are chosen, and not known yet."""
 
@@ -167,14 +178,14 @@ class Request:
     def __init__(
         self,
         spec: RequestSpec,
-        decoding: Decoding,
+        decoding: Strategy,
         arrival: float,
         limit: int,
         stop_ids: frozenset[int],
     ):
         self.spec = spec
         self.decoding = decoding
-        self.processors: tuple[ActiveProcessor, ...] = ()
+        self.processors: tuple[AdjustsRows, ...] = ()
         """The logits processors that it wants."""
         self.fault: str | None = None
         """Why it cannot go on, where a logits processor failed at it."""

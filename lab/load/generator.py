@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from turnout.core.garbage import steady
+from turnout.core.process import steady
 from turnout.lab.jobs.job import Workload
 from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.jobs.schedule import Schedule

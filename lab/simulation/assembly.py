@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from turnout.core.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
+from turnout.core.engine.observers import Observers
 from turnout.core.errors import ConfigError, blaming
-from turnout.core.interfaces.seams import KVBackend, KVCache, PoolSize
+from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.lab.simulation.cost import CostModel
@@ -56,7 +57,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     runner, script = CostRunner(clock, cost.seconds), Script(cost.model.vocab_size)
     runner.queues = scheduler.queues
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
-    observers = registry.observers()
+    observers = Observers(**registry.observers())
     engine = Engine(scheduler, runner, [script], limits, clock, observers)
     return Simulated(engine, clock, runner, script, policies.kv, bool(observers.of_steps))
 

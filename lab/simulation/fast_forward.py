@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from turnout.core.interfaces.kv import Span
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
-from turnout.core.interfaces.seams import Span
 from turnout.core.types.plan import Plan
 from turnout.core.types.request import Request
 from turnout.core.types.views import View

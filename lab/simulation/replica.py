@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from turnout.core.engine.observers import StepRecord
+from turnout.core.interfaces.observers import StepRecord
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, RequestSpec
 from turnout.lab.results.record import Record

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from turnout.core.interfaces.seams import Decoding
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.interfaces.models import ModelFamily
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.slots import Slot
 from turnout.models.checkpoints.tensor_files import open_tensors

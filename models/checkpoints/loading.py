@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from turnout.core.errors import ModelError, blaming
-from turnout.core.interfaces.seams import Adopter, ModelFamily, Quantizer
+from turnout.core.interfaces.models import ModelFamily
+from turnout.core.interfaces.quantization import Adopter, Quantizer
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import FusedKernels, Kernels
 from turnout.models.blueprint import blueprint, linear_layers

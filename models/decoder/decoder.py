@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from turnout.core.interfaces.seams import Attend, PicksRows
+from turnout.core.interfaces.attention import Attend
+from turnout.core.interfaces.models import PicksRows
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
 from turnout.models.decoder.rope import Rotation, make_rotary

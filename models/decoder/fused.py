@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from turnout.core.interfaces.seams import Attend, RotatingAttend
+from turnout.core.interfaces.attention import Attend, RotatingAttend
 from turnout.kernels import FusedKernels, Kernels
 from turnout.kernels.layers import Heads
 from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, RMSNorm

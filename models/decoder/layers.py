@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from turnout.core.interfaces.seams import Attend
+from turnout.core.interfaces.attention import Attend
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.rope import Rotation
 

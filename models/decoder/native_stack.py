@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from turnout.core.interfaces.seams import Attend
+from turnout.core.interfaces.attention import Attend
 from turnout.kernels import Kernels
 from turnout.kernels.layers import InPlace, Layers, LayerWeights, ReadInPlace
 from turnout.models.decoder.decoder import DecoderLayer, DecoderStack

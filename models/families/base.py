@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ModelError
-from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.config_reader import ConfigReader
 from turnout.models.rope_spec import reachable_positions, read_rope

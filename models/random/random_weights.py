@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.interfaces.models import ModelFamily
 from turnout.models.blueprint import blueprint
 from turnout.models.checkpoints.checkpoint import INDEX_FILE, SINGLE_FILE
 from turnout.models.checkpoints.saving import save_tensors

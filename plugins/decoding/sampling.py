@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from turnout.core.errors import ConfigError, RequestError
-from turnout.core.interfaces.seams import Decoding
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from turnout.core.engine.logits_processing import adjust
 from turnout.core.interfaces.logits_processor import Row
 from turnout.core.interfaces.proposer import Proposal, Wish
-from turnout.core.interfaces.seams import Runner
+from turnout.core.interfaces.runner import Runner
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence

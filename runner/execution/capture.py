@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.errors import TurnoutError
-from turnout.core.interfaces.seams import Attend
+from turnout.core.interfaces.attention import Attend
 
 __all__ = ["Capture", "CudaCapture", "Forward", "Pieces", "choose_capture"]
 

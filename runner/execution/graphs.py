@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces.seams import Attend
+from turnout.core.interfaces.attention import Attend
 from turnout.core.types.plan import StepShape
 from turnout.runner.execution.capture import Capture, Forward
 from turnout.runner.execution.step_inputs import fill

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces.seams import AttentionBackend, CapturableAttention, PicksRows
+from turnout.core.interfaces.attention import AttentionBackend, CapturableAttention
+from turnout.core.interfaces.models import PicksRows
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Sequence
 from turnout.kernels.gpu.staging import carry, pick_rows

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces.seams import Attend, RotatingAttend
+from turnout.core.interfaces.attention import Attend, RotatingAttend
 from turnout.kernels.ragged import padded
 from turnout.runner.execution.capture import Capture, Forward, Pieces
 from turnout.runner.execution.step_inputs import fill

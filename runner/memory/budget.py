@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.seams import KVCache
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.memory.device import free_memory
 

@@ -15,7 +15,7 @@ from functools import partial
 
 import torch
 
-from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.plan import Chunk, Move, Plan
 from turnout.core.types.request import Sequence

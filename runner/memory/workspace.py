@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.plan import Chunk, Plan
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.memory.probes import probe

@@ -9,7 +9,7 @@ import msgspec
 
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import TurnoutError, described
-from turnout.core.interfaces.seams import KVCache, PrefixPins
+from turnout.core.interfaces.kv import KVCache, PrefixPins
 from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import (
     AdminCommand,

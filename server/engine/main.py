@@ -18,8 +18,7 @@ import zmq
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, PluginError, TurnoutError, described
-from turnout.core.garbage import steady
-from turnout.core.parent import exit_with_parent
+from turnout.core.process import exit_with_parent, steady
 from turnout.core.types.messages import Failed
 from turnout.server.engine.admin_commands import Assembled
 from turnout.server.engine.channel import EngineChannel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.interfaces.seams import KVCache
+from turnout.core.interfaces.kv import KVCache
 
 __all__ = ["assert_all_memory_is_free"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from turnout.core.interfaces.seams import KVCache, PrefixPins, Span
+from turnout.core.interfaces.kv import KVCache, PrefixPins, Span
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence

@@ -10,7 +10,7 @@ import msgspec
 
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import Processors
-from turnout.core.interfaces.seams import Decoding
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.registry.hookspecs import PROJECT
 from turnout.core.registry.registry import Registry
 from turnout.core.types.decision import TokenLogprobs
@@ -76,7 +76,7 @@ def strategy_engine(
 def _processors() -> Processors:
     # Not a stranger's that happens to be installed: it may need more than the toy has.
     ours = [entry for entry in Registry.load().entries() if entry.distribution == PROJECT]
-    processors = Registry(ours).processors()
+    processors = Processors(Registry(ours).logits_processors())
     processors.start(ToyResources().model)
     return processors
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.seams import Decoding, Runner
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.runner import Runner
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence

@@ -7,7 +7,7 @@ import time
 from typing import ClassVar
 
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.accounts import assert_all_memory_is_free

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.seams import KVBackend, KVCache, PoolSize, Span
+from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, Span
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.types.plan import Logits, Move, Plan
 from turnout.core.types.request import Request, RequestSpec

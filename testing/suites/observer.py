@@ -34,7 +34,7 @@ class ObserverSuite:
 
     def test_every_record_is_taken(self) -> None:
         """An observer that raises is not called again: all that watched at first must watch in the end."""
-        observers = self.registry().observers()
+        observers = Observers(**self.registry().observers())
         before = _watching(observers)
         specs = [toy_request(f"r{i}", [1 + i % 5] * (1 + i), "parallel", 6, n=1 + i % 3) for i in range(12)]
         engine = toy_engine(Fcfs(), toy_kv(24, 4), observers=observers)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
 from turnout.core.interfaces.resources import Resources
-from turnout.core.interfaces.seams import Decoding
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from turnout.core.interfaces.seams import Quantizer
+from turnout.core.interfaces.quantization import Quantizer
 from turnout.testing.suites.suite import Suite, skip, slow
 
 if TYPE_CHECKING:

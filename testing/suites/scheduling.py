@@ -10,8 +10,8 @@ from typing import ClassVar
 import msgspec
 
 from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import KVCache, PoolSize
 from turnout.core.types.messages import Delta
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import Request, RequestSpec

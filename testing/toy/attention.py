@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces.seams import Attend
+from turnout.core.interfaces.attention import Attend
 from turnout.core.types.model_spec import ModelSpec, RopeSpec
 from turnout.testing.toy.model import EOS, VOCABULARY
 

@@ -9,8 +9,10 @@ from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import Processors
 from turnout.core.engine.observers import Observers
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.kv import KVCache
+from turnout.core.interfaces.runner import Runner
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import Decoding, KVCache, Runner
 from turnout.core.scheduling.preemption import Preemption
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.request import RequestSpec

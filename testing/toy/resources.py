@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from turnout.core.engine.observers import Observer, Observers
+from turnout.core.engine.observers import Observers
 from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.interfaces.observers import Observer
 from turnout.core.interfaces.resources import Companion
 from turnout.core.types.model_spec import ModelSpec
 from turnout.testing.toy.model import EOS, VOCABULARY, misled_logits

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.types.plan import Logits, Plan, Way
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.evictions.lru import Lru

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import msgspec
 
 from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import KVCache, PoolSize
 from turnout.core.scheduling.preemption import Preemption, Recompute, Swap
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.seams import KVBackend, KVCache, PoolSize, Span
+from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, Span
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.logits_processor import Row
 from turnout.core.interfaces.proposer import Proposal, Wish
-from turnout.core.interfaces.seams import Quantizer
+from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request

@@ -18,7 +18,7 @@ from toy import (
 )
 
 from turnout.core.engine.apply_decisions import advance
-from turnout.core.interfaces.seams import PoolSize, Span
+from turnout.core.interfaces.kv import PoolSize, Span
 from turnout.core.types.decision import Continuation
 from turnout.core.types.request import Request
 from turnout.plugins.evictions.lru import Lru

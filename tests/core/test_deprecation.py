@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from turnout.core.deprecation import Deprecation, PluginDeprecationWarning
+from turnout.core.engine.observers import Observers
 from turnout.core.errors import PluginError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.registry import hookspecs
@@ -75,9 +76,11 @@ def test_who_takes_a_hooks_parameter_that_goes_is_warned(monkeypatch: pytest.Mon
     def without() -> None: ...
 
     with pytest.warns(PluginDeprecationWarning, match=r"^the parameter step of step_finished is deprecated"):
-        assert Registry.load(extra=[SimpleNamespace(step_finished=step_finished)]).observers().of_steps
+        assert Observers(
+            **Registry.load(extra=[SimpleNamespace(step_finished=step_finished)]).observers()
+        ).of_steps
     with warnings.catch_warnings(action="error"):
-        assert Registry.load(extra=[SimpleNamespace(step_finished=without)]).observers().of_steps
+        assert Observers(**Registry.load(extra=[SimpleNamespace(step_finished=without)]).observers()).of_steps
 
 
 @pytest.mark.parametrize("member", ["soothe", "patience"])

@@ -9,8 +9,8 @@ import pytest
 from toy import EOS, VOCABULARY, Greedy, Lookup, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.errors import Overloaded, RequestError
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
-from turnout.core.interfaces.seams import PoolSize
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache

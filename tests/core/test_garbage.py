@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from turnout.core.garbage import steady
+from turnout.core.process import steady
 
 
 def test_what_is_there_is_left_out_until_serving_ends() -> None:

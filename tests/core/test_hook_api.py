@@ -19,12 +19,12 @@ import msgspec
 
 import turnout
 import turnout.testing as kit
+from turnout.core import interfaces
 from turnout.core.deprecation import PluginDeprecationWarning
 from turnout.core.engine.logits_processing import adjust
-from turnout.core.engine.observers import RequestRecord, StepRecord
 from turnout.core.interfaces import eviction, logits_processor, proposer, router
 from turnout.core.interfaces import scheduling as policy
-from turnout.core.interfaces import seams as interfaces
+from turnout.core.interfaces.observers import RequestRecord, StepRecord
 from turnout.core.interfaces.resources import Companion, Resources
 from turnout.core.registry import hookspecs
 from turnout.core.registry.hookspecs import HOOK_API_VERSION

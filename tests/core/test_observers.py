@@ -14,7 +14,8 @@ from toy import EOS, Greedy, drive, expected, toy_engine, toy_kv, toy_request
 from turnout.core.engine import engine as engine_module
 from turnout.core.engine import observers as observers_module
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.observers import Observer, Observers, RequestRecord, StepRecord
+from turnout.core.engine.observers import Observers
+from turnout.core.interfaces.observers import Observer, RequestRecord, StepRecord
 from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
 from turnout.core.registry.hookspecs import hookimpl
 from turnout.core.registry.registry import Registry
@@ -81,7 +82,7 @@ class Impatient(SchedulingPolicy):
 
 def watched(*plugins: object, policy: SchedulingPolicy | None = None, folder: Path | None = None) -> Engine:
     """A toy engine under the eyes of `plugins`."""
-    observers = Registry.load(extra=plugins, config_folder=folder).observers()
+    observers = Observers(**Registry.load(extra=plugins, config_folder=folder).observers())
     return toy_engine(policy or Fcfs(), toy_kv(BLOCKS, BLOCK), observers=observers)
 
 
@@ -218,7 +219,7 @@ def test_one_that_raises_is_named_once_and_not_called_again(caplog: pytest.LogCa
 
 
 def test_without_observers_an_engine_has_none() -> None:
-    assert not Observers().of_steps and not Registry.load().observers().of_steps
+    assert not Observers().of_steps and not Observers(**Registry.load().observers()).of_steps
 
 
 def test_one_more_can_watch_the_steps_of_an_engine_that_runs() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-FOLLOWS = "from turnout.core.parent import exit_with_parent; exit_with_parent()"
+FOLLOWS = "from turnout.core.process import exit_with_parent; exit_with_parent()"
 
 
 def start(script: str) -> subprocess.Popen[bytes]:

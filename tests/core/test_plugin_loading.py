@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from turnout.core.engine.observers import Observers
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.registry.hookspecs import hookimpl
@@ -315,13 +316,13 @@ def test_the_hooks_of_a_broken_plugin_do_not_watch(install: Install) -> None:
     watching = "@hookimpl\ndef step_finished(step): ...\n"
     install("sound", f"from turnout.core.registry.hookspecs import hookimpl\n{watching}")
     install("half", POLICY + watching + HOOK + "    raise RuntimeError('out of luck')")
-    (observer,) = Registry.load().observers().all()
+    (observer,) = Observers(**Registry.load().observers()).all()
     assert "sound" in observer.name
 
 
 FAMILY = """
 from turnout.core.registry.hookspecs import hookimpl
-from turnout.core.interfaces.seams import ModelFamily
+from turnout.core.interfaces.models import ModelFamily
 
 class Toy(ModelFamily):
     architectures = ("ToyForCausalLM",)

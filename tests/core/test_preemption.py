@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toy import toy_kv
 
-from turnout.core.interfaces.seams import KVCache
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.scheduling.preemption import Auto, Recompute, Swap, SwapCosts
 
 COSTS = SwapCosts(moved_token=3.0, computed_token=1.0, computed_pair=0.1)

@@ -9,9 +9,9 @@ import pytest
 from toy import Greedy, Lookup, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.errors import ConfigError, UnknownPlugin
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.scheduling import Drop
-from turnout.core.interfaces.seams import Decoding
 from turnout.core.registry.hookspecs import hookimpl
 from turnout.core.registry.registry import Registry
 from turnout.plugins.proposers.ngram import NGram

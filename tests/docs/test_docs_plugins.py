@@ -14,9 +14,9 @@ from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.cli.plugins.kinds import KINDS
 from turnout.cli.plugins.new import rendered
+from turnout.core import interfaces
 from turnout.core.interfaces import eviction, logits_processor, proposer, router
 from turnout.core.interfaces import scheduling as policy
-from turnout.core.interfaces import seams as interfaces
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.registry import hookspecs
 from turnout.core.registry.hookspecs import HOOK_API_VERSION

@@ -10,7 +10,7 @@ from itertools import groupby
 from toy import ToyRunner
 
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import Sequence as TokenSequence

@@ -7,7 +7,8 @@ import random
 from stress_case import Case
 
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.seams import AttentionBackend, KVCache
+from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.plan import Move
 
 __all__ = ["Fault", "parks"]

@@ -8,7 +8,7 @@ from fault import Fault, parks
 from stress_case import Case
 
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence

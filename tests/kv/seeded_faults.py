@@ -14,7 +14,8 @@ import move_faults
 from fault import Fault
 
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.seams import AttentionBackend, KVCache
+from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.decision import Continuation
 from turnout.core.types.request import Request
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache

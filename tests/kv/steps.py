@@ -6,7 +6,7 @@ from itertools import count
 
 from toy import Parallel
 
-from turnout.core.interfaces.seams import KVCache, Span
+from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.request import Request, RequestSpec, Sequence
 from turnout.core.types.sampling_params import SamplingParams
 

@@ -13,8 +13,8 @@ from stress_policies import AnyEviction, AnyOrder, AnyPreemption
 from stress_strategies import EOS, Answers, answers, request
 
 from turnout.core.interfaces.eviction import EvictionPolicy
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.interfaces.scheduling import SchedulingPolicy
-from turnout.core.interfaces.seams import PoolSize
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
-from turnout.core.interfaces.seams import KVCache
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.views import RequestView, View
 

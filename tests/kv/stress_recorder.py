@@ -9,7 +9,7 @@ import torch
 from brute_force import Context, Rows, tiny_model
 from fault import Fault
 
-from turnout.core.interfaces.seams import AttentionBackend
+from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.testing.toy.runner import looked_up

@@ -22,7 +22,7 @@ from torch import Tensor
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.seams import KVBackend, Span
+from turnout.core.interfaces.kv import KVBackend, Span
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.messages import Delta, KVSnapshot

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from brute_force import VOCABULARY, BruteForce, Rows
 
-from turnout.core.interfaces.seams import Decoding
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.types.decision import Chosen, Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request, RequestSpec

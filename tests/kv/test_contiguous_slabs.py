@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steps import compute, fork, park, release, sequence, spans
 
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.contiguous.first_fit import Gaps
 

@@ -11,7 +11,7 @@ from toy import toy_kv
 
 from turnout.core.errors import PolicyError
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.evictions.cost import Cost
 from turnout.plugins.evictions.lfu import Lfu
 from turnout.plugins.evictions.lru import Lru

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
-from turnout.core.interfaces.seams import Decoding, KVCache, PoolSize, Span
+from turnout.core.interfaces.kv import KVCache, PoolSize, Span
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Request, RequestSpec, Sequence
 from turnout.core.types.sampling_params import SamplingParams

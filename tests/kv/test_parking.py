@@ -6,7 +6,7 @@ import pytest
 from steps import compute, fork, park, release, sequence, spans
 from toy import toy_kv
 
-from turnout.core.interfaces.seams import Span
+from turnout.core.interfaces.kv import Span
 from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 

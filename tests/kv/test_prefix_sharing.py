@@ -5,7 +5,7 @@ from __future__ import annotations
 from steps import compute, fork, release, sequence
 from toy import toy_kv
 
-from turnout.core.interfaces.seams import Span
+from turnout.core.interfaces.kv import Span
 
 PREFIX = list(range(100, 112))
 """Three blocks of four."""

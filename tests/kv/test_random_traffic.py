@@ -9,7 +9,7 @@ from audit import AuditedContiguous, AuditedPaged, AuditingRunner
 from test_mechanism_against_brute_force import Priority, ShortestFirst
 from toy import drive, expected, toy_engine
 
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.evictions.cost import Cost
 from turnout.plugins.evictions.lfu import Lfu
 from turnout.plugins.evictions.lru import Lru

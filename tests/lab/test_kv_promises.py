@@ -6,7 +6,7 @@ import random
 
 from test_scripted_engine import cache, play
 
-from turnout.core.interfaces.seams import KVCache
+from turnout.core.interfaces.kv import KVCache
 from turnout.lab.simulation.scripted.play import Arrival, scripted_request
 from turnout.lab.simulation.scripted.workloads import random_tokens, sharegpt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.plan import Chunk, Plan

@@ -10,8 +10,8 @@ import pytest
 from simulations import conversations, jobs, machine, sharing, simulation_of
 
 from turnout.core.config import EngineConfig
-from turnout.core.engine.observers import StepRecord
-from turnout.core.interfaces.seams import Span
+from turnout.core.interfaces.kv import Span
+from turnout.core.interfaces.observers import StepRecord
 from turnout.core.registry.registry import Registry
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.record import Record

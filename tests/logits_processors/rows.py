@@ -20,7 +20,7 @@ STOPS = frozenset({5, 6})
 PROMPT = [1, 2, 3, 3]
 OUTPUT = [3, 4, 4]
 
-PROCESSORS = Registry.load().processors()
+PROCESSORS = Processors(Registry.load().logits_processors())
 PROCESSORS.start(ServedModel(Path(), VOCABULARY, frozenset()))
 
 

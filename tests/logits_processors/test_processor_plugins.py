@@ -116,7 +116,7 @@ def test_the_order_is_ours_then_theirs_by_name_and_masks_last() -> None:
         "m": lambda: Mask(3),
         "a": lambda: Writing(1),
     }
-    processors = Registry.load(extra=[plugin(**offers)]).processors()
+    processors = Processors(Registry.load(extra=[plugin(**offers)]).logits_processors())
     row = a_row(processors=processors, temperature=0.0, logit_bias={1: 5.0}, allowed_token_ids=[0, 1])
     titles = [active.title.split("'")[1] for active in row.request.processors]
     assert titles == ["logit_bias", "a", "b", "allowed_token_ids", "m"]
@@ -189,11 +189,11 @@ def test_one_that_fails_when_asked_refuses_the_request_by_name() -> None:
 
 
 def test_one_that_cannot_start_stops_the_start() -> None:
-    processors = Registry.load(extra=[plugin(unable=Unable)]).processors()
+    processors = Processors(Registry.load(extra=[plugin(unable=Unable)]).logits_processors())
     with pytest.raises(PluginError, match="'unable' of theirs failed: OSError: no such model"):
         processors.start(ServedModel(Path(), VOCABULARY, frozenset()))
 
 
 def test_one_that_cannot_be_built_stops_the_start() -> None:
     with pytest.raises(PluginError, match="'seven' of theirs"):
-        Registry.load(extra=[plugin(seven=lambda: 7)]).processors()
+        Processors(Registry.load(extra=[plugin(seven=lambda: 7)]).logits_processors())

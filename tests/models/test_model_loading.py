@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from turnout.core.errors import ModelError
-from turnout.core.interfaces.seams import Quantizer
+from turnout.core.interfaces.quantization import Quantizer
 from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
 from turnout.models.random.shapes import Shape, config_of
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from turnout.core.interfaces.seams import Quantizer
+from turnout.core.interfaces.quantization import Quantizer
 from turnout.kernels import Kernels, choose_kernels
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace, ReadInPlace

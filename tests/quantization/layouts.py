@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels, pack_quantized
 
-from turnout.core.interfaces.seams import Adopter
+from turnout.core.interfaces.quantization import Adopter
 from turnout.core.registry.registry import Registry
 
 REGISTRY = Registry.load()

@@ -9,7 +9,7 @@ import torch
 from exactness import exact, relative_error
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.seams import Quantizer
+from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.registry.registry import Registry
 from turnout.runner.memory.budget import weight_bytes
 

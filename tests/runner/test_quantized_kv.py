@@ -14,7 +14,7 @@ from torch import Tensor
 
 from turnout.core.config import EngineConfig
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.seams import Span
+from turnout.core.interfaces.kv import Span
 from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

@@ -8,7 +8,7 @@ import torch
 from replaying import Recorder
 from torch import Tensor
 
-from turnout.core.interfaces.seams import Attend
+from turnout.core.interfaces.attention import Attend
 from turnout.core.types.plan import StepShape
 from turnout.runner.execution import graphs
 from turnout.runner.execution.capture import choose_capture

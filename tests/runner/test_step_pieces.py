@@ -12,7 +12,7 @@ from driving import run
 from replaying import Recorder
 from torch import Tensor
 
-from turnout.core.interfaces.seams import Attend, RotatingAttend
+from turnout.core.interfaces.attention import Attend, RotatingAttend
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.execution.model_runner import ModelRunner

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.plan import Move, Plan
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache

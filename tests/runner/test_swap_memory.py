@@ -14,7 +14,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.seams import KVCache, PoolSize
+from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap
 from turnout.core.types.plan import Move, Plan
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.types.plan import Logits, Plan
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.backend import Paged

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from toy import EOS, VOCABULARY, Greedy, ToyRunner, toy_kv
 
 from turnout.core.engine.engine import Engine, Limits
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import KVCache
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

@@ -22,8 +22,9 @@ from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import Processors
 from turnout.core.errors import ModelError, RequestError
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.interfaces.logits_processor import LogitsProcessor
-from turnout.core.interfaces.seams import Decoding, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.decision import Continuation, TokenLogprobs

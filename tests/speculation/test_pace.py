@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from turnout.core.engine.observers import Observer, Observers, StepRecord
+from turnout.core.engine.observers import Observers
+from turnout.core.interfaces.observers import Observer, StepRecord
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams

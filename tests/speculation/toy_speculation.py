@@ -15,10 +15,12 @@ from toy import EOS, VOCABULARY, slots_of, toy_logits
 
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.observers import Observer, Observers
+from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.observers import Observers
+from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.interfaces.observers import Observer
 from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
-from turnout.core.interfaces.seams import KVCache, PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.plan import Logits, Plan
@@ -117,7 +119,7 @@ def toy_engine(strategy: Speculative, *, blocks: int = 512, budget: int = 256, s
     observers = Observers()
     resources = ToyResources(observers, budget)
     strategy.start(resources)  # type: ignore[arg-type]
-    processors = Registry.load().processors()
+    processors = Processors(Registry.load().logits_processors())
     processors.start(ServedModel(Path(), VOCABULARY, frozenset({EOS})))
     return Engine(
         Scheduler(Fcfs(), kv, Capacity(budget, slots), MaxTokens(), strict=True),

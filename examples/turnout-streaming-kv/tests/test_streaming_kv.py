@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.interfaces.seams import PoolSize
+from turnout.core.interfaces.kv import PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.plugins.evictions.lru import Lru
 from turnout.testing import KVBackendSuite

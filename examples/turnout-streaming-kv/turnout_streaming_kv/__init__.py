@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from turnout import EvictionPolicy, KVBackend, hookimpl
-from turnout.core.interfaces.seams import AttentionBackend, KVCache, PoolSize
+from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout_streaming_kv.rows import Layout, Rows
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from turnout.core.interfaces.seams import Span
+from turnout.core.interfaces.kv import Span
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence

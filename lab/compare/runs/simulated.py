@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core.engine.observers import StepRecord
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.observers import StepRecord
 from turnout.lab.compare.runs.child import Watch
 from turnout.lab.compare.runs.experiment_spec import Question
 from turnout.lab.compare.runs.order import Turn

@@ -15,8 +15,7 @@ import msgspec
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.core.garbage import steady
-from turnout.core.parent import exit_with_parent
+from turnout.core.process import exit_with_parent, steady
 from turnout.lab.compare.runs.driver import Feed
 from turnout.lab.compare.runs.protocol import Done, Failed, Message, Order, Progress, Task
 from turnout.lab.compare.runs.requests import Asked, warm_up

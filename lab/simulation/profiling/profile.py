@@ -20,7 +20,7 @@ from turnout.core.clock import Clock
 from turnout.core.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
-from turnout.core.garbage import steady
+from turnout.core.process import steady
 from turnout.core.types.plan import Move, Plan, Way
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.profiling.fit import Sample, fit

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.kv import KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.interfaces.seams import Decoding, KVCache
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits, Plan

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from turnout.core.errors import ConfigError, RequestError
-from turnout.core.interfaces.seams import Decoding
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.types.decision import Completion, Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request

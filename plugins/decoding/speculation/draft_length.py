@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from turnout.core.engine.observers import StepRecord
+from turnout.core.interfaces.observers import StepRecord
 from turnout.core.interfaces.resources import Resources
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.decoding.speculation.acceptance import Acceptance

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from turnout.core.config import MAX_DRAFT
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
 from turnout.core.interfaces.resources import Resources
-from turnout.core.interfaces.seams import Decoding
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype, approximation, bytes_per_token

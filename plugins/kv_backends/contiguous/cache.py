@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from turnout.core.interfaces.seams import PoolSize, Span
+from turnout.core.interfaces.kv import PoolSize, Span
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Request

@@ -8,8 +8,9 @@ import os
 from typing import TYPE_CHECKING, Literal
 
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.seams import AttentionBackend, KVBackend, KVCache, PoolSize
+from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype, approximation, bytes_per_token

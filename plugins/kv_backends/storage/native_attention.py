@@ -13,8 +13,8 @@ from turnout.kernels import Kernels
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
 from turnout.kernels.ragged import Numbers
-from turnout.plugins.kv_backends.paged.device.slot_mapping import written_slots
 from turnout.plugins.kv_backends.storage.tensors import PlainStorage, Storage
+from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
 __all__ = ["NativeAttention"]
 

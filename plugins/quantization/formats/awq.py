@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces.seams import Adopter
+from turnout.core.interfaces.quantization import Adopter
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.integer import IntegerWeights
 from turnout.plugins.quantization.formats.parts import Parts

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.core.interfaces.seams import Adopter
+from turnout.core.interfaces.quantization import Adopter
 from turnout.kernels import Kernels
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from turnout.core.interfaces.seams import Adopter
+from turnout.core.interfaces.quantization import Adopter
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer, check_numbers, take_weight
 from turnout.plugins.quantization.formats.parts import Parts
 from turnout.plugins.quantization.formats.settings import Settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.seams import Adopter, Quantizer
+from turnout.core.interfaces.quantization import Adopter, Quantizer
 
 if TYPE_CHECKING:
     from torch import nn

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.seams import Quantizer
+from turnout.core.interfaces.quantization import Quantizer
 from turnout.plugins.quantization.schemes.scheme import check_device, is_head
 
 if TYPE_CHECKING:

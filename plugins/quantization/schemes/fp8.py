@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from turnout.core.interfaces.seams import Adopter
+from turnout.core.interfaces.quantization import Adopter
 from turnout.plugins.quantization.schemes.scheme import DYNAMIC, LinearScheme, StoredLayer
 
 if TYPE_CHECKING:

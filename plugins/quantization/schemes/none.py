@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnout.core.interfaces.seams import Quantizer
+from turnout.core.interfaces.quantization import Quantizer
 
 if TYPE_CHECKING:
     from torch import nn

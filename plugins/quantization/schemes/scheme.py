@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.seams import Quantizer
+from turnout.core.interfaces.quantization import Quantizer
 
 if TYPE_CHECKING:
     import torch

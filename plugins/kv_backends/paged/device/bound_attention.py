@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces.seams import RotatingAttend
+from turnout.core.interfaces.attention import RotatingAttend
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Tiles, ragged_attention
 from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces.seams import CapturableAttention, RotatingAttend
+from turnout.core.interfaces.attention import CapturableAttention, RotatingAttend
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk, Move, Plan, StepShape
 from turnout.kernels.gpu.staging import carry
@@ -16,7 +16,7 @@ from turnout.plugins.kv_backends.paged.device.bound_attention import BoundAttent
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import WIDE
 from turnout.plugins.kv_backends.paged.device.shared_prefixes import SharedPrefix, shared_prefixes
-from turnout.plugins.kv_backends.paged.device.slot_mapping import slots_table, written_slots
+from turnout.plugins.kv_backends.paged.device.slot_mapping import slots_table
 from turnout.plugins.kv_backends.paged.device.step_shapes import ShapedStep, shape_of
 from turnout.plugins.kv_backends.paged.device.tiles import LONG, SHORT, tiles_of
 from turnout.plugins.kv_backends.paged.host.block_tables import Table
@@ -25,6 +25,7 @@ from turnout.plugins.kv_backends.storage.block_copies import mover_for
 from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
+from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
 __all__ = ["PagedKernels", "lanes_of"]
 

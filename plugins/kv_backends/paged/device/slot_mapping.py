@@ -1,18 +1,16 @@
-"""Where in a paged pool sequences are, and the tokens of a step are written."""
+"""Where in a paged pool sequences are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from turnout.core.types.plan import Chunk
-from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.paged.host.block_tables import Table
 
-__all__ = ["Ints", "slots_of", "slots_table", "written_slots"]
+__all__ = ["Ints", "slots_of", "slots_table"]
 
 Ints = npt.NDArray[np.int32]
 
@@ -34,17 +32,3 @@ def slots_table(tables: Sequence[Table], block_size: int) -> Ints:
     slots[np.arange(most) < counts[:, None]] = np.frombuffer(b"".join(tables), np.int32)
     slots *= np.int32(block_size)
     return slots
-
-
-def written_slots(
-    table: npt.NDArray[np.integer[Any]],
-    starts: npt.NDArray[np.integer[Any]],
-    lengths: npt.NDArray[np.integer[Any]],
-    block_size: int,
-) -> npt.NDArray[np.int64]:
-    """Of all the step's tokens, chunk after chunk: [tokens].
-
-    table: as `slots_table` has it, of each chunk's sequence; starts, lengths: of the chunks, in tokens.
-    """
-    positions, of = ranges(starts, lengths), np.repeat(np.arange(len(lengths)), lengths)
-    return table[of, positions // block_size] + positions % block_size

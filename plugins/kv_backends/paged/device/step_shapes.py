@@ -17,8 +17,9 @@ from turnout.kernels.gpu.staging import carry
 from turnout.kernels.ragged import padded
 from turnout.plugins.kv_backends.paged.device.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Tiles, most_parts, parts_of
-from turnout.plugins.kv_backends.paged.device.slot_mapping import Ints, written_slots
+from turnout.plugins.kv_backends.paged.device.slot_mapping import Ints
 from turnout.plugins.kv_backends.paged.device.tiles import SHORT, aligned, padded_rows
+from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
 __all__ = ["ShapedStep", "padded_batch", "padded_parts", "shape_of"]
 

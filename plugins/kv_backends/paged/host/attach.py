@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from turnout.core.interfaces.seams import Span
+from turnout.core.interfaces.kv import Span
 from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.paged.host.block_tables import Table
 from turnout.plugins.kv_backends.paged.host.blocks import Blocks

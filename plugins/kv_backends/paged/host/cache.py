@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from turnout.core.interfaces.eviction import EvictionPolicy
-from turnout.core.interfaces.seams import PoolSize, PrefixPins, Span
+from turnout.core.interfaces.kv import PoolSize, PrefixPins, Span
 from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence

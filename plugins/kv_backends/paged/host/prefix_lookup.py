@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.interfaces.seams import Span
+from turnout.core.interfaces.kv import Span
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.paged.host.attach import Arrival, Place
 from turnout.plugins.kv_backends.paged.host.block_hashes import extend_chain

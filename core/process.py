@@ -1,12 +1,15 @@
-"""Python's garbage collector, kept out of the way."""
+"""What a process of Turnout's asks of its surroundings: no pauses for garbage, and an end with its parent."""
 
 from __future__ import annotations
 
 import gc
+import os
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["steady"]
+__all__ = ["exit_with_parent", "steady"]
 
 
 @contextmanager
@@ -23,3 +26,14 @@ def steady() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+def exit_with_parent() -> None:
+    """However the parent ends, SIGKILL included, its end of the pipe on standard input closes."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()

@@ -1,0 +1,26 @@
+"""Where in a pool the tokens of a step are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from turnout.kernels.ragged import ranges
+
+__all__ = ["written_slots"]
+
+
+def written_slots(
+    table: npt.NDArray[np.integer[Any]],
+    starts: npt.NDArray[np.integer[Any]],
+    lengths: npt.NDArray[np.integer[Any]],
+    block_size: int,
+) -> npt.NDArray[np.int64]:
+    """Of all the step's tokens, chunk after chunk: [tokens].
+
+    table: as `slots_table` has it, of each chunk's sequence; starts, lengths: of the chunks, in tokens.
+    """
+    positions, of = ranges(starts, lengths), np.repeat(np.arange(len(lengths)), lengths)
+    return table[of, positions // block_size] + positions % block_size
