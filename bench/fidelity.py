@@ -40,7 +40,7 @@ from turnout.lab.workloads.source import load_workload
 from turnout.runner.assembly import build_engine
 
 COMPARED = ("output_throughput", "mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms")
-DOC = Path(__file__).parent.parent / "docs" / "simulation.md"
+DOC = Path(__file__).parent.parent / "docs" / "explanation" / "simulation.md"
 TURN = 0.5
 """Seconds that the real run goes on before the profile has its turn."""
 LONGEST = 1024
@@ -213,7 +213,9 @@ def table(rows: list[Row]) -> str:
 @click.option("--seconds", default=25.0, show_default=True, help="To find the rate by, each time.")
 @click.option("--clock", type=click.Choice(tuple(CLOCKS)), default="wall", show_default=True)
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
-@click.option("--write", "mark", metavar="MARK", help="Write the table there in docs/simulation.md.")
+@click.option(
+    "--write", "mark", metavar="MARK", help="Write the table there in docs/explanation/simulation.md."
+)
 def main(
     model: str,
     dtype: str,

@@ -1,4 +1,4 @@
-"""The figures and pictures of docs/comparing.md, all of them: ``python scripts/compare_docs.py``.
+"""The figures and pictures of docs/how-to/compare.md, all of them: ``python scripts/compare_docs.py``.
 
 What is simulated comes out the same on every machine; ``--only live`` measures one section on this one.
 """
@@ -71,7 +71,9 @@ LIVE = Example(
 
 
 @click.command()
-@click.option("--doc", type=click.Path(path_type=Path), default=Path("docs/comparing.md"), show_default=True)
+@click.option(
+    "--doc", type=click.Path(path_type=Path), default=Path("docs/how-to/compare.md"), show_default=True
+)
 @click.option("--only", "parts", multiple=True, type=click.Choice([*PARTS, "live"]), default=PARTS)
 def main(doc: Path, parts: tuple[str, ...]) -> None:
     for example in (BURSTY, KV):
@@ -93,7 +95,7 @@ def write(doc: Path, example: Example, experiment: Experiment) -> None:
     comparison = experiment.comparison()
     write_marked(doc, example.name, "\n\n".join(table(comparison, arm) for arm in comparison.rows))
     for name, draw in example.pictures.items():
-        picture = doc.parent / "images" / f"comparing-{example.name}-{name}.svg"
+        picture = doc.parent.parent / "images" / f"comparing-{example.name}-{name}.svg"
         picture.write_text(_on_white(draw(comparison)), encoding="utf-8")
 
 

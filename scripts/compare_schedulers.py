@@ -1,4 +1,4 @@
-"""Every scheduling policy on one bursty workload of mixed lengths, as a table for docs/schedulers.md.
+"""Every scheduling policy on one bursty workload: the table of docs/how-to/choose-a-scheduler.md.
 
 The engine runs in this process, in real time, on the embedded model; requests arrive by the clock. All get
 the same arrivals, prompts and lengths. Rounds alternate between the policies, since a machine's speed drifts,

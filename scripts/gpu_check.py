@@ -330,7 +330,7 @@ def _named(device: torch.device, reduced: bool) -> dict[str, Any]:
 @click.option("--models/--no-models", "with_models", default=True, help="Measure models of 8 and 1 billion.")
 @click.option("--minutes", default=9.0, show_default=True, help="After which no further model is measured.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures there.")
-@click.option("--docs", is_flag=True, help="Write the table into docs/gpu.md, too.")
+@click.option("--docs", is_flag=True, help="Write the table into docs/how-to/use-a-gpu.md, too.")
 def main(
     reduced: bool, repeats: int, with_models: bool, minutes: float, json_file: Path | None, docs: bool
 ) -> None:
@@ -371,7 +371,7 @@ def _tabulate(report: dict[str, Any], docs: bool) -> None:
     text = table(report)
     click.echo("\n" + text)
     if docs:
-        write_marked(ROOT / "docs" / "gpu.md", "measured", text)
+        write_marked(ROOT / "docs" / "how-to" / "use-a-gpu.md", "measured", text)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures of docs/kv.md that need no tensors: waste, sharing, eviction.
+"""The figures of docs/explanation/kv.md that need no tensors: waste, sharing, eviction.
 
 The real scheduler and the real KV bookkeeping serve seeded workloads; only the model is left out
 (`turnout.lab.simulation.scripted`), so the figures are the same on every machine.

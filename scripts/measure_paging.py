@@ -119,7 +119,9 @@ def table() -> str:
 
 
 @click.command()
-@click.option("--doc", type=click.Path(path_type=Path), default=Path("docs/comparing.md"), show_default=True)
+@click.option(
+    "--doc", type=click.Path(path_type=Path), default=Path("docs/how-to/compare.md"), show_default=True
+)
 def main(doc: Path) -> None:
     write_marked(doc, "paging", table())
 

@@ -2,7 +2,7 @@
 
 A suite is a plain class with methods called ``test_…``; pytest collects what is derived from it under a
 name that starts with ``Test``, and ``turnout plugins check NAME`` runs it without pytest.
-``docs/plugins/testing.md`` shows how. Names are imported when first used.
+``docs/reference/plugins/testing.md`` shows how. Names are imported when first used.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What the table in docs/compatibility.md combines: how each feature is switched on, and how it shows.
+"""The features that docs/reference/compatibility.md combines: how each is switched on, and how it shows.
 
 Most checks ask the plain engine, one request at a time, what should have come.
 """

@@ -1,4 +1,4 @@
-"""Every cell of the table in docs/compatibility.md: what goes together does, what is refused is refused.
+"""Every cell of the table in docs/reference/compatibility.md: a pair works, or is refused with a reason.
 
 What only changes how an engine works must change no token, so pairs are compared with the plain engine. Pairs
 of wishes are looked at one by one, see `features`.
@@ -20,7 +20,7 @@ from turnout.core.errors import ConfigError, RequestError
 from turnout.core.types.messages import Delta
 from turnout.server.protocol.completions import CompletionRequest
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "compatibility.md"
 PROMPTS = [
     "def add(a, b):\n    return",
     "import os\nimport sys\n\nfor name in",

@@ -25,7 +25,7 @@ class TestKVBackend(KVBackendSuite):
 
 
 class Stored:
-    """Keys and values as `dtype` keeps them: as docs/kv.md says, not as the code does."""
+    """Keys and values as `dtype` keeps them: as docs/explanation/kv.md says, not as the code does."""
 
     def in_bfloat16(self, vectors: Tensor) -> Tensor:
         return vectors.bfloat16().to(vectors.dtype)

@@ -115,7 +115,7 @@ HELPERS = [
     made_row,
     made_view,
 ]
-"""That plugins may call, or that the complete examples in docs/plugins do."""
+"""That plugins may call, or that the complete examples in docs/reference/plugins do."""
 
 
 def api() -> Iterator[str]:

@@ -79,9 +79,9 @@ def _blanked(match: re.Match[str]) -> str:
 
 README = Document(ROOT / "README.md")
 CONTRIBUTING = Document(ROOT / "CONTRIBUTING.md")
-CONFIGURATION = Document(ROOT / "docs" / "configuration.md")
-SERVING = Document(ROOT / "docs" / "serving.md")
-PLUGINS = Document(ROOT / "docs" / "plugins" / "README.md")
-TROUBLESHOOTING = Document(ROOT / "docs" / "troubleshooting.md")
+CONFIGURATION = Document(ROOT / "docs" / "reference" / "configuration.md")
+SERVING = Document(ROOT / "docs" / "reference" / "http-api.md")
+PLUGINS = Document(ROOT / "docs" / "reference" / "plugins" / "README.md")
+TROUBLESHOOTING = Document(ROOT / "docs" / "how-to" / "troubleshoot.md")
 DOCS = [Document(path) for path in sorted((ROOT / "docs").rglob("*.md"))]
 ALL = [README, CONTRIBUTING, *DOCS]

@@ -1,4 +1,4 @@
-"""docs/admin.md has every admin route, and its examples are requests and answers."""
+"""docs/reference/admin-api.md has every admin route, and its examples are requests and answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport, encode
 
-DOCUMENT = Document(ROOT / "docs" / "admin.md")
+DOCUMENT = Document(ROOT / "docs" / "reference" / "admin-api.md")
 
 
 def test_every_admin_route_is_in_the_first_table() -> None:

@@ -1,4 +1,4 @@
-"""docs/benchmarking.md has every flag, option, figure and form of trace as they are."""
+"""docs/how-to/benchmark.md has every flag, option, figure and form of trace as they are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from turnout.lab.workloads.generators import GENERATORS, Generator
 from turnout.lab.workloads.lengths import FORMS, KINDS
 from turnout.lab.workloads.source import load_workload, source_options
 
-(BENCHMARKING,) = (document for document in DOCS if document.path.name == "benchmarking.md")
+(BENCHMARKING,) = (document for document in DOCS if document.path.name == "benchmark.md")
 SECTIONS = {"serve": "A server", "throughput": "Throughput", "latency": "Latency", "startup": "Startup"}
 
 

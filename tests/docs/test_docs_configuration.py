@@ -1,4 +1,4 @@
-"""docs/configuration.md has every field as it is, and its config file is one."""
+"""docs/reference/configuration.md has every field as it is, and its config file is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/dependencies.md names each dependency that pyproject.toml has, and no other."""
+"""docs/reference/dependencies.md names each dependency that pyproject.toml has, and no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tomllib
 from documents import ROOT, Document, code, rows
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PAGE = Document(ROOT / "docs" / "dependencies.md")
+PAGE = Document(ROOT / "docs" / "reference" / "dependencies.md")
 
 
 def names(requirements: list[str]) -> list[str]:

@@ -21,8 +21,8 @@ def leads_somewhere(document: Document, link: str) -> bool:
 def test_this_test_can_fail() -> None:
     readme = ALL[0]
     assert readme.links
-    assert leads_somewhere(readme, "docs/serving.md#streaming")
-    assert not leads_somewhere(readme, "docs/serving.md#nothing")
+    assert leads_somewhere(readme, "docs/reference/http-api.md#streaming")
+    assert not leads_somewhere(readme, "docs/reference/http-api.md#nothing")
     assert not leads_somewhere(readme, "docs/nothing.md")
 
 

@@ -1,4 +1,4 @@
-"""docs/plugins has every hook and method with its exact signature, and the examples work."""
+"""docs/reference/plugins has every hook and method with its exact signature, and the examples work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ EXAMPLES = {
 
 
 def page(name: str) -> Document:
-    return Document(ROOT / "docs" / "plugins" / f"{name}.md")
+    return Document(ROOT / "docs" / "reference" / "plugins" / f"{name}.md")
 
 
 def members(base: type) -> Iterator[tuple[str, object]]:

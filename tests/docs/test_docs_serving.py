@@ -1,4 +1,4 @@
-"""docs/serving.md has every route and parameter, and its examples are requests and answers."""
+"""docs/reference/http-api.md has every route and parameter, and its examples are requests and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes messages as the code says them."""
+"""docs/how-to/troubleshoot.md quotes messages as the code says them."""
 
 from __future__ import annotations
 

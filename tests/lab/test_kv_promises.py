@@ -1,4 +1,4 @@
-"""What docs/kv.md says of memory, held to it on a small trace; the figures there come from a large one."""
+"""The figures of docs/explanation/kv.md, held on a small trace; those there come from a large one."""
 
 from __future__ import annotations
 
