@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from turnout.core.deprecation import deprecated_by
 from turnout.core.errors import ConfigError, PluginError, TurnoutError
 from turnout.core.registry.entry import PluginEntry, explain
 from turnout.core.registry.kinds import AXES, axis_named
@@ -60,8 +58,6 @@ class Recipe:
         if not isinstance(built, base):
             given = type(built).__name__
             raise PluginError(f"{self.entry.title} gave a {given!r}, which is no {base.__name__}")
-        for deprecation in deprecated_by(type(built), base):
-            warnings.warn(deprecation.warning(self.entry.title), stacklevel=2)
         return built
 
 

@@ -9,8 +9,8 @@ A plugin is a module (or object) named by an entry point of group ``turnout``, o
     def register_schedulers(register):
         register("ljf", "my_package.ljf:LongestJobFirst")
 
-It may state the hook API that it was written for as ``turnout_hook_api = 1``. One for an older version than
-`HOOK_API_VERSION` is used with a warning, down to `OLDEST_HOOK_API`; for any other it is reported, not run.
+It may state the hook API that it was written for as ``turnout_hook_api = 1``. A plugin for any version but
+`HOOK_API_VERSION` is reported as broken and not used.
 """
 
 from __future__ import annotations
@@ -23,13 +23,10 @@ import pluggy
 if TYPE_CHECKING:
     from turnout.core.interfaces.observers import RequestRecord, StepRecord
 
-__all__ = ["HOOK_API_VERSION", "OLDEST_HOOK_API", "PROJECT", "Factory", "Register", "hookimpl", "hookspec"]
+__all__ = ["HOOK_API_VERSION", "PROJECT", "Factory", "Register", "hookimpl", "hookspec"]
 
 HOOK_API_VERSION = 1
 """Raised when a hook or a base class changes in a way that breaks plugins."""
-OLDEST_HOOK_API = 1
-"""The oldest version whose plugins still work. It follows `HOOK_API_VERSION` a minor version later, when what
-had been deprecated is gone (`turnout.core.deprecation`)."""
 
 PROJECT = "turnout"
 hookspec = pluggy.HookspecMarker(PROJECT)

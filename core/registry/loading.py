@@ -7,7 +7,6 @@ import inspect
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import pluggy
 
-from turnout.core.deprecation import PluginDeprecationWarning
 from turnout.core.errors import ConfigError, PluginError, nearest
 from turnout.core.registry import hookspecs
 from turnout.core.registry.entry import NO_AXIS, Origin, PluginEntry, explain
@@ -137,7 +135,7 @@ def _noting_torch(origin: Origin) -> Iterator[None]:
 
 def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
     """Call the plugin's hooks, adding what they register to `offered`, up to where one fails."""
-    _check_version(plugin, origin)
+    _check_version(plugin)
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
     _check_parameters(manager, plugin)
@@ -151,21 +149,15 @@ def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
             offered.append(PluginEntry(OBSERVER_AXIS, f"{origin.plugin}.{name}", origin, hook))
 
 
-def _check_version(plugin: object, origin: Origin) -> None:
-    current, oldest = hookspecs.HOOK_API_VERSION, hookspecs.OLDEST_HOOK_API
+def _check_version(plugin: object) -> None:
+    current = hookspecs.HOOK_API_VERSION
     for attribute in ("turnout_hook_api", "HOOK_API_VERSION"):
         wanted = getattr(plugin, attribute, current)
-        if wanted not in range(oldest, current + 1):
+        if wanted != current:
             raise PluginError(
                 f"it was written for hook API {wanted} ({attribute}), this Turnout has {current}; "
                 "install matching versions"
             )
-        if wanted < current:
-            message = (
-                f"plugin {origin} was written for hook API {wanted}, this Turnout has {current}: it works as "
-                "before, and the next minor version of Turnout will not use it; look for a newer one"
-            )
-            warnings.warn(PluginDeprecationWarning(message), stacklevel=2)
 
 
 def _check_parameters(manager: pluggy.PluginManager, plugin: object) -> None:

@@ -1,8 +1,7 @@
 """What plugins build on is held against a recorded list, so that a break is deliberate.
 
 Where this fails: a signature that plugins implement, or call, has changed. If that breaks plugins, raise
-`HOOK_API_VERSION`; a name that goes must first warn for one minor version (`turnout.core.deprecation`).
-Then record the list anew::
+`HOOK_API_VERSION`. Then record the list anew::
 
     python tests/core/test_hook_api.py > tests/core/hook_api.txt
 """
@@ -20,7 +19,6 @@ import msgspec
 import turnout
 import turnout.testing as kit
 from turnout.core import interfaces
-from turnout.core.deprecation import PluginDeprecationWarning
 from turnout.core.engine.logits_processing import adjust
 from turnout.core.interfaces import eviction, logits_processor, proposer, router
 from turnout.core.interfaces import scheduling as policy
@@ -121,7 +119,6 @@ HELPERS = [
 def api() -> Iterator[str]:
     """A line for each name that plugins rely on."""
     yield f"version {HOOK_API_VERSION}"
-    yield f"warning {PluginDeprecationWarning.__module__}.{PluginDeprecationWarning.__qualname__}"
     for name, hook in vars(hookspecs).items():
         if hasattr(hook, "turnout_spec"):
             yield f"hook {name}{signature(hook)}"

@@ -13,6 +13,7 @@ import pytest
 from turnout.core.engine.observers import Observers
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin
 from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.registry import hookspecs
 from turnout.core.registry.hookspecs import hookimpl
 from turnout.core.registry.registry import Registry
 
@@ -133,6 +134,28 @@ def test_unknown_names_list_the_known_and_the_nearest() -> None:
         Registry.load().names("schedule")
     with pytest.raises(ConfigError, match=r"'schedule'; known: scheduler, .*; did you mean 'scheduler'"):
         Registry.load().entry("schedule", "fcfs")
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 4, "3", 2.5, None])
+def test_a_plugin_written_for_another_hook_api_is_refused(
+    monkeypatch: pytest.MonkeyPatch, wanted: object
+) -> None:
+    monkeypatch.setattr(hookspecs, "HOOK_API_VERSION", 3)
+    plugin = SimpleNamespace(register_schedulers=_register_good, turnout_hook_api=wanted)
+    with pytest.raises(PluginError, match=f"written for hook API {wanted} .* this Turnout has 3; install"):
+        Registry.load(extra=[plugin]).create("scheduler", "SimpleNamespace")
+
+
+def test_a_plugin_may_state_the_hook_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hookspecs, "HOOK_API_VERSION", 3)
+    for stated, listed in (({"turnout_hook_api": 3}, 3), ({}, None)):
+        registry = Registry.load(extra=[SimpleNamespace(register_schedulers=_register_good, **stated)])
+        assert registry.entry("scheduler", "good").hook_api == listed
+
+
+@hookimpl(specname="register_schedulers")
+def _register_good(register: Callable[..., None]) -> None:
+    register("good", "turnout.plugins.schedulers.fcfs:Fcfs")
 
 
 BROKEN = {
