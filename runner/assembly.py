@@ -21,7 +21,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.types.messages import Ready
 from turnout.core.types.model_spec import ModelSpec
-from turnout.kernels.gpu.staging import pick_rows, put_rows
+from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.blueprint import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.compute_context import Computing
@@ -80,7 +80,7 @@ def build_engine(
     budget = _budget(config, checkpoint.spec, policies, computing)
     # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
-    policies.processors.start(served, pick_rows, put_rows)
+    policies.processors.start(served, gather_rows, scatter_rows)
     model = _load(registry, checkpoint, config.quantization, computing)
     observers = Observers(**registry.observers())
     resources = EngineResources(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from turnout.core.interfaces.logits_processor import Row
-from turnout.kernels.gpu.staging import pick_rows, put_rows
+from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.sampling.argmax import likeliest
 from turnout.sampling.draws import draw
 
@@ -21,5 +21,5 @@ def choose(logits: Tensor, rows: Sequence[Row]) -> Tensor:
         return draw(logits, rows)
     tokens = likeliest(logits)
     if random:
-        put_rows(tokens, random, draw(pick_rows(logits, random), [rows[number] for number in random]))
+        scatter_rows(tokens, random, draw(gather_rows(logits, random), [rows[number] for number in random]))
     return tokens

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.kernels.gpu.choice import triton_problem
-from turnout.kernels.gpu.staging import carry, pick_rows, put_rows
+from turnout.kernels.gpu.staging import gather_rows, scatter_rows, to_device
 
 __all__ = ["column", "cut_by_kernel", "cut_by_sorting", "token_weights"]
 
@@ -27,7 +27,7 @@ def token_weights(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     if len(ranked) == len(params):
         return _cut(weights, params)
     if ranked:
-        put_rows(weights, ranked, _cut(pick_rows(weights, ranked), [params[row] for row in ranked]))
+        scatter_rows(weights, ranked, _cut(gather_rows(weights, ranked), [params[row] for row in ranked]))
     return weights
 
 
@@ -58,7 +58,7 @@ def cut_by_kernel(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     limits = torch.tensor([_limit(p, vocabulary) for p in params], dtype=torch.int32)
     whole = torch.tensor([p.top_k <= 0 for p in params], dtype=torch.int32)
     shares = torch.tensor([p.top_p for p in params], dtype=torch.float32)
-    return cut(weights.contiguous(), *(carry(values, device) for values in (limits, shares, whole)))
+    return cut(weights.contiguous(), *(to_device(values, device) for values in (limits, shares, whole)))
 
 
 def _limit(params: SamplingParams, vocabulary: int) -> int:
@@ -71,7 +71,7 @@ def cut_by_sorting(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     values, indices = _likeliest(weights, params, limits)
     ranks = torch.arange(values.shape[-1], device=values.device)
     values = values.masked_fill(ranks >= column(limits, values), 0)
-    whole = carry(torch.tensor([[limit == weights.shape[-1]] for limit in limits]), values.device)
+    whole = to_device(torch.tensor([[limit == weights.shape[-1]] for limit in limits]), values.device)
     total = torch.where(whole, weights.sum(dim=-1, keepdim=True), values.sum(dim=-1, keepdim=True))
     likelier = values.cumsum(dim=-1) - values
     # The likeliest stays whatever top_p: one too small for fp32 would leave nothing.
@@ -118,4 +118,4 @@ def _nucleus(weights: Tensor, params: Sequence[SamplingParams], limits: Sequence
 
 def column(values: Iterable[float], like: Tensor) -> Tensor:
     """[rows, 1] on the device and in the dtype of `like`."""
-    return carry(torch.tensor([[value] for value in values], dtype=like.dtype), like.device)
+    return to_device(torch.tensor([[value] for value in values], dtype=like.dtype), like.device)

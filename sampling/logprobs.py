@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.decision import TokenLogprobs
-from turnout.kernels.gpu.staging import fetch, pick_rows
+from turnout.kernels.gpu.staging import gather_rows, to_host_async
 
 __all__ = ["TopLogprobs", "token_logprobs", "top_logprobs"]
 
@@ -27,10 +27,10 @@ def token_logprobs(
     rows = [row for row, count in enumerate(wanted) if count is not None]
     if not rows:
         return lambda: [None] * len(wanted)
-    logprobs = torch.log_softmax(pick_rows(logits, rows), dim=-1)
-    ids = pick_rows(tokens, rows)
-    chosen = fetch(logprobs.gather(1, ids[:, None]).squeeze(1))
-    best, known = top_logprobs(logprobs, [wanted[row] for row in rows]), fetch(ids)
+    logprobs = torch.log_softmax(gather_rows(logits, rows), dim=-1)
+    ids = gather_rows(tokens, rows)
+    chosen = to_host_async(logprobs.gather(1, ids[:, None]).squeeze(1))
+    best, known = top_logprobs(logprobs, [wanted[row] for row in rows]), to_host_async(ids)
 
     def read() -> list[TokenLogprobs | None]:
         result: list[TokenLogprobs | None] = [None] * len(wanted)
@@ -50,7 +50,7 @@ def top_logprobs(logprobs: Tensor, wanted: list[int | None]) -> Callable[[], lis
     if not most:
         return lambda: [[] for _ in wanted]
     best = logprobs.topk(most)
-    tokens, values = fetch(best.indices), fetch(best.values)
+    tokens, values = to_host_async(best.indices), to_host_async(best.values)
 
     def read() -> list[TopLogprobs]:
         rows = zip(wanted, tokens().tolist(), values().tolist(), strict=True)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 
 __all__ = ["exponential", "noise_key", "seeds", "uniform"]
 
@@ -33,7 +33,7 @@ def uniform(key: int) -> float:
 
 def seeds(keys: Sequence[int], device: torch.device) -> Tensor:
     """The same 64 bits on the device, int64 [keys]."""
-    return carry(np.array(keys, dtype=np.uint64).view(np.int64), device)
+    return to_device(np.array(keys, dtype=np.uint64).view(np.int64), device)
 
 
 def exponential(seeds: Tensor, lanes: int) -> Tensor:
@@ -45,7 +45,7 @@ def exponential(seeds: Tensor, lanes: int) -> Tensor:
     if seeds.device.type == "cpu":  # NumPy has unsigned numbers, and takes a third of the time for one row
         states = seeds.numpy().view(np.uint64)[:, None] + steps
         return torch.from_numpy(-np.log((_bits(states).astype(np.float64) + 0.5) / 2**53))
-    bits = _signed_bits(seeds[:, None] + carry(steps.view(np.int64), seeds.device))
+    bits = _signed_bits(seeds[:, None] + to_device(steps.view(np.int64), seeds.device))
     return -torch.log((bits.double() + 0.5) / 2**53)
 
 

@@ -1,4 +1,4 @@
-"""Host numbers onto a device without waiting for it, and back without waiting for more than they take."""
+"""Copies between host and device that do not wait for the device."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["carry", "fetch", "pick_rows", "put_rows"]
+__all__ = ["gather_rows", "scatter_rows", "to_device", "to_host_async"]
 
 
-def carry(host: npt.NDArray[Any] | Tensor, device: torch.device, out: Tensor | None = None) -> Tensor:
-    """`host` on the device; or copied into `out`, as large and contiguous.
+def to_device(host: npt.NDArray[Any] | Tensor, device: torch.device, out: Tensor | None = None) -> Tensor:
+    """Copies `host` to the device; or into `out`, which is contiguous and holds as many numbers.
 
-    By way of locked memory, which a GPU fetches from by itself and PyTorch keeps until it has: a copy from
-    other memory is waited for, with all that was asked of the device before. On a CPU nothing is copied.
+    The copy goes through page-locked memory: a GPU reads that by itself, and PyTorch keeps it until the copy is
+    done. A copy from other memory would wait for all earlier work of the device. On a CPU nothing is copied.
     """
     numbers = host if isinstance(host, Tensor) else torch.from_numpy(np.ascontiguousarray(host))
     if device.type == "cuda":
@@ -27,34 +27,35 @@ def carry(host: npt.NDArray[Any] | Tensor, device: torch.device, out: Tensor | N
     return numbers.to(device, non_blocking=True)
 
 
-def fetch(tensor: Tensor) -> Callable[[], Tensor]:
-    """Sends `tensor` to the host. What is returned waits until it is there, and gives it.
+def to_host_async(tensor: Tensor) -> Callable[[], Tensor]:
+    """Starts a copy of `tensor` to the host; the function it returns waits for the copy and returns it.
 
-    For nothing that was asked of the device after it, as `Tensor.tolist` would. On a CPU nothing is copied.
+    It waits for the work that was queued before the copy, and not for later work, as `Tensor.tolist` would. On a
+    CPU nothing is copied.
     """
     if tensor.device.type != "cuda":
         return lambda: tensor
-    there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    there.copy_(tensor, non_blocking=True)
-    sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    sent.record(torch.cuda.current_stream(tensor.device))
+    on_host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    on_host.copy_(tensor, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(tensor.device))
 
     def wait() -> Tensor:
-        sent.synchronize()
-        return there
+        copied.synchronize()
+        return on_host
 
     return wait
 
 
-def pick_rows(tensor: Tensor, rows: list[int]) -> Tensor:
-    """As `tensor[rows]`, which waits for a GPU."""
+def gather_rows(tensor: Tensor, rows: list[int]) -> Tensor:
+    """Returns `tensor[rows]`, without waiting for a GPU as that expression does."""
     return tensor.index_select(0, _index(rows, tensor.device))
 
 
-def put_rows(tensor: Tensor, rows: list[int], values: Tensor) -> None:
-    """As `tensor[rows] = values`, which waits for a GPU."""
+def scatter_rows(tensor: Tensor, rows: list[int], values: Tensor) -> None:
+    """Sets `tensor[rows] = values`, without waiting for a GPU as that statement does."""
     tensor.index_copy_(0, _index(rows, tensor.device), values)
 
 
 def _index(rows: list[int], device: torch.device) -> Tensor:
-    return carry(np.array(rows, dtype=np.int64), device)
+    return to_device(np.array(rows, dtype=np.int64), device)

@@ -11,7 +11,7 @@ from turnout.core.interfaces.logits_processor import Row
 from turnout.core.types.decision import Chosen
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
-from turnout.kernels.gpu.staging import fetch
+from turnout.kernels.gpu.staging import to_host_async
 from turnout.sampling.logprobs import token_logprobs
 
 __all__ = ["continue_each"]
@@ -27,7 +27,7 @@ def continue_each(
     rows = [row for request in requests for row in _rows(request)]
     raw = logits.of(row.sequence for row in rows).float()
     tokens = pick(adjust(raw, rows), rows)
-    arrival = fetch(tokens)
+    arrival = to_host_async(tokens)
     details = token_logprobs(raw, tokens, [row.params.logprobs for row in rows])
     return Chosen([row.sequence for row in rows], tokens, lambda: arrival().tolist(), details)
 

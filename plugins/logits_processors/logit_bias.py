@@ -24,9 +24,9 @@ class LogitBias(LogitsProcessor):
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
         import torch
 
-        from turnout.kernels.gpu.staging import carry
+        from turnout.kernels.gpu.staging import to_device
         from turnout.plugins.logits_processors.places import places
 
         index = places(((number, row.params.logit_bias) for number, row in enumerate(rows)), logits.device)
         values = list(chain.from_iterable(row.params.logit_bias.values() for row in rows))
-        logits[index] += carry(torch.tensor(values, dtype=logits.dtype), logits.device)
+        logits[index] += to_device(torch.tensor(values, dtype=logits.dtype), logits.device)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 
 __all__ = ["hold_back", "places"]
 
@@ -20,7 +20,7 @@ def places(columns: Iterable[tuple[int, Collection[int]]], device: torch.device)
     lengths = [len(ids) for _, ids in listed]
     rows = np.repeat(np.array([row for row, _ in listed], dtype=np.int64), lengths)
     ids = np.fromiter(chain.from_iterable(ids for _, ids in listed), dtype=np.int64, count=sum(lengths))
-    return carry(rows, device), carry(ids, device)
+    return to_device(rows, device), to_device(ids, device)
 
 
 def hold_back(logits: Tensor, columns: Iterable[tuple[int, Collection[int]]]) -> None:

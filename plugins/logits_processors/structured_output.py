@@ -56,7 +56,7 @@ class StructuredOutput(LogitsProcessor):
         self._beginnings[request] = self._grammars.get(asked)
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
-        from turnout.kernels.gpu.staging import carry
+        from turnout.kernels.gpu.staging import to_device
         from turnout.plugins.logits_processors.bitmasks import forbid
 
         chains = self._chains(rows)
@@ -69,7 +69,7 @@ class StructuredOutput(LogitsProcessor):
             for place, mask in chain.masks.items()
         }
         wanted = [mask_of.get((row.sequence, row.guesses), EVERYTHING) for row in rows]
-        forbid(logits, carry(masks[wanted], logits.device))
+        forbid(logits, to_device(masks[wanted], logits.device))
 
     def _chains(self, rows: Sequence[Row]) -> dict[TokenSequence, list[Chain]]:
         """The places that `rows` are about, of each sequence that has kept to its grammar."""

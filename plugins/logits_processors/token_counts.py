@@ -13,7 +13,7 @@ from torch import Tensor
 
 from turnout.core.interfaces.logits_processor import Row
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 
 __all__ = ["CountTable", "TokenCounts"]
 
@@ -43,7 +43,7 @@ class TokenCounts:
         times = np.empty((len(rows), most), dtype=np.float32)
         for number, (row, counts) in enumerate(zip(rows, found, strict=True)):
             counts.write(row.guesses, tokens[number], times[number])
-        return CountTable(carry(tokens, device), carry(times, device))
+        return CountTable(to_device(tokens, device), to_device(times, device))
 
     def _up_to_date(self, sequence: TokenSequence) -> _Counts:
         counts = self._known.get(sequence)

@@ -16,7 +16,7 @@ from turnout.core.interfaces.runner import Runner
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.kernels.gpu.staging import fetch, pick_rows, put_rows
+from turnout.kernels.gpu.staging import gather_rows, scatter_rows, to_host_async
 from turnout.plugins.proposers.draft_memory import DraftMemory
 from turnout.sampling.choose import choose
 from turnout.sampling.distributions import token_weights
@@ -106,7 +106,7 @@ class Drafter:
         active, guessed = runs, list[_Guessed]()
         while active:
             tokens = self._guess(active, logits)
-            guessed.append(_Guessed(active, fetch(tokens)))
+            guessed.append(_Guessed(active, to_host_async(tokens)))
             if known:
                 guessed.pop().read()
             active = [run for run in active if run.goes_on]
@@ -180,8 +180,8 @@ class Drafter:
         if not others:
             return drawn
         tokens = torch.empty(len(runs), dtype=torch.int64, device=values.device)
-        put_rows(tokens, weighed, drawn)
-        put_rows(tokens, others, choose(_picked(values, others), [rows[number] for number in others]))
+        scatter_rows(tokens, weighed, drawn)
+        scatter_rows(tokens, others, choose(_picked(values, others), [rows[number] for number in others]))
         return tokens
 
     def _fitted(self, logits: Tensor) -> Tensor:
@@ -193,4 +193,4 @@ class Drafter:
 
 
 def _picked(values: Tensor, numbers: list[int]) -> Tensor:
-    return values if len(numbers) == len(values) else pick_rows(values, numbers)
+    return values if len(numbers) == len(values) else gather_rows(values, numbers)

@@ -13,7 +13,7 @@ from turnout.core.interfaces.attention import AttentionBackend, CapturableAttent
 from turnout.core.interfaces.models import PicksRows
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Sequence
-from turnout.kernels.gpu.staging import carry, pick_rows
+from turnout.kernels.gpu.staging import gather_rows, to_device
 from turnout.kernels.ragged import Numbers, ranges
 from turnout.runner.execution.capture import Capture
 from turnout.runner.execution.graphs import StepGraphs
@@ -53,9 +53,9 @@ class ModelRunner:
         hidden = self._hidden(plan, wanted)
         prompts = prompt_scores(chunks, hidden, self.model.logits)  # type: ignore[arg-type]
         if len(wanted) < len(hidden):
-            hidden = hidden[carry(wanted, self.device)]
+            hidden = hidden[to_device(wanted, self.device)]
         values = self.model.logits(hidden)  # type: ignore[operator]  # nn.Module's methods are untyped
-        return Logits(values, rows, prompts, pick_rows)
+        return Logits(values, rows, prompts, gather_rows)
 
     def _hidden(self, plan: Plan, wanted: Numbers) -> Tensor:
         """Hidden states of all tokens, [tokens, hidden_size], or of those that are wanted."""
@@ -70,8 +70,8 @@ class ModelRunner:
         attention.bind(plan)
         if self._pieces is not None and plan.tokens <= MOST_TOKENS:
             return self._pieces.run(attention, inputs, plan.chosen)
-        more = (carry(picked, self.device),) if (picked := self._picked(plan, wanted)) is not None else ()
-        ids, positions = carry(inputs, self.device)
+        more = (to_device(picked, self.device),) if (picked := self._picked(plan, wanted)) is not None else ()
+        ids, positions = to_device(inputs, self.device)
         hidden: Tensor = self.model(look_up(ids, plan.chosen), positions, attention, *more)
         return hidden
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.plan import Chunk
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 from turnout.sampling.logprobs import token_logprobs
 
 __all__ = ["prompt_scores"]
@@ -39,7 +39,7 @@ def prompt_scores(
 def _scores(chunk: Chunk, hidden: Tensor, logits: Callable[[Tensor], Tensor]) -> list[TokenLogprobs]:
     request = chunk.sequence.request
     prompt = np.array(request.prompt[chunk.scored.start + 1 : chunk.scored.stop + 1], dtype=np.int64)
-    follow = carry(prompt, hidden.device)
+    follow = to_device(prompt, hidden.device)
     readers = [
         token_logprobs(logits(rows).float(), tokens, [request.params.prompt_logprobs] * len(tokens))
         for rows, tokens in zip(torch.split(hidden, ROWS), torch.split(follow, ROWS), strict=True)

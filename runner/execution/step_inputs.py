@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 
 __all__ = ["fill", "look_up"]
 
@@ -32,6 +32,6 @@ def fill(memory: Tensor, inputs: npt.NDArray[np.int64], chosen: Sequence[Tensor]
     """
     host = np.zeros(memory.shape, dtype=np.int64)
     host[:, : inputs.shape[1]] = inputs
-    carry(host, memory.device, memory)
+    to_device(host, memory.device, memory)
     if chosen:
         memory[0].copy_(look_up(memory[0], chosen))

@@ -21,7 +21,7 @@ from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.kernels.gpu.staging import pick_rows
+from turnout.kernels.gpu.staging import gather_rows
 from turnout.lab.simulation.cost import Work, work_of
 from turnout.lab.simulation.profiling.fit import Sample
 from turnout.lab.simulation.profiling.scenes import Scene
@@ -118,7 +118,7 @@ class _PlannedOnly(Runner):
     def run(self, plan: Plan) -> Logits:
         # All have the same row: requests here are of one choice and want only their last one's logits.
         rows = {chunk.sequence: range(1) for chunk in plan.chunks if chunk.rows}
-        return Logits(self._values, rows, pick=pick_rows)
+        return Logits(self._values, rows, pick=gather_rows)
 
 
 class TimedRunner(Runner):

@@ -18,7 +18,7 @@ from turnout.core.types.decision import Choice, Completion, Continuation, TokenL
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.kernels.gpu.staging import fetch
+from turnout.kernels.gpu.staging import to_host_async
 from turnout.plugins.decoding.beam.finished import Finished, finished_of
 from turnout.sampling.distributions import column
 from turnout.sampling.logprobs import TopLogprobs, top_logprobs
@@ -99,7 +99,7 @@ def _best(shape: _Shape, totals: Tensor, logprobs: Tensor) -> Callable[[], list[
     vocabulary = totals.shape[-1]
     totals, logprobs = (rows.view(-1, shape.live * vocabulary) for rows in (totals, logprobs))
     best = totals.topk(min(shape.wanted, totals.shape[-1]))
-    arrivals = [fetch(rows) for rows in (best.values, best.indices, logprobs.gather(1, best.indices))]
+    arrivals = [to_host_async(rows) for rows in (best.values, best.indices, logprobs.gather(1, best.indices))]
 
     def read() -> list[_Found]:
         columns = zip(*(arrival().tolist() for arrival in arrivals), strict=True)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import Numbers, ranges
 from turnout.plugins.decoding.speculation.drafts import Draft
 from turnout.sampling.distributions import token_weights
@@ -43,14 +43,14 @@ def by_rejection(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
     target = weights / weights.sum(dim=-1, keepdim=True)
     drawn_from = torch.cat([_probabilities(draft) for draft in drafts])
     counts = np.array([len(draft.guesses) for draft in drafts])
-    numbers, guesses, of, places, sources = carry(_rows(drafts, counts), device)
-    chances, seed = carry(_chances(drafts), device), seeds(_keys(drafts), device)
+    numbers, guesses, of, places, sources = to_device(_rows(drafts, counts), device)
+    chances, seed = to_device(_chances(drafts), device), seeds(_keys(drafts), device)
     q = drawn_from[sources, guesses].clamp_min(torch.finfo(drawn_from.dtype).tiny)
     passes = chances < target[numbers, guesses] / q
     # The rows of each draft, the last one again where others have more: no guess passes there.
     ends = (counts + 1).cumsum()
     table = np.minimum((ends - counts - 1)[:, None] + np.arange(counts.max() + 1), ends[:, None] - 1)
-    rows = carry(table, device)
+    rows = to_device(table, device)
     accepted = passes[rows].long().cumprod(dim=1).sum(dim=1)
     last = rows.gather(1, accepted[:, None]).squeeze(1)
     p, rejected = target[last], chances[last].isfinite()

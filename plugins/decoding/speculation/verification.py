@@ -11,7 +11,7 @@ from torch import Tensor
 from turnout.core.engine.logits_processing import adjust
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
-from turnout.kernels.gpu.staging import fetch, pick_rows, put_rows
+from turnout.kernels.gpu.staging import gather_rows, scatter_rows, to_host_async
 from turnout.plugins.decoding.speculation.drafts import Draft
 from turnout.plugins.decoding.speculation.rejection import by_rejection
 from turnout.sampling.choose import choose
@@ -25,7 +25,7 @@ def verify(drafts: Sequence[Draft], logits: Logits) -> Iterable[Continuation]:
     raw = logits.of(draft.sequence for draft in drafts).float()
     rows = [row for draft in drafts for row in draft.rows]
     follows = _follows(adjust(raw, rows), drafts)
-    arrival = fetch(follows)
+    arrival = to_host_async(follows)
     details = token_logprobs(raw, follows.clamp_min(0), [row.params.logprobs for row in rows])
     tokens, scores = arrival().tolist(), details()
     for draft, span in zip(drafts, _spans(drafts), strict=True):
@@ -48,7 +48,9 @@ def _follows(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
     for kind in (False, True):
         chosen = [number for number, each in enumerate(weighed) if each is kind]
         places = [row for number in chosen for row in spans[number]]
-        put_rows(follows, places, _follows(pick_rows(logits, places), [drafts[number] for number in chosen]))
+        scatter_rows(
+            follows, places, _follows(gather_rows(logits, places), [drafts[number] for number in chosen])
+        )
     return follows
 
 

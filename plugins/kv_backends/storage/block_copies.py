@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.plan import Move
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.storage.merged_moves import batched, joined
 from turnout.plugins.kv_backends.storage.tensors import zeros
@@ -114,7 +114,7 @@ class StagedMover(Mover):
         sources, targets = (
             ranges(np.array(starts), lengths) for starts in zip(*(move[:2] for move in run), strict=True)
         )
-        return carry(sources, device), carry(targets, device)
+        return to_device(sources, device), to_device(targets, device)
 
 
 class _Bus:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from turnout.core.types.plan import Chunk, Move, Plan
 from turnout.kernels import Kernels
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.layers import InPlace, ReadInPlace
 from turnout.plugins.kv_backends.storage.block_copies import mover_for
 from turnout.plugins.kv_backends.storage.choice import make_storage
@@ -165,7 +165,7 @@ class PooledAttention(ReadInPlace):
         return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
 
     def _on_device(self, array: npt.NDArray[np.int64]) -> Tensor:
-        return carry(array, self._device)
+        return to_device(array, self._device)
 
 
 def _attend(group: Group, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from turnout.core.interfaces.attention import CapturableAttention, RotatingAttend
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk, Move, Plan, StepShape
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 from turnout.plugins.kv_backends.paged.device.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import WIDE
@@ -65,7 +65,7 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         launches = tiles_of(chunks, slots, size, self._share, self._device, prefixes, self._long)
         starts, lengths = np.array([(chunk.start, len(chunk.tokens)) for chunk in chunks]).T
         written = written_slots(slots, starts, lengths, size).astype(np.int32)
-        self._bound = BoundAttention(self._lanes, size, launches, carry(written, self._device))
+        self._bound = BoundAttention(self._lanes, size, launches, to_device(written, self._device))
 
     def shape(self, plan: Plan) -> StepShape | None:
         """Of decoding, and of verifying as many guesses for everybody; none where a prefix is read once."""

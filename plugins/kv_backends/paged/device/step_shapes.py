@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from turnout.core.types.plan import Chunk, StepShape
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import padded
 from turnout.plugins.kv_backends.paged.device.bound_attention import BoundAttention
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Tiles, most_parts, parts_of
@@ -93,6 +93,6 @@ class ShapedStep:
         written = written_slots(slots, starts[:count], lengths[:count], block_size)
         nobodys = np.full(len(self.written) - len(written), -1)
         numbers = np.concatenate([columns.reshape(-1), written, nobodys])
-        carry(numbers.astype(np.int32), device, self._numbers)
-        table = carry(slots, device)
+        to_device(numbers.astype(np.int32), device, self._numbers)
+        table = to_device(slots, device)
         self.tiles.tables[:count, : table.shape[1]].copy_(table, non_blocking=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from turnout.core.types.plan import Chunk
-from turnout.kernels.gpu.staging import carry
+from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import ranges
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Prefix, Tiles, parts_of
 from turnout.plugins.kv_backends.paged.device.shared_prefixes import SharedPrefix
@@ -73,7 +73,7 @@ def tiles_of(
     if prefixes:
         height = max(long, padded_rows(share))
         prefix = _prefix(prefixes, common, block_size, (share, height), device)
-        tiles[0] = tiles[0]._replace(prefix=prefix._replace(skips=carry(skips, device)))
+        tiles[0] = tiles[0]._replace(prefix=prefix._replace(skips=to_device(skips, device)))
     return tiles
 
 
@@ -107,7 +107,7 @@ def _prefix(
     of, offsets = _cut(np.arange(len(prefixes), dtype=np.int32), counts, height // share)
     shared = (table, begins, blocks * np.int32(block_size), counts, rows)
     launch = _Launch(of, offsets, height, parts_of(int(blocks.max()) * block_size), 0)
-    on_device = carry(places, device)
+    on_device = to_device(places, device)
     return Prefix(_on_device(shared, [launch], device)[0], on_device, on_device)
 
 
@@ -144,7 +144,7 @@ def _on_device(common: Sequence[Ints], launches: Sequence[_Launch], device: torc
     flat = np.zeros(sum(sizes), dtype=np.int32)
     for piece, array in zip(np.split(flat, np.cumsum(sizes)), arrays, strict=False):
         piece[: array.size] = array.reshape(-1)
-    pieces = zip(torch.split(carry(flat, device), sizes), arrays, strict=True)
+    pieces = zip(torch.split(to_device(flat, device), sizes), arrays, strict=True)
     tensors = iter(piece[: array.size].view(array.shape) for piece, array in pieces)
     tables, firsts, starts, lengths, cells = (next(tensors) for _ in common)
     return [
