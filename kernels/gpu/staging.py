@@ -16,7 +16,7 @@ __all__ = ["gather_rows", "scatter_rows", "to_device", "to_host_async"]
 def to_device(host: npt.NDArray[Any] | Tensor, device: torch.device, out: Tensor | None = None) -> Tensor:
     """Copies `host` to the device; or into `out`, which is contiguous and holds as many numbers.
 
-    The copy goes through page-locked memory: a GPU reads that by itself, and PyTorch keeps it until the copy is
+    The copy goes through page-locked memory, which a GPU reads by itself and PyTorch keeps until the copy is
     done. A copy from other memory would wait for all earlier work of the device. On a CPU nothing is copied.
     """
     numbers = host if isinstance(host, Tensor) else torch.from_numpy(np.ascontiguousarray(host))
@@ -30,8 +30,8 @@ def to_device(host: npt.NDArray[Any] | Tensor, device: torch.device, out: Tensor
 def to_host_async(tensor: Tensor) -> Callable[[], Tensor]:
     """Starts a copy of `tensor` to the host; the function it returns waits for the copy and returns it.
 
-    It waits for the work that was queued before the copy, and not for later work, as `Tensor.tolist` would. On a
-    CPU nothing is copied.
+    It waits for the work that was queued before the copy, and not for later work, as `Tensor.tolist` would.
+    On a CPU nothing is copied.
     """
     if tensor.device.type != "cuda":
         return lambda: tensor
