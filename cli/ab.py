@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError
-from turnout.lab.ab.live_trial import LiveTrial
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.server.ab.ab_test import ABTest
 
@@ -35,6 +34,8 @@ def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
             f"arm {BASE!r}: so the server's own configuration is called; give the arm of --ab another name"
         )
     check_arms([arm])
+    from turnout.lab.ab.live_trial import LiveTrial  # scipy, which a server without a test does not need
+
     base, other = _shares_of_memory(engine, arm)
     return ABTest(
         base=BASE,

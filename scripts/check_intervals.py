@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.lab.ab.sequential import reach
-from turnout.lab.compare.statistics.student import t_quantile
+from turnout.lab.compare.statistics.t_distribution import t_quantile
 from turnout.lab.results.markdown import markdown_table, write_marked
 
 Values = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HEAVY = {"torch", "transformers", "uvicorn", "starlette", "zmq"}
+HEAVY = {"torch", "transformers", "uvicorn", "starlette", "zmq", "scipy"}
 NOT_SHIPPED = {"tests", "docs", "examples", "scripts", "build", "dist"}
 
 
@@ -29,6 +29,7 @@ def loaded_by(code: str) -> set[str]:
         "import turnout.core.registry.registry, turnout.core.engine.engine, turnout.plugins.builtin",
         "from turnout.cli.main import cli; cli.main(['--help'], standalone_mode=False)",
         "from turnout.cli.main import cli; cli.main(['serve', '--help'], standalone_mode=False)",
+        "from turnout.cli.main import cli; cli.main(['compare', '--help'], standalone_mode=False)",
         "from turnout.cli.main import cli; cli.main(['plugins', '--json'], standalone_mode=False)",
         "from turnout.cli.main import cli; cli.main(['bench', 'serve', '--help'], standalone_mode=False)",
         "from turnout.cli.main import cli; cli.main(['bench', 'latency', '--help'], standalone_mode=False)",
@@ -36,6 +37,10 @@ def loaded_by(code: str) -> set[str]:
 )
 def test_nothing_heavy_is_imported(code: str) -> None:
     assert not loaded_by(code) & HEAVY
+
+
+def test_a_server_without_an_ab_test_imports_no_scipy() -> None:
+    assert "scipy" not in loaded_by("import turnout.cli.ab, turnout.server.serve, turnout.llm")
 
 
 def test_every_package_is_listed_for_packaging() -> None:

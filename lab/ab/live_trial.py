@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.special  # noqa: F401  # loaded now: later it would hold up a server's event loop
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.interfaces.trial import Leave, Outcome

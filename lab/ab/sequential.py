@@ -28,7 +28,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from turnout.lab.compare.statistics.statistics import ALPHA, POWER, Difference, Logs, log_ratios
-from turnout.lab.compare.statistics.student import t_quantile
+from turnout.lab.compare.statistics.t_distribution import t_quantile
 
 __all__ = ["MOST_BLOCKS", "blocks_to_see", "differences", "log_evidence", "reach"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from turnout.lab.ab.sequential import blocks_to_see, differences, log_evidence, reach
 from turnout.lab.compare.statistics.statistics import ALPHA
-from turnout.lab.compare.statistics.student import t_quantile
+from turnout.lab.compare.statistics.t_distribution import t_quantile
 
 LOOKS = 300
 

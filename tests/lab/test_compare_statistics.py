@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from turnout.lab.compare.statistics.statistics import ALPHA, Difference, differences, repeats_to_see
-from turnout.lab.compare.statistics.student import t_quantile, two_sided_p
+from turnout.lab.compare.statistics.t_distribution import t_quantile, two_sided_p
 
 METRICS = 12
 

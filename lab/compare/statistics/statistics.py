@@ -23,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from turnout.lab.compare.statistics.student import t_quantile, two_sided_p
+from turnout.lab.compare.statistics.t_distribution import t_quantile, two_sided_p
 
 __all__ = [
     "ALPHA",
@@ -110,9 +110,13 @@ def _spread(logs: Logs) -> float:
 
 
 def _benjamini_hochberg(ps: Mapping[Key, float]) -> set[Key]:
-    ordered = sorted(ps, key=lambda key: ps[key])
-    passed = [rank for rank, key in enumerate(ordered, 1) if ps[key] <= ALPHA * rank / len(ordered)]
-    return set(ordered[: max(passed, default=0)])
+    """The keys whose difference is declared."""
+    if not ps:
+        return set()
+    from scipy.stats import false_discovery_control  # takes half a second, and nothing else here needs it
+
+    adjusted = false_discovery_control(list(ps.values()), method="bh")
+    return {key for key, p in zip(ps, adjusted, strict=True) if p <= ALPHA}
 
 
 def _difference(logs: Logs, declared: bool, alpha: float) -> Difference:

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 from turnout.core.errors import TurnoutError
 from turnout.lab.simulation.cost import Fit, Seconds, Work
-from turnout.lab.simulation.profiling.nonnegative import Floats, nonnegative_least_squares
 
 __all__ = ["Sample", "fit"]
+
+Floats = NDArray[np.float64]
 
 DEVICE = {
     "sequence": "sequences",
@@ -95,7 +98,8 @@ def _fit_part(
     """
     columns = [[1.0] * len(works), *([float(getattr(w, name)) for w in works] for name in terms.values())]
     matrix = np.column_stack([*columns, *others]) / scale[:, None]
-    values = [float(value) for value in nonnegative_least_squares(matrix, target / scale)]
+    coefficients, _ = nnls(matrix, target / scale)
+    values = [float(value) for value in coefficients]
     return dict(zip((constant, *terms), values, strict=False)), values[len(columns) :]
 
 
