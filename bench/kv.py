@@ -106,7 +106,7 @@ class Round:
     tokens: int
     """Of prompts and outputs."""
     preemptions: int
-    parkings: int
+    swap_outs: int
 
 
 class Arm:
@@ -133,8 +133,8 @@ class Arm:
                 raise RuntimeError(f"{self.name} failed at {workload}")
             steps += 1
         seconds, after = time.process_time() - started, engine.stats()
-        preemptions, parkings = after.preemptions - before.preemptions, after.parkings - before.parkings
-        return Round(seconds, tokens, preemptions, parkings)
+        preemptions, swap_outs = after.preemptions - before.preemptions, after.swap_outs - before.swap_outs
+        return Round(seconds, tokens, preemptions, swap_outs)
 
 
 Rounds = list[Round]
@@ -233,18 +233,18 @@ def swap(rounds: int) -> str:
         "max_num_batched_tokens": 512,
         "scheduler": "priority",
     }
-    parking = {**memory, "swap_memory": memory_of(4 * POOL)}
+    swap = {**memory, "swap_memory": memory_of(4 * POOL)}
     arms = [
         Arm("recompute", preemption="recompute", **memory),
-        Arm("swap", preemption="swap", **parking),
-        Arm("auto", preemption="auto", **parking),
+        Arm("swap", preemption="swap", **swap),
+        Arm("auto", preemption="auto", **swap),
     ]
     workloads: list[Workload] = [Burst(24, 16, 64), Burst(7, 144, 64), Interrupted(2, 448, 64, 6, 10)]
     rows = [_swap_row(workload, compare(arms, workload, rounds)) for workload in workloads]
     headings = (
         "requests × (prompt + output)",
         "preemptions",
-        "parked by `auto`",
+        "swapped out by `auto`",
         "tokens/s, `recompute`",
         "`swap`",
         "`auto`",
@@ -259,7 +259,7 @@ def _swap_row(workload: Workload, found: dict[str, Rounds]) -> tuple[str, ...]:
     return (
         str(workload),
         f"{statistics.median(result.preemptions for result in recompute):.0f}",
-        f"{statistics.median(result.parkings for result in auto):.0f}",
+        f"{statistics.median(result.swap_outs for result in auto):.0f}",
         throughput(recompute),
         faster(swapped, recompute),
         faster(auto, recompute),

@@ -177,13 +177,13 @@ class EngineConfig(_Config):
     )
     swap_memory: SizeOrZero | None = Field(
         None,
-        description="Host memory where preempted requests are parked, such as 4GiB; default: 4GiB for a GPU, "
-        "none on CPU, where the KV pool is host memory already.",
+        description="Host memory that preempted requests are swapped out to, such as 4GiB; default: 4GiB for "
+        "a GPU, none on CPU, where the KV pool is host memory already.",
     )
     preemption: Literal["auto", "recompute", "swap"] = Field(
         "auto",
-        description="What becomes of a preempted request's KV memory: computed again, parked in swap-memory, "
-        "or whichever takes less time.",
+        description="What becomes of a preempted request's KV memory: computed again, swapped out to "
+        "swap-memory, or whichever takes less time.",
     )
     block_size: int | None = Field(
         None, gt=0, description="Tokens in a KV block, for backends that have blocks; default: theirs."

@@ -59,13 +59,13 @@ class KVMemory:
 
     def host_tokens(self, device: torch.device) -> int:
         """Positions that may come to take the host's memory."""
-        return self.cache.snapshot().parking + (self.cache.capacity if device.type == "cpu" else 0)
+        return self.cache.snapshot().swap + (self.cache.capacity if device.type == "cpu" else 0)
 
     def describe_preemption(self, bytes_per_token: int) -> str:
         if isinstance(self.preemption, Recompute):
             return "preemption recompute"
-        parking = self.cache.snapshot().parking
-        swap = f"swap memory {format_bytes(parking * bytes_per_token)} = {parking:,} tokens"
+        positions = self.cache.snapshot().swap
+        swap = f"swap memory {format_bytes(positions * bytes_per_token)} = {positions:,} tokens"
         if not isinstance(self.preemption, Auto):
             return f"preemption swap, {swap}"
         costs = self.preemption.costs
@@ -94,9 +94,9 @@ def build_kv_memory(
     cache = halves.cache(PoolSize(tokens, swap.positions(tokens)), eviction)
     with halves.blamed():
         budget.check(cache)
-        parking = cache.snapshot().parking
+        positions = cache.snapshot().swap
     costs = partial(_swap_costs, halves, budget, model, spare)
-    preemption = choose_preemption(budget.config, parking, costs)
+    preemption = choose_preemption(budget.config, positions, costs)
     attention = halves.attention(cache)
     sums = [] if activations is None else [budget.describe_gpu(activations)]
     return KVMemory(cache, attention, preemption, sums)

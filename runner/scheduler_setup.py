@@ -35,16 +35,17 @@ def context_length(config: EngineConfig, spec: ModelSpec) -> int:
     return length
 
 
-def choose_preemption(config: EngineConfig, parking: int, costs: Callable[[], SwapCosts]) -> Preemption:
-    """What to do with who is preempted. `parking`: positions that the backend made of the swap memory.
+def choose_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapCosts]) -> Preemption:
+    """What to do with who is preempted. `swap`: positions that the backend made of the swap memory.
 
     `costs` is asked only where they decide. Raises ConfigError for swap memory that nobody uses.
     """
-    if not parking and (config.swap_memory or config.preemption == "swap"):
+    if not swap and (config.swap_memory or config.preemption == "swap"):
         raise ConfigError(
-            f"kv backend {config.kv!r} parks nothing in host memory; leave --swap-memory and --preemption out"
+            f"kv backend {config.kv!r} swaps nothing out to host memory; "
+            "leave --swap-memory and --preemption out"
         )
-    if not parking or config.preemption == "recompute":
+    if not swap or config.preemption == "recompute":
         return Recompute()
     return Swap() if config.preemption == "swap" else Auto(costs())
 

@@ -71,7 +71,7 @@ class Engine:
             kv_capacity=self._kv.capacity,
             kv_free=self._kv.free,
             preemptions=self.scheduler.preemptions,
-            parkings=self.scheduler.parkings,
+            swap_outs=self.scheduler.swap_outs,
             computed_tokens=self._computed_tokens,
             output_tokens=self._served.output_tokens,
             policy_faults=self.scheduler.policy_faults,

@@ -43,8 +43,8 @@ class PoolSize:
 
     tokens: int
     """In the pool, on the device."""
-    parking: int = 0
-    """In host memory, where preempted requests are parked; 0: nothing ever is."""
+    swap: int = 0
+    """In host memory, for requests that are swapped out; 0: none ever is."""
 
 
 class KVCache(Protocol):
@@ -66,11 +66,11 @@ class KVCache(Protocol):
     def cached(self, sequence: TokenSequence) -> int:
         """How many leading tokens of a sequence that holds nothing would need no compute.
 
-        Because others computed them, or because they are parked in host memory.
+        Because others computed them, or because they were swapped out to host memory.
         """
         ...
 
-    def parkable(self, sequences: Sequence[TokenSequence]) -> int:
+    def swappable(self, sequences: Sequence[TokenSequence]) -> int:
         """Positions that `release` would copy to host memory to keep them; 0: there is no room there."""
         ...
 
@@ -86,7 +86,7 @@ class KVCache(Protocol):
         """Take memory for all of `spans`, or change nothing and return False.
 
         A sequence that holds nothing attaches to the prefix that `cached` reported, as far as its span's
-        start, and what is parked of it is restored. Memory shared with another sequence is copied here
+        start, and what of it is swapped out is swapped in. Memory shared with another sequence is copied here
         before it is written to. What that takes is queued as `Move`s.
         """
         ...
@@ -99,10 +99,11 @@ class KVCache(Protocol):
         """`child` shares all that `parent` holds; what was committed of it is final for both. Cannot fail."""
         ...
 
-    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+    def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         """Give back what they hold, in the pool and in host memory; one that holds nothing is fine.
 
-        `keep`: park what is computed of them in host memory, all of it or, where there is no room, nothing.
+        `swap_out`: copy what is computed of them to host memory, all of it or, where there is no room,
+        nothing.
         """
         ...
 

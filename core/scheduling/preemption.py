@@ -1,4 +1,4 @@
-"""What becomes of the KV memory of a request that is preempted: computed again later, or parked meanwhile."""
+"""What becomes of the KV memory of a preempted request: it is computed again later, or swapped out."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["Auto", "Preemption", "Recompute", "Swap", "SwapCosts"]
 class Preemption(Protocol):
     """Decides, each time somebody is preempted."""
 
-    def parks(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
-        """Should `sequences`, all of a request's, be parked? Where there is no room they cannot be."""
+    def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
+        """Should `sequences`, all of a request's, be swapped out? Where there is no room they cannot be."""
         ...
 
 
 class Recompute:
-    """Never park."""
+    """Never swap out."""
 
-    def parks(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
+    def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
         return False
 
 
 class Swap:
-    """Always park."""
+    """Always swap out."""
 
-    def parks(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
+    def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
         return True
 
 
@@ -53,11 +53,11 @@ class SwapCosts:
 
 
 class Auto:
-    """Park where the model says that moving takes less time than computing again."""
+    """Swap out where the model says that moving takes less time than computing again."""
 
     def __init__(self, costs: SwapCosts) -> None:
         self.costs = costs
 
-    def parks(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
-        tokens = kv.parkable(sequences)
+    def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
+        tokens = kv.swappable(sequences)
         return self.costs.swap(tokens) < self.costs.recompute(tokens)

@@ -54,7 +54,7 @@ class Scheduler:
         self.queues = Queues()
         self.predictions = Predictions(predictor)
         self.preemptions = 0
-        self.parkings = 0
+        self.swap_outs = 0
         """Of the preemptions, those that kept what was computed."""
         self._preemption = preemption or Recompute()
         self._strict = strict
@@ -253,20 +253,20 @@ class Scheduler:
         # What a running request had freed is for those who run: nobody is admitted into it.
         step.closed = step.closed or not newcomer
         self._progress.evict(victim)
-        self._park_or_free(victim)
+        self._swap_out_or_free(victim)
         self.queues.preempt(victim)
         victim.timing.preempted.append(step.now)
         self.preemptions += 1
         step.preempt(victim)
         return victim is not request
 
-    def _park_or_free(self, victim: Request) -> None:
-        keep = self._preemption.parks(victim.live, self.kv) and self.kv.parkable(victim.live) > 0
-        self.parkings += keep
-        self._free(victim, keep=keep)
+    def _swap_out_or_free(self, victim: Request) -> None:
+        swap_out = self._preemption.swaps_out(victim.live, self.kv) and self.kv.swappable(victim.live) > 0
+        self.swap_outs += swap_out
+        self._free(victim, swap_out=swap_out)
 
-    def _free(self, request: Request, *, keep: bool = False) -> None:
-        self.kv.release(request.live, keep=keep)
+    def _free(self, request: Request, *, swap_out: bool = False) -> None:
+        self.kv.release(request.live, swap_out=swap_out)
         for sequence in request.live:
             sequence.computed, sequence.held, sequence.draft = 0, False, []
 

@@ -148,8 +148,8 @@ class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     kv_capacity: int
     kv_free: int
     preemptions: int
-    parkings: int
-    """Of the preemptions, those that parked what was computed in host memory."""
+    swap_outs: int
+    """Of the preemptions, those that swapped what was computed out to host memory."""
     computed_tokens: int
     """Run through the model so far, again after preemption included."""
     output_tokens: int
@@ -176,9 +176,9 @@ class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Of those free, with tokens that somebody may attach to."""
     pinned: int
     """Of those cached or held, part of a pinned prefix."""
-    parking: int
+    swap: int
     """In host memory."""
-    parked: int
+    swapped: int
     """Of those in host memory, taken."""
     lookups: int
     """Prompt tokens of admissions so far."""
@@ -274,8 +274,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     kv_bytes_per_token: int
     """What a position of KV memory takes, over all layers."""
     host_memory: int = 0
-    """Bytes of host memory that KV pools and parked requests may come to take: what no token needs yet is
-    not taken."""
+    """Bytes of host memory that KV pools and swapped-out requests may come to take: what no token needs yet
+    is not taken."""
     summary: list[str]
     """The chosen policies and the memory sums, a line each, as printed at start-up."""
 

@@ -39,13 +39,13 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
         return self.start + len(self.tokens)
 
 
-Way = Literal["copy", "park", "restore"]
+Way = Literal["copy", "swap_out", "swap_in"]
 
 
 class Move(NamedTuple):
     """Copy the KV of `length` token positions, all layers.
 
-    ``copy``: inside the pool; ``park``: from the pool to host memory; ``restore``: back.
+    ``copy``: inside the pool; ``swap_out``: from the pool to host memory; ``swap_in``: back.
     """
 
     source: int

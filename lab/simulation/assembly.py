@@ -49,9 +49,9 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
         position = policies.kv.bytes_per_token(cost.model, cost.itemsize)
         size = _pool(config, cost, position, length, policies.kv.unit)
         cache = policies.kv.cache(size, policies.eviction)
-        parking = cache.snapshot().parking
+        swap = cache.snapshot().swap
     _check_pool(cache, length, position)
-    preemption = choose_preemption(config, parking, cost.swap_costs)
+    preemption = choose_preemption(config, swap, cost.swap_costs)
     tokens = batched_tokens(config, cost.device)
     scheduler = build_scheduler(config, policies, cache, preemption, tokens)
     runner, script = CostRunner(clock, cost.seconds), Script(cost.model.vocab_size)

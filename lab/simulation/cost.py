@@ -6,7 +6,7 @@
             + sequence · sequences + row · rows      metadata of each; its logits, and choosing by them
             + group · groups                         attention is computed in groups of chunks that are alike
             + read · context + pair · pairs          positions that it reads, and queries times positions
-            + move · moved                           KV positions copied, parked or restored
+            + move · moved                           KV positions copied, swapped out or in
             + host + runner · running + waiter · waiting      planning and bookkeeping, on the CPU
 """
 
@@ -56,7 +56,7 @@ class Work:
     pairs: float = 0.0
     """Of a query and a position that it attends to."""
     moved: int = 0
-    """Positions copied, parked or restored."""
+    """Positions copied, swapped out or in."""
     running: int = 0
     waiting: int = 0
 

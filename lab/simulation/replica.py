@@ -23,7 +23,7 @@ class Totals:
 
     steps: int = 0
     preemptions: int = 0
-    parkings: int = 0
+    swap_outs: int = 0
     """Of the preemptions, those that kept what was computed."""
     lookups: int = 0
     """Prompt tokens of admissions."""
@@ -102,7 +102,7 @@ class SimulatedReplica:
         return Totals(
             steps=self.simulated.runner.steps,
             preemptions=stats.preemptions,
-            parkings=stats.parkings,
+            swap_outs=stats.swap_outs,
             lookups=kv.lookups,
             hits=kv.hits,
             policy_faults=stats.policy_faults,

@@ -1,4 +1,4 @@
-"""What parking takes on this machine beside computing again, measured at start-up.
+"""What swapping takes on this machine beside computing again, measured at start-up.
 
 Of a few steps: a chunk without context, the same chunk behind a long one, and moves to host memory and back.
 
@@ -35,7 +35,7 @@ PATIENCE = 0.15
 def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> SwapCosts:
     """Costs, in a pair of its own: what `cache` and its device half hold is overwritten and never given back.
 
-    `length`: positions that it has room for, in the pool and for parking. `chunk`: most tokens of a step.
+    `length`: positions that it has room for, in the pool and in host memory. `chunk`: most tokens of a step.
     """
     sequence = probe(length)
     if not cache.reserve([Span(sequence, 0, length)]):
@@ -57,7 +57,7 @@ def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> Swa
 
 
 def _move(runner: ModelRunner, length: int) -> None:
-    runner.run(Plan([], [Move(0, 0, length, "park"), Move(0, 0, length, "restore")]))
+    runner.run(Plan([], [Move(0, 0, length, "swap_out"), Move(0, 0, length, "swap_in")]))
 
 
 def _compute(runner: ModelRunner, sequence: Sequence, start: int, tokens: int) -> None:

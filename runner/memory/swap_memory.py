@@ -23,7 +23,7 @@ class SwapMemory:
     budget: Budget
 
     def positions(self, pool: int) -> int:
-        """Positions to have for parking, beside a KV pool of `pool` positions.
+        """Positions of swap memory to have, beside a KV pool of `pool` positions.
 
         Raises ConfigError, with the sums, where that does not go together.
         """
@@ -31,14 +31,14 @@ class SwapMemory:
         if config.preemption == "recompute" and config.swap_memory:
             raise ConfigError(
                 f"swap_memory={format_bytes(config.swap_memory)} is of no use with preemption=recompute, "
-                "which parks nothing; leave one of them out"
+                "which swaps nothing out; leave one of them out"
             )
         wanted = config.swap_memory
         if wanted is None:
             wanted = 0 if config.preemption == "recompute" else self._default()
         if config.preemption == "swap" and not wanted:
             raise ConfigError(
-                "preemption=swap parks requests in host memory, but swap_memory is 0, the default on CPU; "
+                "preemption=swap moves requests to host memory, but swap_memory is 0, the default on CPU; "
                 "give some, such as --swap-memory 4GiB, or leave --preemption out"
             )
         if config.swap_memory:

@@ -27,8 +27,8 @@ class KVBytes(msgspec.Struct):
     computed: int
     cached: int
     pinned: int
-    parking: int
-    parked: int
+    swap: int
+    swapped: int
 
 
 class KVReport(msgspec.Struct, kw_only=True):
@@ -45,8 +45,8 @@ class KVReport(msgspec.Struct, kw_only=True):
     computed: int
     cached: int
     pinned: int
-    parking: int
-    parked: int
+    swap: int
+    swapped: int
     bytes: KVBytes
     waste: float
     """Share of `held` without a computed token."""

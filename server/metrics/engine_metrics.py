@@ -71,7 +71,7 @@ def _load(stats: Stats) -> Rows:
 
 def _work(stats: Stats) -> Rows:
     yield "num_preemptions", "Requests that had to give their KV memory up.", stats.preemptions
-    yield "num_parkings", "Preemptions that kept what was computed, in host memory.", stats.parkings
+    yield "num_swap_outs", "Preemptions that kept what was computed, in host memory.", stats.swap_outs
     yield "policy_faults", "Answers of scheduling policies that were no use.", stats.policy_faults
     yield "policy_slow_orders", "Orders of scheduling policies that took more than 5 ms.", stats.slow_orders
     yield "engine_steps", "Steps of the engine.", stats.steps
@@ -88,8 +88,8 @@ def _memory(kv: KVSnapshot, bytes_per_token: int) -> Rows:
     yield "kv_cache_computed_tokens", "Held positions with a computed token in them.", kv.computed
     yield "kv_cache_cached_tokens", "Free positions that requests may attach to.", kv.cached
     yield "kv_cache_pinned_tokens", "Positions in memory that belong to pinned prefixes.", kv.pinned
-    yield "kv_cache_parking_tokens", "Positions in host memory for preempted requests.", kv.parking
-    yield "kv_cache_parked_tokens", "Positions in host memory that are taken.", kv.parked
+    yield "kv_cache_swap_tokens", "Positions in host memory for preempted requests.", kv.swap
+    yield "kv_cache_swapped_tokens", "Positions in host memory that are taken.", kv.swapped
     yield "kv_cache_block_tokens", "Positions in a block.", kv.unit
     yield "kv_cache_bytes_per_token", "Bytes that a position takes.", bytes_per_token
     yield "kv_cache_waste_ratio", "Share of held positions without a computed token.", kv.waste

@@ -12,6 +12,6 @@ def assert_all_memory_is_free(kv: KVCache) -> None:
     assert kv.free == kv.capacity, f"leaked {kv.capacity - kv.free} of {kv.capacity} positions"
     snapshot = kv.snapshot()
     assert snapshot.held == snapshot.shared == 0, f"the snapshot says {snapshot.held} positions are held"
-    assert snapshot.parked == 0, f"leaked {snapshot.parked} positions of host memory"
+    assert snapshot.swapped == 0, f"leaked {snapshot.swapped} positions of host memory"
     for name in ("tables", "slabs"):  # our own backends'
         assert not getattr(kv, name, None), f"{name} of sequences that are gone"

@@ -22,7 +22,7 @@ class AuditedCache:
         self.kv = kv
         self.known: dict[int, TokenSequence] = {}
         """Whoever was seen, by id."""
-        self._parked = 0
+        self._swapped = 0
         """Positions whose move to host memory `drain` has still to hand out."""
 
     def __getattr__(self, name: str) -> Any:
@@ -49,8 +49,8 @@ class AuditedCache:
         assert 0 <= found <= most, f"cached says {found}: one of {most + 1} tokens must be left to compute"
         return found
 
-    def parkable(self, sequences: Sequence[TokenSequence]) -> int:
-        return self._asked("parkable", lambda: self.kv.parkable(sequences))
+    def swappable(self, sequences: Sequence[TokenSequence]) -> int:
+        return self._asked("swappable", lambda: self.kv.swappable(sequences))
 
     def holds(self, length: int, sequences: int) -> bool:
         return self._asked("holds", lambda: self.kv.holds(length, sequences))
@@ -66,7 +66,7 @@ class AuditedCache:
         assert taken.free == self.kv.free, f"the snapshot says {taken.free} are free, `free` {self.kv.free}"
         assert 0 <= taken.shared <= taken.held and 0 <= taken.cached <= taken.free, f"impossible: {taken}"
         assert 0 <= taken.computed <= taken.held, f"{taken.computed} computed of {taken.held} that are held"
-        assert 0 <= taken.parked <= taken.parking, f"{taken.parked} parked in {taken.parking}"
+        assert 0 <= taken.swapped <= taken.swap, f"{taken.swapped} swapped out in {taken.swap}"
         drawn = sum(units for _, units in taken.states) * taken.unit
         assert drawn == taken.capacity, f"the map has {drawn} positions, the pool {taken.capacity}"
         return taken
@@ -93,12 +93,12 @@ class AuditedCache:
         self.kv.fork(parent, child)
         assert self.kv.free == before, f"fork took {before - self.kv.free} positions; it must take none"
 
-    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+    def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         sequences = list(sequences)
-        promised, before = self.kv.parkable(sequences) if keep else 0, self.kv.free
-        self.kv.release(sequences, keep=keep)
+        promised, before = self.kv.swappable(sequences) if swap_out else 0, self.kv.free
+        self.kv.release(sequences, swap_out=swap_out)
         assert self.kv.free >= before, "release must not take memory"
-        self._parked += promised
+        self._swapped += promised
         for sequence in sequences:
             kept = sequence.computed if promised and sequence.held else 0
             found = self.kv.cached(sequence)
@@ -110,9 +110,9 @@ class AuditedCache:
     def drain(self) -> list[Move]:
         moves = self.kv.drain()
         assert not self.kv.drain(), "drain handed moves out twice"
-        parked = sum(move.length for move in moves if move.way == "park")
-        assert parked == self._parked, f"parkable said {self._parked} positions, {parked} are parked"
-        self._parked = 0
+        swapped = sum(move.length for move in moves if move.way == "swap_out")
+        assert swapped == self._swapped, f"swappable said {self._swapped} positions, {swapped} swapped out"
+        self._swapped = 0
         for move in moves:
             assert move.length > 0 and min(move.source, move.target) >= 0, f"impossible: {move}"
         return moves

@@ -23,9 +23,9 @@ Model = Callable[[Sequence[int]], list[float]]
 """From the tokens so far to a row of logits, [VOCABULARY]."""
 
 
-def toy_kv(blocks: int, block_size: int, *, parking: int = 0, **options: Any) -> PagedCache:
-    """A pool of so many blocks, and `parking` blocks of host memory."""
-    size = PoolSize(blocks * block_size, parking * block_size)
+def toy_kv(blocks: int, block_size: int, *, swap: int = 0, **options: Any) -> PagedCache:
+    """A pool of so many blocks, and `swap` blocks of host memory."""
+    size = PoolSize(blocks * block_size, swap * block_size)
     return PagedCache(size, block_size, Lru(), **options)
 
 
@@ -83,7 +83,7 @@ class ToyRunner:
         return Logits(self.values(values), rows)
 
     def _move(self, source: int, target: int, length: int, way: Way) -> None:
-        read = self.host if way == "restore" else self.pool
-        written = self.host if way == "park" else self.pool
+        read = self.host if way == "swap_in" else self.pool
+        written = self.host if way == "swap_out" else self.pool
         copied = [read[source + offset] for offset in range(length)]
         written.update(zip(range(target, target + length), copied, strict=True))

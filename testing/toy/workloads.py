@@ -46,22 +46,22 @@ def random_cache(rng: random.Random, arrivals: Arrivals) -> KVCache:
     Host memory for none of it, for some, or for all.
     """
     wanted = needs(arrivals)
-    parking = rng.choice([0, rng.randrange(1, 40), 1000, 1000])
+    swap = rng.choice([0, rng.randrange(1, 40), 1000, 1000])
     if rng.random() < 0.3:
         most = max(n * length for n, length in wanted)
-        return ContiguousCache(PoolSize(most + rng.randrange(0, 20), parking))
+        return ContiguousCache(PoolSize(most + rng.randrange(0, 20), swap))
     size = rng.choice([1, 2, 4, 64])
     blocks = max(n * -(-length // size) for n, length in wanted) + rng.randrange(0, 2)
-    return toy_kv(blocks, size, parking=-(-parking // size), prefix_caching=rng.random() < 0.7)
+    return toy_kv(blocks, size, swap=-(-swap // size), prefix_caching=rng.random() < 0.7)
 
 
 class Whimsical:
-    """Parks or not, as it pleases."""
+    """Swaps out or not, as it pleases."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
 
-    def parks(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
+    def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
         return self.rng.random() < 0.5
 
 

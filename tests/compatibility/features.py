@@ -27,14 +27,14 @@ class Events(NamedTuple):
     """How often an engine did what is not seen in tokens."""
 
     preemptions: int
-    parkings: int
+    swap_outs: int
     drafted: int
     """Drafts, and tokens in them."""
 
     @classmethod
     def of(cls, stats: Any) -> Events:
         drafted = sum(value for name, value in stats.counters.items() if "draft" in name)
-        return cls(stats.preemptions, stats.parkings, drafted)
+        return cls(stats.preemptions, stats.swap_outs, drafted)
 
     def since(self, before: Events) -> Events:
         return Events(*(now - then for now, then in zip(self, before, strict=True)))
@@ -167,8 +167,8 @@ def preempted(served: Served) -> None:
     assert served.events.preemptions
 
 
-def parked(served: Served) -> None:
-    assert served.events.parkings
+def swapped(served: Served) -> None:
+    assert served.events.swap_outs
 
 
 def drafted(served: Served) -> None:
@@ -214,7 +214,7 @@ FEATURES = [
     Feature("chunked prefill", engine={"max_num_batched_tokens": 8}),
     Feature("preemption by recompute", engine={**SEESAW, "preemption": "recompute"}, check=preempted),
     Feature(
-        "preemption by swap", engine={**SEESAW, "preemption": "swap", "swap_memory": 2**26}, check=parked
+        "preemption by swap", engine={**SEESAW, "preemption": "swap", "swap_memory": 2**26}, check=swapped
     ),
     Feature("overlapping steps", engine={"async_scheduling": True}),
 ]

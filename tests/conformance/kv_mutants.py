@@ -22,12 +22,12 @@ def leaked_block(kv: Any) -> None:
     """A block that is never given back."""
     release = kv.release
 
-    def forget(sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+    def forget(sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         sequences = list(sequences)
         for sequence in sequences:
-            if not keep and len(kv.tables.get(sequence.id, ())) > 2:
+            if not swap_out and len(kv.tables.get(sequence.id, ())) > 2:
                 kv.tables[sequence.id].pop()
-        release(sequences, keep=keep)
+        release(sequences, swap_out=swap_out)
 
     kv.release = forget
 
@@ -120,9 +120,9 @@ def boastful_holds(kv: Any) -> None:
     kv.holds = lambda length, sequences: holds(length // 2, sequences)
 
 
-def parked_and_lost(kv: Any) -> None:
-    """What is parked is never taken from host memory again."""
-    kv._parking.leave = lambda number: None
+def swapped_out_and_lost(kv: Any) -> None:
+    """What is swapped out is never taken from host memory again."""
+    kv._swap.leave = lambda number: None
 
 
 def wrong_free(kv: Any) -> None:
@@ -202,7 +202,7 @@ PAGED = [
     optimistic_fits,
     half_done_refusal,
     boastful_holds,
-    parked_and_lost,
+    swapped_out_and_lost,
     wrong_free,
 ]
 MUTANTS: dict[str, Callable[[], KVBackend]] = {

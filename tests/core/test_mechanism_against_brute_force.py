@@ -98,4 +98,4 @@ def served(policy, trials, *, workload=random_workload, make=toy_engine):
 def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy):
     stats = [engine.stats() for engine in served(policy, 120)]
     assert sum(each.preemptions for each in stats) > 5, "the workloads must exercise preemption"
-    assert sum(each.parkings for each in stats) > 0, "and parking"
+    assert sum(each.swap_outs for each in stats) > 0, "and swapping"

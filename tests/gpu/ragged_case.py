@@ -34,7 +34,7 @@ class Tables:
     block_size: int
     capacity: int
     tables: dict[int, Table]
-    parking: int = 0
+    swap: int = 0
 
 
 @dataclass(eq=False)

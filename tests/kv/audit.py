@@ -31,22 +31,22 @@ class _Audited:
             assert self.books() == before, "a refusal must change nothing"
         return done
 
-    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+    def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         sequences = list(sequences)
-        promised, queued = self.parkable(sequences), len(self._moves)
-        super().release(sequences, keep=keep)
-        parked = sum(move.length for move in self._moves[queued:])
-        assert parked == (promised if keep else 0), "parkable must say what release copies"
+        promised, queued = self.swappable(sequences), len(self._moves)
+        super().release(sequences, swap_out=swap_out)
+        swapped = sum(move.length for move in self._moves[queued:])
+        assert swapped == (promised if swap_out else 0), "swappable must say what release copies"
         for sequence in sequences:
-            kept = sequence.computed if keep and promised and sequence.held else 0
+            kept = sequence.computed if swap_out and promised and sequence.held else 0
             assert super().cached(sequence) >= kept
 
 
 class AuditedPaged(_Audited, PagedCache):
     def books(self) -> object:
-        blocks, parking = self._blocks, self._parking
+        blocks, swap = self._blocks, self._swap
         return deepcopy(
-            (self.tables, blocks.holders, bytes(blocks.states), blocks.block_of, parking._parked, self._moves)
+            (self.tables, blocks.holders, bytes(blocks.states), blocks.block_of, swap._swapped, self._moves)
         )
 
     def check_ready(self, spans: Sequence[Span]) -> None:
@@ -62,7 +62,7 @@ class AuditedPaged(_Audited, PagedCache):
 class AuditedContiguous(_Audited, ContiguousCache):
     def books(self) -> object:
         slabs = {number: (slab.start, slab.length, slab.readers) for number, slab in self.slabs.items()}
-        return slabs, list(self._gaps.pieces), dict(self._parking._parked), list(self._moves)
+        return slabs, list(self._gaps.pieces), dict(self._swap._swapped), list(self._moves)
 
     def check_ready(self, spans: Sequence[Span]) -> None:
         for sequence, _, upto in spans:
@@ -89,7 +89,7 @@ def recount(kv: KVCache, sequences: Sequence[TokenSequence]) -> KVSnapshot:
     Pins must not overlap.
     """
     count = _paged if isinstance(kv, PagedCache) else _contiguous
-    states, computed, parked = count(kv, [each for each in sequences if each.held])
+    states, computed, swapped = count(kv, [each for each in sequences if each.held])
     seen, unit = Counter(states), kv.snapshot().unit
     return KVSnapshot(
         capacity=kv.capacity,
@@ -99,8 +99,8 @@ def recount(kv: KVCache, sequences: Sequence[TokenSequence]) -> KVSnapshot:
         computed=computed,
         cached=unit * seen["cached"],
         pinned=sum(pin.cached for pin in kv.prefixes.pinned()) if kv.prefixes else 0,
-        parking=kv.parking,
-        parked=parked,
+        swap=kv.swap,
+        swapped=swapped,
         lookups=kv.snapshot().lookups,
         hits=kv.snapshot().hits,
         evictions=kv.snapshot().evictions,
@@ -122,7 +122,7 @@ def _paged(kv: PagedCache, sequences: list[TokenSequence]) -> tuple[list[str], i
         for each in sequences
         for position in range(each.computed)
     }
-    host = {block for parked in kv._parking._parked.values() for block in parked.blocks}
+    host = {block for swapped in kv._swap._swapped.values() for block in swapped.blocks}
     return states, len(computed), len(host) * size
 
 
@@ -134,6 +134,6 @@ def _contiguous(kv: ContiguousCache, sequences: list[TokenSequence]) -> tuple[li
             states[slab.start : slab.start + slab.length] = [state] * slab.length
     computed = {kv.slabs[each.id].start + position for each in sequences for position in range(each.computed)}
     host = {
-        piece.start + position for piece in kv._parking._parked.values() for position in range(piece.length)
+        piece.start + position for piece in kv._swap._swapped.values() for position in range(piece.length)
     }
     return states, len(computed), len(host)

@@ -11,7 +11,7 @@ from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.plan import Move
 
-__all__ = ["Fault", "parks"]
+__all__ = ["Fault", "swaps_out"]
 
 
 class Fault:
@@ -49,6 +49,6 @@ class Fault:
         return self._at == -1
 
 
-def parks(case: Case) -> bool:
-    """Whether anything of it may be parked."""
-    return case.pool.parking > 0 and case.preemption != "recompute"
+def swaps_out(case: Case) -> bool:
+    """Whether anything of it may be swapped out."""
+    return case.pool.swap > 0 and case.preemption != "recompute"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fault import Fault, parks
+from fault import Fault, swaps_out
 from stress_case import Case
 
 from turnout.core.engine.engine import Engine
@@ -82,12 +82,12 @@ class LeakedBlock(PagedFault):
     def break_blocks(self, kv: PagedCache) -> None:
         release = kv.release
 
-        def forget(sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+        def forget(sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
             sequences = list(sequences)
             for sequence in sequences:
-                if not keep and kv.tables.get(sequence.id) and self.now():
+                if not swap_out and kv.tables.get(sequence.id) and self.now():
                     kv.tables[sequence.id].pop()
-            release(sequences, keep=keep)
+            release(sequences, swap_out=swap_out)
 
         kv.release = forget  # type: ignore[method-assign]
 
@@ -150,13 +150,13 @@ class KeptKey(PagedFault):
     def break_blocks(self, kv: PagedCache) -> None:
         blocks, forget = kv._blocks, kv._blocks.forget
 
-        def keep(block: int) -> None:
+        def swap_out(block: int) -> None:
             if blocks.keys[block] is None or not blocks.holders[block]:
                 forget(block)
             else:
                 self.happened += 1
 
-        blocks.forget = keep  # type: ignore[method-assign]
+        blocks.forget = swap_out  # type: ignore[method-assign]
 
 
 class CommittedTooEarly(PagedFault):
@@ -210,7 +210,7 @@ class ForgetfulKeys(PagedFault):
 
 
 class KeysAhead(PagedFault):
-    """Who computes again what is known keeps the keys of blocks that it has not filled yet."""
+    """Who computes again what is known swap_outs the keys of blocks that it has not filled yet."""
 
     def suits(self, case: Case) -> bool:
         return _shares(case)
@@ -218,40 +218,40 @@ class KeysAhead(PagedFault):
     def break_blocks(self, kv: PagedCache) -> None:
         settle = kv._settle
 
-        def keep(span: Span, table: list[int]) -> None:
+        def swap_out(span: Span, table: list[int]) -> None:
             chain = list(kv._chains.get(span.sequence.id, []))
             settle(span, table)
             cut = kv._chains[span.sequence.id]
             self.happened += len(cut) < len(chain)
             cut += chain[len(cut) :]
 
-        kv._settle = keep  # type: ignore[method-assign]
+        kv._settle = swap_out  # type: ignore[method-assign]
 
 
-# ------------------------------------------------------------------ parking
+# ------------------------------------------------------------------ swapping
 
 
 class ForgottenToForget(PagedFault):
     """Host memory that is given back is still believed to hold what it held."""
 
     def suits(self, case: Case) -> bool:
-        return _shares(case) and parks(case)
+        return _shares(case) and swaps_out(case)
 
     def break_blocks(self, kv: PagedCache) -> None:
-        parking = kv._parking
+        swap = kv._swap
 
         def give_back(block: int) -> None:
-            self.happened += block in parking._key_of
-            parking._free.append(block)
+            self.happened += block in swap._key_of
+            swap._free.append(block)
 
-        parking._give_back = give_back  # type: ignore[method-assign]
+        swap._give_back = give_back  # type: ignore[method-assign]
 
 
 class SiblingsTakenForEqual(PagedFault):
     """Of a block that siblings have filled differently, as much comes back as the last of them has."""
 
     def suits(self, case: Case) -> bool:
-        return case.block_size is not None and parks(case)
+        return case.block_size is not None and swaps_out(case)
 
     def break_blocks(self, kv: PagedCache) -> None:
         arrivals = kv._arrivals

@@ -50,11 +50,11 @@ def fork(kv: KVCache, parent: Sequence, *tokens: int) -> Sequence:
     return child
 
 
-def release(kv: KVCache, *sequences: Sequence, keep: bool = False) -> None:
-    kv.release(iter(sequences), keep=keep)  # any iterable will do, one that can be read once, too
+def release(kv: KVCache, *sequences: Sequence, swap_out: bool = False) -> None:
+    kv.release(iter(sequences), swap_out=swap_out)  # any iterable will do, one that can be read once, too
     for each in sequences:
         each.computed, each.held = 0, False
 
 
-def park(kv: KVCache, *sequences: Sequence) -> None:
-    release(kv, *sequences, keep=True)
+def swap_out(kv: KVCache, *sequences: Sequence) -> None:
+    release(kv, *sequences, swap_out=True)

@@ -230,5 +230,5 @@ def _pool(rng: random.Random, asks: tuple[Ask, ...], block_size: int | None) -> 
         for ask in asks
     ]
     spare = rng.choice([0, 0, 1, 2, rng.randrange(12)])
-    parking = rng.choice([0, rng.randrange(1, 2 * max(needs)), rng.randrange(1, 2 * max(needs)), 10_000])
-    return PoolSize(tokens=max(needs) + spare * size, parking=parking)
+    swap = rng.choice([0, rng.randrange(1, 2 * max(needs)), rng.randrange(1, 2 * max(needs)), 10_000])
+    return PoolSize(tokens=max(needs) + spare * size, swap=swap)

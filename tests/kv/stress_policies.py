@@ -45,12 +45,12 @@ class AnyOrder(SchedulingPolicy):
 
 
 class AnyPreemption:
-    """Parks or not, by the toss of a coin."""
+    """Swaps out or not, by the toss of a coin."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
 
-    def parks(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
+    def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
         return self._rng.random() < 0.6
 
 

@@ -23,9 +23,9 @@ class Tally:
 
     steps: int = 0
     preemptions: int = 0
-    parkings: int = 0
+    swap_outs: int = 0
     copies: int = 0
-    restores: int = 0
+    swap_ins: int = 0
     hits: int = 0
     """Tokens of prompts that needed no compute."""
     recomputed: int = 0
@@ -63,7 +63,7 @@ class Recorder(ModelRunner):
 
     def run(self, plan: Plan) -> Logits:
         self._tally.copies += sum(move.way == "copy" for move in plan.moves)
-        self._tally.restores += sum(move.way == "restore" for move in plan.moves)
+        self._tally.swap_ins += sum(move.way == "swap_in" for move in plan.moves)
         for chunk in plan.chunks:
             self._tally.unknown += min(chunk.tokens) < 0
             self._check(chunk, _context(chunk, plan))

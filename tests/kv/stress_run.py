@@ -190,7 +190,7 @@ class _Run:
                 for tensor in self.pool:
                     tensor[:, place:end] = GARBAGE
             place = end
-        if not now.parked:
+        if not now.swapped:
             for tensor in self.host:
                 tensor.fill_(GARBAGE)
 
@@ -207,7 +207,7 @@ class _Run:
             and now.shared == states["shared"]
             and now.cached == states["cached"]
             and now.computed <= now.held
-            and now.parked <= now.parking <= self.case.pool.parking
+            and now.swapped <= now.swap <= self.case.pool.swap
             and now.hits <= now.lookups
         )
         if not right:
@@ -216,7 +216,7 @@ class _Run:
     def _check_memory_returned(self) -> None:
         now = self.kv.snapshot()
         tables = getattr(self.kv, "tables", None) or getattr(self.kv, "slabs", None)
-        if now.free < now.capacity or now.held or now.parked or tables or self.kv.drain():
+        if now.free < now.capacity or now.held or now.swapped or tables or self.kv.drain():
             self.tally.complain("accounting", f"memory was not given back: {now}")
         # Pinned blocks are none of an eviction policy's business.
         told = (now.cached - now.pinned) // now.unit
@@ -280,7 +280,7 @@ class _Run:
 
     def _count(self) -> None:
         stats = self.engine.stats()
-        self.tally.preemptions, self.tally.parkings = stats.preemptions, stats.parkings
+        self.tally.preemptions, self.tally.swap_outs = stats.preemptions, stats.swap_outs
         self.tally.hits = sum(heard.cached for heard in self.heard.values())
 
 
@@ -291,10 +291,10 @@ def _backend(case: Case) -> KVBackend:
 
 
 def _host_memory(attention: PooledAttention, case: Case) -> Sequence[Tensor]:
-    """Where it parks; moving in stages, as on a GPU, if the case says so."""
+    """Where it swaps; moving in stages, as on a GPU, if the case says so."""
     if case.staged:
-        attention._mover = StagedMover(attention.storage.tensors, case.pool.parking)
+        attention._mover = StagedMover(attention.storage.tensors, case.pool.swap)
         attention._mover._limit = case.staged
         return attention._mover._host
     assert isinstance(attention._mover, SliceMover)
-    return [host for _, host in attention._mover._ends["park"]]
+    return [host for _, host in attention._mover._ends["swap_out"]]

@@ -1,8 +1,8 @@
-"""The contiguous backend: first fit, slabs for all choices at once, parked at their computed length."""
+"""The contiguous backend: first fit, slabs for all choices at once, swapped out at their computed length."""
 
 from __future__ import annotations
 
-from steps import compute, fork, park, release, sequence, spans
+from steps import compute, fork, release, sequence, spans, swap_out
 
 from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
@@ -48,76 +48,76 @@ def test_forks_share_a_slab_until_they_write() -> None:
     assert kv.snapshot().shared == 0 and kv.snapshot().computed == 22
 
 
-def test_a_slab_is_parked_at_its_computed_length_and_restored_into_a_new_one() -> None:
-    kv = ContiguousCache(PoolSize(100, parking=12))
+def test_a_slab_is_swapped_out_at_its_computed_length_and_restored_into_a_new_one() -> None:
+    kv = ContiguousCache(PoolSize(100, swap=12))
     one, two = sequence(range(10), room=20), sequence(range(5), room=20)
     compute(kv, one)
     compute(kv, two)
     one.tokens.append(1)
-    assert kv.parkable([one]) == 10
-    park(kv, one)
-    (parked,) = kv.drain()
-    assert (parked.source, parked.target, parked.length, parked.way) == (0, 0, 10, "park")
-    assert kv.snapshot().parked == 10 and kv.cached(one) == 10
+    assert kv.swappable([one]) == 10
+    swap_out(kv, one)
+    (swapped,) = kv.drain()
+    assert (swapped.source, swapped.target, swapped.length, swapped.way) == (0, 0, 10, "swap_out")
+    assert kv.snapshot().swapped == 10 and kv.cached(one) == 10
     compute(kv, sequence(range(3), room=20))
     compute(kv, one)
     (restored,) = kv.drain()
-    assert (restored.source, restored.length, restored.way) == (0, 10, "restore")
+    assert (restored.source, restored.length, restored.way) == (0, 10, "swap_in")
     assert restored.target == kv.slabs[one.id].start
-    assert kv.snapshot().parked == 0 and kv.cached(one) == 0
+    assert kv.snapshot().swapped == 0 and kv.cached(one) == 0
 
 
-def test_a_request_is_parked_as_a_whole_or_not_at_all() -> None:
-    kv = ContiguousCache(PoolSize(100, parking=21))
+def test_a_request_is_swapped_out_as_a_whole_or_not_at_all() -> None:
+    kv = ContiguousCache(PoolSize(100, swap=21))
     parent = sequence(range(10), n=2, room=10)
     compute(kv, parent)
     family = [parent, fork(kv, parent, 5)]
     parent.tokens.append(4)
-    assert kv.parkable(family) == 10, "one slab, which they share"
+    assert kv.swappable(family) == 10, "one slab, which they share"
     compute(kv, *family)
     kv.drain()
-    assert kv.parkable(family) == 0, "11 positions each"
-    park(kv, *family)
-    assert kv.drain() == [] and kv.snapshot().parked == 0 and kv.free == 100
+    assert kv.swappable(family) == 0, "11 positions each"
+    swap_out(kv, *family)
+    assert kv.drain() == [] and kv.snapshot().swapped == 0 and kv.free == 100
 
 
 def test_siblings_that_shared_a_slab_get_one_each() -> None:
-    kv = ContiguousCache(PoolSize(100, parking=30))
+    kv = ContiguousCache(PoolSize(100, swap=30))
     parent = sequence(range(10), n=2, room=10)
     compute(kv, parent)
     family = [parent, fork(kv, parent, 5)]
     parent.tokens.append(4)
-    park(kv, *family)
+    swap_out(kv, *family)
     assert [move.length for move in kv.drain()] == [10]
     compute(kv, *family)
     moves = kv.drain()
-    assert [(move.source, move.length, move.way) for move in moves] == [(0, 10, "restore")] * 2
+    assert [(move.source, move.length, move.way) for move in moves] == [(0, 10, "swap_in")] * 2
     assert {move.target for move in moves} == {kv.slabs[each.id].start for each in family}
-    assert kv.snapshot().parked == 0
+    assert kv.snapshot().swapped == 0
 
 
 def test_siblings_may_come_back_one_at_a_time() -> None:
-    kv = ContiguousCache(PoolSize(40, parking=30))
+    kv = ContiguousCache(PoolSize(40, swap=30))
     parent = sequence(range(10), n=2, room=10)
     compute(kv, parent)
     family = [parent, fork(kv, parent, 5)]
     parent.tokens.append(4)
-    park(kv, *family)
+    swap_out(kv, *family)
     compute(kv, family[1])
-    assert (kv.cached(parent), kv.snapshot().parked) == (10, 10)
+    assert (kv.cached(parent), kv.snapshot().swapped) == (10, 10)
     compute(kv, parent)
-    assert kv.snapshot().parked == 0
+    assert kv.snapshot().swapped == 0
     release(kv, *family)
     assert kv.free == 40
 
 
-def test_what_is_given_up_while_parked_frees_host_memory() -> None:
-    kv = ContiguousCache(PoolSize(40, parking=30))
+def test_what_is_given_up_while_swapped_out_frees_host_memory() -> None:
+    kv = ContiguousCache(PoolSize(40, swap=30))
     one = sequence(range(10), room=10)
     compute(kv, one)
-    park(kv, one)
+    swap_out(kv, one)
     release(kv, one)
-    assert kv.snapshot().parked == 0 and kv.free == 40
+    assert kv.snapshot().swapped == 0 and kv.free == 40
 
 
 def test_it_keeps_no_prefixes() -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from steps import compute, fork, park, release, sequence
+from steps import compute, fork, release, sequence, swap_out
 from toy import toy_kv
 
 from turnout.core.interfaces.kv import Span
 
 
 def test_an_empty_pool() -> None:
-    snapshot = toy_kv(8, 4, parking=2).snapshot()
-    assert (snapshot.capacity, snapshot.free, snapshot.held, snapshot.parking) == (32, 32, 0, 8)
+    snapshot = toy_kv(8, 4, swap=2).snapshot()
+    assert (snapshot.capacity, snapshot.free, snapshot.held, snapshot.swap) == (32, 32, 0, 8)
     assert snapshot.states == [("free", 8)] and snapshot.unit == 4
 
 
@@ -43,10 +43,10 @@ def test_what_an_ended_request_leaves_is_cached_and_free() -> None:
     assert snapshot.states == [("cached", 2), ("free", 6)]
 
 
-def test_evictions_and_parking_are_counted_in_positions() -> None:
-    kv = toy_kv(4, 4, parking=8)
+def test_evictions_and_swapping_are_counted_in_positions() -> None:
+    kv = toy_kv(4, 4, swap=8)
     compute(kv, one := sequence(range(14)))
-    park(kv, one)
+    swap_out(kv, one)
     compute(kv, sequence(range(100, 108)))
     snapshot = kv.snapshot()
-    assert (snapshot.parked, snapshot.evictions, snapshot.cached) == (16, 4, 8)
+    assert (snapshot.swapped, snapshot.evictions, snapshot.cached) == (16, 4, 8)

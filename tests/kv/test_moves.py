@@ -16,15 +16,15 @@ from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.merged_moves import batched, joined
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
-SLOTS, PARKING = 60, 40
+SLOTS, SWAP = 60, 40
 
 
 def random_moves(rng: random.Random) -> list[Move]:
     """Some go on where the last ended; no copy overlaps itself."""
     moves: list[Move] = []
     while len(moves) < 30:
-        way: Way = rng.choice(("copy", "copy", "park", "restore"))
-        room = {"copy": (SLOTS, SLOTS), "park": (SLOTS, PARKING), "restore": (PARKING, SLOTS)}[way]
+        way: Way = rng.choice(("copy", "copy", "swap_out", "swap_in"))
+        room = {"copy": (SLOTS, SLOTS), "swap_out": (SLOTS, SWAP), "swap_in": (SWAP, SLOTS)}[way]
         length = rng.randrange(6)
         source, target = (rng.randrange(size - length) for size in room)
         if moves and moves[-1].way == way and rng.random() < 0.5:
@@ -37,8 +37,8 @@ def random_moves(rng: random.Random) -> list[Move]:
 
 def one_after_the_other(moves: list[Move], pool: Tensor, host: Tensor) -> None:
     for source, target, length, way in moves:
-        origin = host if way == "restore" else pool
-        goal = host if way == "park" else pool
+        origin = host if way == "swap_in" else pool
+        goal = host if way == "swap_out" else pool
         goal[:, target : target + length] = origin[:, source : source + length].clone()
 
 
@@ -56,9 +56,9 @@ def test_as_one_after_the_other(kind: type[Mover], limit: int, monkeypatch: pyte
     for seed in range(60):
         rng = random.Random(seed)
         pool, expected = tensors(), tensors()
-        hosts = [tensor.new_zeros(2, PARKING, *tensor.shape[2:]) for tensor in pool]
-        mover = kind(pool, PARKING)
-        for _ in range(3):  # what is parked stays parked between steps
+        hosts = [tensor.new_zeros(2, SWAP, *tensor.shape[2:]) for tensor in pool]
+        mover = kind(pool, SWAP)
+        for _ in range(3):  # what is swapped out stays swapped out between steps
             moves = random_moves(rng)
             mover.carry_out(moves)
             for tensor, host in zip(expected, hosts, strict=True):
@@ -68,11 +68,11 @@ def test_as_one_after_the_other(kind: type[Mover], limit: int, monkeypatch: pyte
 
 
 def test_moves_that_go_on_are_one() -> None:
-    blocks = [Move(16 * i, 320 + 16 * i, 16, "park") for i in range(9)]
-    assert list(joined(blocks)) == [Move(0, 320, 144, "park")]
-    assert list(joined([*blocks[:2], blocks[3]])) == [Move(0, 320, 32, "park"), blocks[3]]
+    blocks = [Move(16 * i, 320 + 16 * i, 16, "swap_out") for i in range(9)]
+    assert list(joined(blocks)) == [Move(0, 320, 144, "swap_out")]
+    assert list(joined([*blocks[:2], blocks[3]])) == [Move(0, 320, 32, "swap_out"), blocks[3]]
     assert list(joined([Move(3, 9, 0), Move(0, 8, 4), Move(1, 1, 0)])) == [Move(0, 8, 4)]
-    both_ways = [Move(0, 8, 4, "park"), Move(4, 12, 4, "restore")]
+    both_ways = [Move(0, 8, 4, "swap_out"), Move(4, 12, 4, "swap_in")]
     assert list(joined(both_ways)) == both_ways
 
 
@@ -90,27 +90,31 @@ def test_a_run_ends_where_order_matters() -> None:
         (Move(20, 12, 4), False),  # writes there too
         (Move(12, 30, 4), False),  # reads what was written
         (Move(20, 0, 4), True),  # writes where was read: all is read before
-        (Move(20, 30, 4, "park"), False),  # another way
+        (Move(20, 30, 4, "swap_out"), False),  # another way
     ):
         assert (len(list(batched([first, then], 100))) == 1) == together, then
-    parks = [Move(4 * i, 4 * i + 4, 4, "park") for i in range(5)]
-    assert list(batched(parks, 100)) == [parks], "memory on the two sides is numbered apart"
-    assert [sum(move.length for move in run) for run in batched([Move(0, 0, 25, "park")], 10)] == [10, 10, 5]
+    swaps_out = [Move(4 * i, 4 * i + 4, 4, "swap_out") for i in range(5)]
+    assert list(batched(swaps_out, 100)) == [swaps_out], "memory on the two sides is numbered apart"
+    assert [sum(move.length for move in run) for run in batched([Move(0, 0, 25, "swap_out")], 10)] == [
+        10,
+        10,
+        5,
+    ]
 
 
 @pytest.mark.parametrize("stored", get_args(KVDtype))
 @pytest.mark.parametrize("kind", [SliceMover, StagedMover])
-def test_what_comes_back_is_what_was_parked(stored: KVDtype, kind: type[Mover]) -> None:
+def test_what_comes_back_is_what_was_swapped_out(stored: KVDtype, kind: type[Mover]) -> None:
     shape = PoolShape(layers=2, slots=64, kv_heads=2, head_dim=8, unit=4)
     storage = make_storage(stored, shape, torch.device("cpu"), torch.float32)
     mover = kind(storage.tensors, 20)
     for layer in range(shape.layers):
         storage.write(layer, torch.arange(64), torch.randn(64, 2, 8), torch.randn(64, 2, 8))
     before = [tensor.clone() for tensor in storage.tensors]
-    mover.carry_out([Move(8, 0, 8, "park"), Move(40, 12, 4, "park")])
+    mover.carry_out([Move(8, 0, 8, "swap_out"), Move(40, 12, 4, "swap_out")])
     for layer in range(shape.layers):
         storage.write(layer, torch.arange(64), torch.randn(64, 2, 8), torch.randn(64, 2, 8))
-    mover.carry_out([Move(12, 60, 4, "restore"), Move(0, 16, 8, "restore"), Move(16, 32, 8, "copy")])
+    mover.carry_out([Move(12, 60, 4, "swap_in"), Move(0, 16, 8, "swap_in"), Move(16, 32, 8, "copy")])
     for tensor, old in zip(storage.tensors, before, strict=True):
         assert torch.equal(tensor[:, 60:], old[:, 40:44])
         assert torch.equal(tensor[:, 16:24], old[:, 8:16])

@@ -2,9 +2,9 @@
 
 A case is drawn from its seed: choices that part, right and wrong guesses, tokens that nobody guessed, beams;
 policy, budget, backend, block size, memory hardly more than the largest request takes, host memory,
-evictions, pins, salts, scored prompts, aborts; preempted requests parked, computed again, or either. Every
-logit is compared, and the keys and values in memory; every step's accounting is checked, and free memory
-spoilt. `seeded_faults.py` shows that mistakes would be noticed.
+evictions, pins, salts, scored prompts, aborts; preempted requests swapped out, computed again, or either.
+Every logit is compared, and the keys and values in memory; every step's accounting is checked, and free
+memory spoilt. `seeded_faults.py` shows that mistakes would be noticed.
 
 For minutes, with cases never seen before: ``pytest tests/kv/test_oracle.py -m slow --kv-minutes 10``. Cases
 by their seeds, or one again: ``pytest tests/kv/test_oracle.py --kv-cases 2000:4000``; faults are then seeded
@@ -42,7 +42,7 @@ CASES: dict[KVDtype, tuple[range, ...]] = {
 FAULTY_CASES = range(20_000, 20_060)
 RARE = {"KeptKey": range(20_170, 20_180), "SiblingsTakenForEqual": range(20_325, 20_330)}
 """Cases for faults that few cases are open to."""
-PARKING_CASES = range(20_000, 20_015)
+SWAP_CASES = range(20_000, 20_015)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -153,13 +153,13 @@ def told(case: Case, tally: Tally) -> str:
     return "\n".join([f"case {case.seed} came out wrong", *found, described, f"again: {again}"])
 
 
-def test_what_is_parked_is_not_computed_again() -> None:
-    """Where all who are preempted are parked, and there is room, nobody's position is computed twice."""
-    parkings = 0
-    for seed in PARKING_CASES:
+def test_what_is_swapped_out_is_not_computed_again() -> None:
+    """Where all who are preempted are swapped out, and there is room, nobody's position is computed twice."""
+    swap_outs = 0
+    for seed in SWAP_CASES:
         case = draw_case(seed, reference("auto"))
-        case = replace(case, preemption="swap", pool=replace(case.pool, parking=10_000))
+        case = replace(case, preemption="swap", pool=replace(case.pool, swap=10_000))
         tally = attempt(case)
         assert not tally.complaints and not tally.recomputed, told(case, tally)
-        parkings += tally.parkings
-    assert parkings > len(PARKING_CASES)
+        swap_outs += tally.swap_outs
+    assert swap_outs > len(SWAP_CASES)

@@ -49,7 +49,7 @@ def fork(kv: KVCache, parent: Sequence, computed: int, tokens: list[int]) -> Seq
 
 def carry_out(moves: list[Move], pool: dict[int, int], host: dict[int, int]) -> None:
     for source, target, length, way in moves:
-        read, written = host if way == "restore" else pool, host if way == "park" else pool
+        read, written = host if way == "swap_in" else pool, host if way == "swap_out" else pool
         written.update({target + i: read[source + i] for i in range(length)})
 
 
@@ -62,7 +62,7 @@ def place_of(kv: PagedCache | ContiguousCache, sequence: Sequence, position: int
 @pytest.mark.parametrize("further_first", [True, False], ids=["further-first", "further-last"])
 @pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
 def test_each_sibling_gets_back_what_is_computed_of_it(make, further_first):
-    """As much was parked, or brought back, as one of them had, and the other took that for its own."""
+    """As much was swapped out, or brought back, as one of them had, and the other took that for its own."""
     kv = make()
     further = start(kv, [1, 2, 3, 4, 5, 6], 7, n=2)
     behind = fork(kv, further, 6, [1, 2, 3, 4, 5, 6, 9])
@@ -71,7 +71,7 @@ def test_each_sibling_gets_back_what_is_computed_of_it(make, further_first):
     pool = {place_of(kv, further, position): further.tokens[position] for position in range(7)}
     host: dict[int, int] = {}
 
-    kv.release(siblings, keep=True)
+    kv.release(siblings, swap_out=True)
     carry_out(kv.drain(), pool, host)
     pool.clear()  # others write there meanwhile
     assert [kv.cached(further), kv.cached(behind)] == [7, 6]
@@ -88,7 +88,7 @@ def test_memory_for_a_copy_is_counted_when_one_sibling_goes_on_in_a_block_that_a
     kv = PagedCache(PoolSize(12, 64), 4, Lru(), prefix_caching=False)
     filled = start(kv, [1, 2, 3, 4, 5], 4, n=2)
     behind = fork(kv, filled, 2, [1, 2, 9])
-    kv.release([filled, behind], keep=True)
+    kv.release([filled, behind], swap_out=True)
     spans = [Span(filled, 4, 5), Span(behind, 2, 3)]
     assert kv.reserve(spans)  # the shared block, a copy of it, and one to go on in
     assert kv.free == 0
@@ -97,7 +97,7 @@ def test_memory_for_a_copy_is_counted_when_one_sibling_goes_on_in_a_block_that_a
     small = PagedCache(PoolSize(8, 64), 4, Lru(), prefix_caching=False)
     filled = start(small, [1, 2, 3, 4, 5], 4, n=2)
     behind = fork(small, filled, 2, [1, 2, 9])
-    small.release([filled, behind], keep=True)
+    small.release([filled, behind], swap_out=True)
     spans = [Span(filled, 4, 5), Span(behind, 2, 3)]
     assert not small.fits(spans) and not small.reserve(spans)
 
@@ -116,7 +116,7 @@ class LastInFirstOut(EvictionPolicy):
         return self.blocks.pop()
 
 
-def test_blocks_known_beyond_one_that_is_parked_half_full_are_of_no_use():
+def test_blocks_known_beyond_one_that_is_swapped_out_half_full_are_of_no_use():
     """They were attached to, and the missing half passed for computed."""
     kv = PagedCache(PoolSize(24, 24), 4, LastInFirstOut())
     prompt = list(range(1, 14))
@@ -124,5 +124,5 @@ def test_blocks_known_beyond_one_that_is_parked_half_full_are_of_no_use():
     other = start(kv, [20] * 20, 20)  # evicts the first two, not the last
     kv.release([other])
     sequence = start(kv, prompt, 6)
-    kv.release([sequence], keep=True)
+    kv.release([sequence], swap_out=True)
     assert kv.cached(sequence) == 6

@@ -50,7 +50,7 @@ def test_the_first_tokens_may_cost_more_than_others() -> None:
 
 def test_a_plan_in_numbers() -> None:
     chunks = [Chunk(None, 100, [1] * 4, 1), Chunk(None, 0, [1] * 3, 0)]  # type: ignore[arg-type]
-    work = work_of(Plan(chunks, [Move(0, 9, 5), Move(0, 0, 2, "park")]))
+    work = work_of(Plan(chunks, [Move(0, 9, 5), Move(0, 0, 2, "swap_out")]))
     assert (work.tokens, work.sequences, work.rows, work.moved) == (7, 2, 1, 7)
     assert work.context == 104 + 3
     assert work.groups == 2

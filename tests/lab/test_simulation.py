@@ -95,7 +95,7 @@ def test_memory_is_the_configurations_or_the_machines() -> None:
         ({"max_model_len": 5000}, "exceeds the model's 1,024 positions"),
         ({"kv_memory": 1024}, "raise --kv-memory or lower --max-model-len"),
         ({"scheduler": "fcsf"}, "fcfs"),
-        ({"preemption": "swap", "kv": "paged"}, "parks nothing"),
+        ({"preemption": "swap", "kv": "paged"}, "swaps nothing out"),
         ({"router": "round"}, "round-robin"),
         ({"replicas": 0}, "replicas must be at least 1"),
     ],

@@ -56,7 +56,7 @@ def test_records_are_the_same_where_every_token_ends_a_block(scheduler: str) -> 
     both(sharing(40, 60.0), scheduler=scheduler, pool=1040, block_size=1)
 
 
-def test_records_are_the_same_where_memory_is_parked() -> None:
+def test_records_are_the_same_where_memory_is_swapped_out() -> None:
     both(jobs(60, 100.0), pool=1040, preemption="swap", swap_memory=8 * 2**20)
 
 

@@ -114,7 +114,7 @@ def test_preempted_in_the_middle_of_the_search(
     )
     check(serve(engine, specs(expected, search)), expected, search)
     assert engine.stats().preemptions > 0
-    assert (engine.stats().parkings > 0) == (preemption == "swap")
+    assert (engine.stats().swap_outs > 0) == (preemption == "swap")
 
 
 @pytest.mark.parametrize("search", ONE_OF_EACH_WIDTH, ids=str)

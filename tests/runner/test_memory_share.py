@@ -54,7 +54,7 @@ def test_on_a_gpu_what_others_have_taken_is_not_counted_twice(monkeypatch: pytes
     assert half.tokens() == 10 * GIB // 1024, "and never more than is free"
 
 
-def test_memory_for_parking_is_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_for_swapping_is_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("turnout.runner.memory.swap_memory.free_host_memory", lambda: 6 * GIB)
     assert SwapMemory(budget("cuda", memory_share=0.5)).positions(0) == int(1.5 * GIB) // 1024
 

@@ -42,7 +42,7 @@ def requests() -> list[RequestSpec]:
 # Memory for about 240 positions, in positions of float32: two requests, or both choices of one.
 @pytest.mark.parametrize(("stored", "tokens"), [("int8", 68), ("fp8", 68), ("bfloat16", 120)])
 @pytest.mark.parametrize(("kv", "scheduler"), [("paged", "fcfs"), ("contiguous", "mlfq:quantum=16")])
-def test_the_same_tokens_after_parking_in_chunks_and_alone(
+def test_the_same_tokens_after_swapping_in_chunks_and_alone(
     kv: str, scheduler: str, stored: str, tokens: int, make_engine: EngineMaker
 ) -> None:
     kv = f"{kv}:dtype={stored}"
@@ -53,7 +53,7 @@ def test_the_same_tokens_after_parking_in_chunks_and_alone(
     options = {"kv": kv, "scheduler": scheduler, "swap_memory": "4MiB", "preemption": "swap"}
     short = make_engine(tokens=tokens, max_num_batched_tokens=32, max_model_len=100, **options)
     assert run(short, requests()) == expected
-    assert short.stats().parkings > 0
+    assert short.stats().swap_outs > 0
 
 
 def test_a_quarter_of_the_bytes_holds_nearly_four_times_as_much(make_engine: EngineMaker) -> None:

@@ -48,7 +48,7 @@ def test_alone_in_a_batch_and_after_preemption(n, make_engine):
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize(("kv", "scheduler"), [("paged", "fcfs"), ("contiguous", "mlfq:quantum=16")])
-def test_parked_and_brought_back(n, kv, scheduler, make_engine):
+def test_swapped_out_and_brought_back(n, kv, scheduler, make_engine):
     """Nobody's work is lost: all that is computed is kept, so no token is computed twice."""
     options = {"kv": kv, "scheduler": scheduler, "max_num_batched_tokens": 32}
     roomy, short = (
@@ -56,7 +56,7 @@ def test_parked_and_brought_back(n, kv, scheduler, make_engine):
         make_engine(tokens=336, swap_memory="4MiB", preemption="swap", **options),
     )
     assert run(short, requests(n)) == run(roomy, requests(n))
-    assert short.stats().parkings == short.stats().preemptions > 0
+    assert short.stats().swap_outs == short.stats().preemptions > 0
     assert short.stats().computed_tokens == roomy.stats().computed_tokens
 
 

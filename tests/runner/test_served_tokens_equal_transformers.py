@@ -1,6 +1,6 @@
 """Greedy tokens are transformers' own, 64 of them, in fp32: under both KV backends, alone and with 15
 others, in small and large chunks, and when memory is so short that requests are preempted, computed again
-or parked meanwhile."""
+or swapped out meanwhile."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_contiguous_memory_for_one_request_at_a_time(checkpoint: Checkpoint) -> 
         ("contiguous", "mlfq:quantum=16", "auto"),
     ],
 )
-def test_parked_and_brought_back(checkpoint: Checkpoint, kv: str, scheduler: str, preemption: str) -> None:
+def test_swapped_out_and_in_again(checkpoint: Checkpoint, kv: str, scheduler: str, preemption: str) -> None:
     """Contiguous memory is reserved whole, so there only a newcomer that goes first preempts."""
     room = build(checkpoint.folder, kv_memory="64MiB").scheduler.kv.capacity
     memory = 64 * 2**20 // room * 256
@@ -193,5 +193,5 @@ def test_parked_and_brought_back(checkpoint: Checkpoint, kv: str, scheduler: str
         max_num_batched_tokens=64,
     )
     assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
-    assert engine.stats().parkings > 0
-    assert engine.scheduler.kv.snapshot().parked == 0
+    assert engine.stats().swap_outs > 0
+    assert engine.scheduler.kv.snapshot().swapped == 0

@@ -40,7 +40,7 @@ class Machine:
         self.done.add(what)
 
     def _moving(self, moves: Sequence[Move]) -> float:
-        assert [move.way for move in moves] in ([], ["park", "restore"])
+        assert [move.way for move in moves] in ([], ["swap_out", "swap_in"])
         return sum(move.length for move in moves) / 2 * self.costs.moved_token
 
 

@@ -48,7 +48,7 @@ def test_without_swap_memory_all_is_computed_again(assemble: Assemble) -> None:
     """The default on CPU, where the KV pool is host memory already."""
     assembled = assemble()
     assert isinstance(preemption(assembled), Recompute)
-    assert assembled.engine.scheduler.kv.snapshot().parking == 0
+    assert assembled.engine.scheduler.kv.snapshot().swap == 0
     assert assembled.ready.summary[-1] == "preemption recompute"
 
 
@@ -59,13 +59,13 @@ def test_without_swap_memory_all_is_computed_again(assemble: Assemble) -> None:
 def test_swap_memory_holds_whole_blocks(assemble: Assemble, kv: str, positions: int, size: str) -> None:
     assembled = assemble(kv=kv, swap_memory=500 * KV_BYTES_PER_TOKEN, preemption="swap")
     assert isinstance(preemption(assembled), Swap)
-    assert assembled.engine.scheduler.kv.snapshot().parking == positions
+    assert assembled.engine.scheduler.kv.snapshot().swap == positions
     assert assembled.ready.summary[-1] == f"preemption swap, swap memory {size} = {positions} tokens"
 
 
 def test_swap_memory_is_counted_in_what_kv_is_stored_as(assemble: Assemble) -> None:
     assembled = assemble(kv="contiguous:dtype=int8", swap_memory="144KiB", preemption="swap")
-    assert assembled.engine.scheduler.kv.snapshot().parking == 144 * 1024 // (2 * 2 * 2 * (16 + 2))
+    assert assembled.engine.scheduler.kv.snapshot().swap == 144 * 1024 // (2 * 2 * 2 * (16 + 2))
 
 
 def test_auto_measures(assemble: Assemble) -> None:
@@ -81,7 +81,7 @@ def test_auto_measures(assemble: Assemble) -> None:
 def test_measuring_leaves_the_pool_as_it_was(assemble: Assemble, kv: str) -> None:
     untouched, measured = assemble(kv=kv), assemble(kv=kv, swap_memory="1MiB")
     before, after = (assembled.engine.scheduler.kv.snapshot() for assembled in (untouched, measured))
-    assert after.parking > 0 == after.parked
+    assert after.swap > 0 == after.swapped
     for name in ("capacity", "free", "held", "cached", "lookups", "evictions", "states"):
         assert getattr(after, name) == getattr(before, name)
     storage = measured.engine.runner.attention.storage  # type: ignore[attr-defined]
@@ -93,13 +93,13 @@ def test_recompute_takes_no_swap_memory_even_by_default(assemble: Assemble) -> N
     assert isinstance(preemption(assembled), Recompute)
 
 
-def test_a_step_may_do_nothing_but_park(make_engine: EngineMaker) -> None:
+def test_a_step_may_do_nothing_but_swap_out(make_engine: EngineMaker) -> None:
     """When the policy preempts somebody, and nobody is served after that."""
     engine = make_engine(swap_memory="1MiB")
     storage = engine.runner.attention.storage  # type: ignore[attr-defined]
     for tensor in storage.tensors:
         tensor[:, 32:48] = 1
-    logits = engine.runner.run(Plan([], [Move(32, 0, 16, "park"), Move(0, 64, 16, "restore")]))
+    logits = engine.runner.run(Plan([], [Move(32, 0, 16, "swap_out"), Move(0, 64, 16, "swap_in")]))
     assert len(logits.values) == 0 and not logits.rows
     assert all((tensor[:, 64:80] == 1).all() for tensor in storage.tensors)
 
@@ -126,7 +126,7 @@ def test_too_small_for_one_request(assemble: Assemble) -> None:
         "swap_memory=55.5 KiB holds 111 tokens, but one request of max_model_len=100 = 7 blocks of 16 "
         "needs 56.0 KiB (512 bytes a token); raise --swap-memory or lower --max-model-len"
     )
-    assert assemble(swap_memory=112 * KV_BYTES_PER_TOKEN).engine.scheduler.kv.snapshot().parking == 112
+    assert assemble(swap_memory=112 * KV_BYTES_PER_TOKEN).engine.scheduler.kv.snapshot().swap == 112
 
 
 def test_more_than_the_host_has(assemble: Assemble, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_more_than_the_host_has(assemble: Assemble, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_a_backend_that_parks_nothing(assemble: Assemble, tmp_path: Path) -> None:
+def test_a_backend_that_swaps_out_nothing(assemble: Assemble, tmp_path: Path) -> None:
     (tmp_path / "turnout_plugins.py").write_text(
         "from test_swap_memory import Forgetful\n"
         "from turnout.core.registry.hookspecs import hookimpl\n"
@@ -150,13 +150,13 @@ def test_a_backend_that_parks_nothing(assemble: Assemble, tmp_path: Path) -> Non
         "def register_kv_backends(register):\n"
         "    register('forgetful', Forgetful)\n"
     )
-    with pytest.raises(ConfigError, match="kv backend 'forgetful' parks nothing in host memory; leave"):
+    with pytest.raises(ConfigError, match="kv backend 'forgetful' swaps nothing out to host memory; leave"):
         assemble(kv="forgetful", swap_memory="1MiB", plugins_folder=str(tmp_path))
     assert isinstance(preemption(assemble(kv="forgetful", plugins_folder=str(tmp_path))), Recompute)
 
 
 class Forgetful(Contiguous):
-    """As one written before there was parking."""
+    """As one written before there was swapping."""
 
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
         return super().cache(PoolSize(size.tokens), eviction)

@@ -24,13 +24,13 @@ from turnout.testing.checks.accounts import assert_all_memory_is_free
 
 POSITION = 2 * 2 * 2 * 16 * 4
 """Bytes of a token's keys and values in the random model."""
-PARKED = {"preemption": "swap", "swap_memory": 512 * POSITION}
+SWAPPED = {"preemption": "swap", "swap_memory": 512 * POSITION}
 ENGINES: dict[str, dict[str, Any]] = {
     "paged, computed again": {"kv": "paged", "preemption": "recompute"},
-    "paged, parked": {"kv": "paged:block_size=8", "kv_eviction": "cost", **PARKED},
-    "paged, either": {"kv": "paged:block_size=4", "kv_eviction": "lfu", **PARKED, "preemption": "auto"},
+    "paged, swapped out": {"kv": "paged:block_size=8", "kv_eviction": "cost", **SWAPPED},
+    "paged, either": {"kv": "paged:block_size=4", "kv_eviction": "lfu", **SWAPPED, "preemption": "auto"},
     "contiguous, computed again": {"kv": "contiguous", "preemption": "recompute"},
-    "contiguous, parked": {"kv": "contiguous", **PARKED},
+    "contiguous, swapped out": {"kv": "contiguous", **SWAPPED},
 }
 
 
@@ -72,7 +72,7 @@ def test_memory_does_not_grow_with_thousands(assembled: AssembledEngine) -> None
 
 def assert_nothing_is_left(soak: Soak) -> None:
     stats, kv = soak.engine.stats(), soak.engine.scheduler.kv
-    print(f"{stats.preemptions} preemptions, {stats.parkings} parkings, {soak.aborted} aborted")
+    print(f"{stats.preemptions} preemptions, {stats.swap_outs} swap_outs, {soak.aborted} aborted")
     assert stats.preemptions > soak.begun / 30 and soak.aborted, "requests hardly fought for memory"
     assert not soak.missing and not soak.engine.busy
     assert_all_memory_is_free(kv)

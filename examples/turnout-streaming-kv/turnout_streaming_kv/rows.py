@@ -83,7 +83,7 @@ class Rows:
     def cached(self, sequence: TokenSequence) -> int:
         return 0
 
-    def parkable(self, sequences: Sequence[TokenSequence]) -> int:
+    def swappable(self, sequences: Sequence[TokenSequence]) -> int:
         return 0
 
     def fits(self, spans: Sequence[Span]) -> bool:
@@ -112,7 +112,7 @@ class Rows:
         self._holders[row] += 1
         self._sequences[child.id] = child
 
-    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+    def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         for sequence in sequences:
             row = self.row_of.pop(sequence.id, None)
             if row is not None:
@@ -139,8 +139,8 @@ class Rows:
             computed=sum(computed.values()),
             cached=0,
             pinned=0,
-            parking=0,
-            parked=0,
+            swap=0,
+            swapped=0,
             lookups=0,
             hits=0,
             evictions=0,

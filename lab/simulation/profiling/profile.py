@@ -186,14 +186,14 @@ def _mean(samples: list[Sample]) -> Sample:
 
 
 def _move_seconds(assembled: AssembledEngine, clock: Clock) -> float:
-    """Of a position that is parked or restored, or copied where there is nowhere to park."""
+    """Of a position that is swapped out or in, or copied where there is no swap memory."""
     engine, device = assembled.engine, assembled.device
     kv = engine.scheduler.kv
-    parking = kv.snapshot().parking
-    length = min(2048, engine.limits.max_model_len, kv.capacity // 2, parking or kv.capacity)
-    target = 0 if parking else length
-    away: Way = "park" if parking else "copy"
-    home: Way = "restore" if parking else "copy"
+    swap = kv.snapshot().swap
+    length = min(2048, engine.limits.max_model_len, kv.capacity // 2, swap or kv.capacity)
+    target = 0 if swap else length
+    away: Way = "swap_out" if swap else "copy"
+    home: Way = "swap_in" if swap else "copy"
     moves = [Move(0, target, length, away), Move(0, target, length, home)]
     times = []
     for _ in range(5):

@@ -32,7 +32,7 @@ class ContiguousAttention(PooledAttention):
         kernels: Kernels | None = None,
     ) -> None:
         shape = PoolShape.of(spec, cache.capacity)
-        super().__init__(Pool(shape, stored, cache.parking), device, dtype, kernels)
+        super().__init__(Pool(shape, stored, cache.swap), device, dtype, kernels)
         self._cache = cache
 
     def slots(self, chunk: Chunk) -> Slots:

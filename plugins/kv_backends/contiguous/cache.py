@@ -18,7 +18,7 @@ from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous.first_fit import Gaps
 from turnout.plugins.kv_backends.contiguous.slabs import Slab, runs
-from turnout.plugins.kv_backends.contiguous.swap import SlabParking
+from turnout.plugins.kv_backends.contiguous.swap import SwapSlabs
 
 __all__ = ["ContiguousCache"]
 
@@ -41,13 +41,13 @@ class ContiguousCache:
 
     def __init__(self, size: PoolSize) -> None:
         self.capacity = size.tokens
-        self.parking = size.parking
+        self.swap = size.swap
         """Positions of host memory."""
         self.slabs: dict[int, Slab] = {}
         """Sequence id to its slab, read by the device half."""
         self._holdings: dict[Request, _Holding] = {}
         self._gaps = Gaps(size.tokens)
-        self._parking = SlabParking(size.parking)
+        self._swap = SwapSlabs(size.swap)
         self._moves: list[Move] = []
 
     # -------------------------------------------------------------- queries
@@ -60,11 +60,11 @@ class ContiguousCache:
         return sequences * length <= self.capacity
 
     def cached(self, sequence: TokenSequence) -> int:
-        parked = self._parking.of(sequence.id)
-        return parked.length if parked else 0
+        swapped = self._swap.of(sequence.id)
+        return swapped.length if swapped else 0
 
-    def parkable(self, sequences: Sequence[TokenSequence]) -> int:
-        return self._parking.cost(self._computed(sequences))
+    def swappable(self, sequences: Sequence[TokenSequence]) -> int:
+        return self._swap.cost(self._computed(sequences))
 
     def fits(self, spans: Sequence[Span]) -> bool:
         return self._gaps.hold(self._lengths(spans))
@@ -89,16 +89,16 @@ class ContiguousCache:
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
         self._use(child, self.slabs[parent.id])
 
-    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+    def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         sequences = list(sequences)
-        moves = self._parking.park(self._computed(sequences)) if keep else None
+        moves = self._swap.swap_out(self._computed(sequences)) if swap_out else None
         self._moves += moves or ()
         for sequence in sequences:
             if sequence.id in self.slabs:
                 self._leave(sequence)
                 self._give_back_if_unused(sequence.request)
             if moves is None:
-                self._parking.leave(sequence.id)
+                self._swap.leave(sequence.id)
 
     def drain(self) -> list[Move]:
         moves, self._moves = self._moves, []
@@ -114,8 +114,8 @@ class ContiguousCache:
             computed=self._computed_positions(),
             cached=0,
             pinned=0,
-            parking=self.parking,
-            parked=self._parking.used,
+            swap=self.swap,
+            swapped=self._swap.used,
             lookups=0,
             hits=0,
             evictions=0,
@@ -148,9 +148,9 @@ class ContiguousCache:
         if shared is not None:
             self._moves.append(Move(shared.start, slab.start, start))
             self._leave(sequence)
-        elif parked := self._parking.of(sequence.id):
-            self._moves.append(Move(parked.start, slab.start, start, "restore"))
-            self._parking.leave(sequence.id)
+        elif swapped := self._swap.of(sequence.id):
+            self._moves.append(Move(swapped.start, slab.start, start, "swap_in"))
+            self._swap.leave(sequence.id)
         self._use(sequence, slab)
 
     def _use(self, sequence: TokenSequence, slab: Slab) -> None:
@@ -168,7 +168,7 @@ class ContiguousCache:
             self._gaps.give_back((slab.start, slab.length) for slab in slabs)
 
     def _computed(self, sequences: Iterable[TokenSequence]) -> list[tuple[int, Slab, int]]:
-        """What is computed of those that hold a slab, as `SlabParking` takes it."""
+        """What is computed of those that hold a slab, as `SwapSlabs` takes it."""
         return [(s.id, self.slabs[s.id], s.computed) for s in sequences if s.id in self.slabs]
 
     def _computed_positions(self) -> int:

@@ -10,7 +10,7 @@ from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.contiguous.first_fit import Gaps
 from turnout.plugins.kv_backends.contiguous.slabs import Slab
 
-__all__ = ["Parked", "SlabParking"]
+__all__ = ["SwapSlabs", "SwappedSlab"]
 
 Holding = tuple[int, Slab, int]
 """A sequence's id, its slab, and how many positions of it are computed."""
@@ -26,7 +26,7 @@ class _Piece:
     """Sequences that shared the slab, each of which will bring back a copy of its own."""
 
 
-class Parked(NamedTuple):
+class SwappedSlab(NamedTuple):
     """What of a sequence is in host memory: its first `length` positions."""
 
     piece: _Piece
@@ -37,27 +37,27 @@ class Parked(NamedTuple):
         return self.piece.start
 
 
-class SlabParking:
+class SwapSlabs:
     """Which sequence has what where: pieces of exactly the computed length, first fit."""
 
     def __init__(self, size: int) -> None:
         self._gaps = Gaps(size)
         self._size = size
-        self._parked: dict[int, Parked] = {}
+        self._swapped: dict[int, SwappedSlab] = {}
 
     @property
     def used(self) -> int:
         return self._size - self._gaps.free
 
-    def of(self, sequence: int) -> Parked | None:
-        return self._parked.get(sequence)
+    def of(self, sequence: int) -> SwappedSlab | None:
+        return self._swapped.get(sequence)
 
     def cost(self, holdings: Sequence[Holding]) -> int:
-        """Positions that `park` would copy; 0: it would do nothing."""
+        """Positions that `swap_out` would copy; 0: it would do nothing."""
         lengths = list(_lengths(holdings).values())
         return sum(lengths) if self._gaps.hold(lengths) else 0
 
-    def park(self, holdings: Sequence[Holding]) -> list[Move] | None:
+    def swap_out(self, holdings: Sequence[Holding]) -> list[Move] | None:
         """Keep all that is computed of them. None, and nothing happened: there is no room."""
         lengths = _lengths(holdings)
         starts = self._gaps.take(list(lengths.values()))
@@ -69,15 +69,15 @@ class SlabParking:
         for sequence, slab, computed in holdings:
             if computed:
                 pieces[slab].users += 1
-                self._parked[sequence] = Parked(pieces[slab], computed)
-        return [Move(slab.start, piece.start, piece.length, "park") for slab, piece in pieces.items()]
+                self._swapped[sequence] = SwappedSlab(pieces[slab], computed)
+        return [Move(slab.start, piece.start, piece.length, "swap_out") for slab, piece in pieces.items()]
 
     def leave(self, sequence: int) -> None:
-        """Forget a sequence; fine if nothing of it is parked."""
-        parked = self._parked.pop(sequence, None)
-        if parked is None:
+        """Forget a sequence; fine if nothing of it is swapped out."""
+        swapped = self._swapped.pop(sequence, None)
+        if swapped is None:
             return
-        piece = parked.piece
+        piece = swapped.piece
         piece.users -= 1
         if not piece.users:
             self._gaps.give_back([(piece.start, piece.length)])

@@ -1,6 +1,6 @@
 """Carrying moves out, inside a KV pool and between it and host memory.
 
-Parking memory belongs here; nothing else reads it. Both movers give the outcome of the moves in their order.
+Swap memory belongs here; nothing else reads it. Both movers give the outcome of the moves in their order.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class Mover(ABC):
     def carry_out(self, moves: Iterable[Move]) -> None: ...
 
 
-def mover_for(pool: Sequence[Tensor], parking: int) -> Mover:
-    """`parking`: positions to have in host memory."""
+def mover_for(pool: Sequence[Tensor], swap: int) -> Mover:
+    """`swap`: positions to have in host memory."""
     on_cpu = all(tensor.device.type == "cpu" for tensor in pool)
-    return SliceMover(pool, parking) if on_cpu else StagedMover(pool, parking)
+    return SliceMover(pool, swap) if on_cpu else StagedMover(pool, swap)
 
 
 class SliceMover(Mover):
     """For a CPU, where a call costs little and a second copy much: one slice after the other."""
 
-    def __init__(self, pool: Sequence[Tensor], parking: int) -> None:
-        host = [zeros((tensor.shape[0], parking, *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool]
+    def __init__(self, pool: Sequence[Tensor], swap: int) -> None:
+        host = [zeros((tensor.shape[0], swap, *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool]
         self._ends = {
             "copy": list(zip(pool, pool, strict=True)),
-            "park": list(zip(pool, host, strict=True)),
-            "restore": list(zip(host, pool, strict=True)),
+            "swap_out": list(zip(pool, host, strict=True)),
+            "swap_in": list(zip(host, pool, strict=True)),
         }
 
     def carry_out(self, moves: Iterable[Move]) -> None:
@@ -62,20 +62,20 @@ class StagedMover(Mover):
     """For a GPU, where each call costs: many positions gathered in one call, or scattered.
 
     What crosses the bus lies in one piece on either side of it, all layers of a position together, so that
-    it goes as fast as the bus does. It crosses on a stream of its own, in order: what is parked leaves while
-    the step computes, and only what is restored is waited for, by the device.
+    it goes as fast as the bus does. It crosses on a stream of its own, in order: what is swapped out leaves
+    while the step computes, and only what is swapped in is waited for, by the device.
 
     ::
 
-        pool [layers, slots, …]  ── gather ──>  stage [n, layers, …]  ── copy ──>  host [parking, layers, …]
+        pool [layers, slots, …]  ── gather ──>  stage [n, layers, …]  ── copy ──>  host [swap, layers, …]
     """
 
-    def __init__(self, pool: Sequence[Tensor], parking: int) -> None:
+    def __init__(self, pool: Sequence[Tensor], swap: int) -> None:
         self._pool = pool
         self._host = [
-            zeros((parking, tensor.shape[0], *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool
+            zeros((swap, tensor.shape[0], *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool
         ]
-        if parking and pool[0].device.type == "cuda":
+        if swap and pool[0].device.type == "cuda":
             _pin(self._host, self)
         self._bus = _Bus(pool[0].device)
         position = max(tensor[:, :1].nbytes for tensor in pool)
@@ -87,18 +87,18 @@ class StagedMover(Mover):
             for pool, host in zip(self._pool, self._host, strict=True):
                 if run[0].way == "copy":
                     pool.index_copy_(1, targets, pool.index_select(1, sources))
-                elif run[0].way == "park":
-                    self._park(run, pool.index_select(1, sources), host)
+                elif run[0].way == "swap_out":
+                    self._swap_out(run, pool.index_select(1, sources), host)
                 else:
-                    pool.index_copy_(1, targets, self._restored(run, host, pool))
+                    pool.index_copy_(1, targets, self._swapped_in(run, host, pool))
 
-    def _park(self, run: list[Move], positions: Tensor, host: Tensor) -> None:
+    def _swap_out(self, run: list[Move], positions: Tensor, host: Tensor) -> None:
         stage = positions.transpose(0, 1).contiguous()
         with self._bus.crossing(stage):
             for move, piece in _pieces(run, stage):
                 host[move.target : move.target + move.length].copy_(piece, non_blocking=True)
 
-    def _restored(self, run: list[Move], host: Tensor, pool: Tensor) -> Tensor:
+    def _swapped_in(self, run: list[Move], host: Tensor, pool: Tensor) -> Tensor:
         """[layers, positions, …], on the pool's device."""
         stage = pool.new_empty(sum(move.length for move in run), *host.shape[1:])
         with self._bus.crossing(stage):

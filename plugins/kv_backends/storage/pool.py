@@ -56,7 +56,7 @@ class Pool:
 
     shape: PoolShape
     stored: KVDtype
-    parking: int
+    swap: int
     """Positions in host memory."""
 
 
@@ -68,7 +68,7 @@ class PooledAttention(ReadInPlace):
     ) -> None:
         self.storage = make_storage(pool.stored, pool.shape, device, dtype)
         self._native = NativeAttention.over(self.storage, kernels)
-        self._mover = mover_for(self.storage.tensors, pool.parking)
+        self._mover = mover_for(self.storage.tensors, pool.swap)
         self._device = device
         self._dtype = dtype
         self._groups: list[Group] = []

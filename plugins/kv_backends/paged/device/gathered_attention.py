@@ -34,7 +34,7 @@ class PagedAttention(PooledAttention):
         kernels: Kernels | None = None,
     ) -> None:
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
-        super().__init__(Pool(shape, stored, cache.parking), device, dtype, kernels)
+        super().__init__(Pool(shape, stored, cache.swap), device, dtype, kernels)
         self._cache = cache
         self._size = cache.block_size
 

@@ -45,7 +45,7 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         """cascade: positions to save from which a shared prefix is read once; 0: it never is."""
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
         self.storage = make_storage(stored, shape, device, dtype)
-        self._mover = mover_for(self.storage.tensors, cache.parking)
+        self._mover = mover_for(self.storage.tensors, cache.swap)
         self._lanes = [lanes_of(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
         self._cache = cache
         self._share = spec.heads // spec.kv_heads

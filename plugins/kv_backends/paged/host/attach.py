@@ -1,4 +1,4 @@
-"""Memory for sequences that hold none: what is in the pool is attached to, what is parked comes back."""
+"""Memory for sequences that hold none: what is in the pool is attached to, what is swapped out comes back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Arrival(NamedTuple):
 
 
 class Arrivals:
-    """Several arrive at once, and what more than one of them finds parked comes back once."""
+    """Several arrive at once, and what more than one of them finds swapped out comes back once."""
 
     def __init__(self, blocks: Blocks, block_size: int) -> None:
         self._blocks = blocks
@@ -55,11 +55,11 @@ class Arrivals:
                 if place >= 0:
                     self._blocks.attach(place)
         filled = self._filled(arrivals)
-        restored: dict[Place, int] = {}
-        return [array("i", self._fill(arrival, filled, restored, moves)) for arrival in arrivals]
+        swapped_in: dict[Place, int] = {}
+        return [array("i", self._fill(arrival, filled, swapped_in, moves)) for arrival in arrivals]
 
     def _filled(self, arrivals: Sequence[Arrival]) -> dict[Place, int]:
-        """Positions to bring of each parked block: siblings may be further in it than one another."""
+        """Positions to bring of each swapped-out block: siblings may be further in it than one another."""
         filled: dict[Place, int] = {}
         for span, places in arrivals:
             for index, place in enumerate(places):
@@ -72,15 +72,15 @@ class Arrivals:
         return place >= 0 and self._blocks.holders[place] > 0
 
     def _fill(
-        self, arrival: Arrival, filled: dict[Place, int], restored: dict[Place, int], moves: list[Move]
+        self, arrival: Arrival, filled: dict[Place, int], swapped_in: dict[Place, int], moves: list[Move]
     ) -> Iterable[int]:
         for place in arrival.places:
             if place >= 0:
                 yield place
-            elif place in restored:
-                self._blocks.hold(restored[place])
-                yield restored[place]
+            elif place in swapped_in:
+                self._blocks.hold(swapped_in[place])
+                yield swapped_in[place]
             else:
-                block = restored[place] = self._blocks.take()
-                moves.append(Move(~place * self._size, block * self._size, filled[place], "restore"))
+                block = swapped_in[place] = self._blocks.take()
+                moves.append(Move(~place * self._size, block * self._size, filled[place], "swap_in"))
                 yield block

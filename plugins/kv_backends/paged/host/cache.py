@@ -1,4 +1,4 @@
-"""Host half of the paged backend: block tables, prefix sharing, copy-on-write, parking. Integers only.
+"""Host half of the paged backend: block tables, prefix sharing, copy-on-write, swapping. Integers only.
 
 A pool of equal blocks (Kwon et al., "PagedAttention", SOSP 2023). A sequence's block table maps its
 positions to blocks; a block whose tokens are final is known by the hash of all tokens up to its end, so
@@ -26,7 +26,7 @@ from turnout.plugins.kv_backends.paged.host.blocks import CACHED, SHARED, Blocks
 from turnout.plugins.kv_backends.paged.host.pinned_prefixes import PagedPins
 from turnout.plugins.kv_backends.paged.host.prefix_lookup import Lookup
 from turnout.plugins.kv_backends.paged.host.snapshot import computed_positions, runs
-from turnout.plugins.kv_backends.paged.host.swap import Holding, Parking
+from turnout.plugins.kv_backends.paged.host.swap import Holding, SwapBlocks
 
 __all__ = ["PagedCache"]
 
@@ -39,14 +39,14 @@ class PagedCache:
     ) -> None:
         self.block_size = block_size
         self.capacity = size.tokens // block_size * block_size
-        self.parking = size.parking // block_size * block_size
+        self.swap = size.swap // block_size * block_size
         """Positions of host memory."""
         self._blocks = Blocks(size.tokens // block_size, eviction)
         self._tables = Tables(self._blocks, block_size)
         self.tables = self._tables.of
         """Sequence id to its blocks, read by the device half."""
-        self._parking = Parking(size.parking // block_size, block_size)
-        self._lookup = Lookup(self._blocks, self._parking, block_size)
+        self._swap = SwapBlocks(size.swap // block_size, block_size)
+        self._lookup = Lookup(self._blocks, self._swap, block_size)
         self._arrivals = Arrivals(self._blocks, block_size)
         self._pins = PagedPins(self._blocks, block_size) if prefix_caching else None
         self._prefix_caching = prefix_caching
@@ -71,8 +71,8 @@ class PagedCache:
     def cached(self, sequence: TokenSequence) -> int:
         return self._lookup.cached(sequence)
 
-    def parkable(self, sequences: Sequence[TokenSequence]) -> int:
-        return self._parking.cost(self._holdings(sequences))
+    def swappable(self, sequences: Sequence[TokenSequence]) -> int:
+        return self._swap.cost(self._holdings(sequences))
 
     def fits(self, spans: Sequence[Span]) -> bool:
         return self._tables.cover(spans) or self._have_room(spans, self._find(spans))
@@ -107,15 +107,15 @@ class PagedCache:
         self._chains[child.id] = list(self._chains[parent.id])
         self._holders[child.id] = child
 
-    def release(self, sequences: Iterable[TokenSequence], *, keep: bool = False) -> None:
+    def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         sequences = list(sequences)
-        moves = self._parking.park(self._holdings(sequences)) if keep else None
+        moves = self._swap.swap_out(self._holdings(sequences)) if swap_out else None
         self._moves += moves or ()
         for sequence in sequences:
             self._let_go(sequence)
             if moves is None:
-                self._parking.leave(sequence.id)
-            if self._parking.of(sequence.id) is None:
+                self._swap.leave(sequence.id)
+            if self._swap.of(sequence.id) is None:
                 self._chains.pop(sequence.id, None)
 
     def drain(self) -> list[Move]:
@@ -135,8 +135,8 @@ class PagedCache:
             computed=computed_positions(held, holders, size),
             cached=blocks.states.count(CACHED) * size,
             pinned=sum(key in blocks.block_of for key in pinned) * size,
-            parking=self.parking,
-            parked=self._parking.used * size,
+            swap=self.swap,
+            swapped=self._swap.used * size,
             lookups=self._lookups,
             hits=self._hits,
             evictions=blocks.evictions * size,
@@ -157,9 +157,9 @@ class PagedCache:
         self.tables[sequence.id] = table
         self._holders[sequence.id] = sequence
         del self._chains.setdefault(sequence.id, [])[start // self.block_size :]
-        if self._parking.of(sequence.id):
+        if self._swap.of(sequence.id):
             self._share(sequence, 0)
-            self._parking.leave(sequence.id)
+            self._swap.leave(sequence.id)
         if self._prefix_caching and sequence.request.timing.scheduled is None:
             prompt = len(sequence.request.prompt)
             self._lookups += prompt

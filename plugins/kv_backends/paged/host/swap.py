@@ -1,10 +1,10 @@
 """Host memory where the blocks of preempted sequences wait, in blocks of the pool's size.
 
-What several hold is parked once: blocks that siblings share, and blocks known by a prefix key, whoever
-parked them. ::
+What several hold is swapped out once: blocks that siblings share, and blocks known by a prefix key, whoever
+swapped them out. ::
 
-    table of A     [ 7,  2,  9 ]           parked A    [ 0,  1,  2 ]
-    table of B     [ 7,  2,  4 ]    ──▶    parked B    [ 0,  1,  3 ]     block 9 and 4: tails, their own
+    table of A     [ 7,  2,  9 ]          swapped A    [ 0,  1,  2 ]
+    table of B     [ 7,  2,  4 ]    ──▶    swapped B   [ 0,  1,  3 ]     block 9 and 4: tails, their own
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from turnout.core.types.plan import Move
 from turnout.plugins.kv_backends.paged.host.block_tables import Table
 
-__all__ = ["Holding", "Parked", "Parking"]
+__all__ = ["Holding", "SwapBlocks", "SwappedBlocks"]
 
 
 class Holding(NamedTuple):
@@ -29,7 +29,7 @@ class Holding(NamedTuple):
     """Positions."""
 
 
-class Parked(NamedTuple):
+class SwappedBlocks(NamedTuple):
     """What of a sequence is in host memory: its first `length` positions."""
 
     blocks: list[int]
@@ -45,7 +45,7 @@ class _Piece(NamedTuple):
     length: int
 
 
-class Parking:
+class SwapBlocks:
     """Which sequence has what where. It orders copies; the pool's blocks are the caller's to free."""
 
     def __init__(self, blocks: int, block_size: int) -> None:
@@ -55,22 +55,22 @@ class Parking:
         self._users = [0] * blocks
         self._block_of: dict[bytes, int] = {}
         self._key_of: dict[int, bytes] = {}
-        self._parked: dict[int, Parked] = {}
+        self._swapped: dict[int, SwappedBlocks] = {}
 
     @property
     def used(self) -> int:
         """Blocks."""
         return self._total - len(self._free)
 
-    def of(self, sequence: int) -> Parked | None:
-        return self._parked.get(sequence)
+    def of(self, sequence: int) -> SwappedBlocks | None:
+        return self._swapped.get(sequence)
 
     def cost(self, holdings: Sequence[Holding]) -> int:
-        """Positions that `park` would copy; 0: it would do nothing."""
+        """Positions that `swap_out` would copy; 0: it would do nothing."""
         missing = self._missing(holdings)
         return sum(piece.length for piece in missing) if len(missing) <= len(self._free) else 0
 
-    def park(self, holdings: Sequence[Holding]) -> list[Move] | None:
+    def swap_out(self, holdings: Sequence[Holding]) -> list[Move] | None:
         """Keep all that is computed of them. None, and nothing happened: there is no room."""
         missing = self._missing(holdings)
         if len(missing) > len(self._free):
@@ -79,16 +79,16 @@ class Parking:
         moves = []
         for name, block, length in missing:
             placed[name] = target = self._take(name)
-            moves.append(Move(block * self._size, target * self._size, length, "park"))
+            moves.append(Move(block * self._size, target * self._size, length, "swap_out"))
         for holding in holdings:
             if holding.computed:
                 self._keep(holding, placed)
         return moves
 
     def leave(self, sequence: int) -> None:
-        """Forget a sequence; fine if nothing of it is parked."""
-        parked = self._parked.pop(sequence, None)
-        for block in parked.blocks if parked else ():
+        """Forget a sequence; fine if nothing of it is swapped out."""
+        swapped = self._swapped.pop(sequence, None)
+        for block in swapped.blocks if swapped else ():
             self._users[block] -= 1
             if not self._users[block]:
                 self._give_back(block)
@@ -96,7 +96,7 @@ class Parking:
     # -------------------------------------------------------------- details
 
     def _missing(self, holdings: Sequence[Holding]) -> list[_Piece]:
-        """The longest piece of each name that is not parked yet: siblings may be further in a block."""
+        """The longest piece of each name that is not swapped out yet: siblings may be further in a block."""
         missing: dict[bytes | int, _Piece] = {}
         for holding in holdings:
             for piece in self._pieces(holding):
@@ -126,7 +126,7 @@ class Parking:
             block = self._block_of[name] if isinstance(name, bytes) else placed[name]
             self._users[block] += 1
             blocks.append(block)
-        self._parked[holding.sequence] = Parked(blocks, holding.computed)
+        self._swapped[holding.sequence] = SwappedBlocks(blocks, holding.computed)
 
     def _give_back(self, block: int) -> None:
         key = self._key_of.pop(block, None)
