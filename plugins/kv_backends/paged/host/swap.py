@@ -3,8 +3,8 @@
 What several hold is swapped out once: blocks that siblings share, and blocks known by a prefix key, whoever
 swapped them out. ::
 
-    table of A     [ 7,  2,  9 ]          swapped A    [ 0,  1,  2 ]
-    table of B     [ 7,  2,  4 ]    ──▶    swapped B   [ 0,  1,  3 ]     block 9 and 4: tails, their own
+    table of A     [ 7,  2,  9 ]           swapped A    [ 0,  1,  2 ]
+    table of B     [ 7,  2,  4 ]    ──▶    swapped B    [ 0,  1,  3 ]     block 9 and 4: tails, their own
 """
 
 from __future__ import annotations
