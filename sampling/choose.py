@@ -1,4 +1,4 @@
-"""The token that each row's own request chooses: the likeliest, or one drawn."""
+"""The next token of each row: the likeliest for a greedy request, a drawn one for a sampled request."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from torch import Tensor
 
 from turnout.core.interfaces.logits_processor import Row
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
-from turnout.sampling.argmax import likeliest
+from turnout.sampling.argmax import argmax
 from turnout.sampling.draws import draw
 
 __all__ = ["choose"]
 
 
 def choose(logits: Tensor, rows: Sequence[Row]) -> Tensor:
-    """logits: fp32 [rows, vocab_size], adjusted already; returns int64 [rows]."""
-    random = [number for number, row in enumerate(rows) if not row.params.greedy]
-    if len(random) == len(rows):
+    """Returns int64 [rows]. logits: fp32 [rows, vocab_size], adjusted by the logits processors."""
+    sampled = [number for number, row in enumerate(rows) if not row.params.greedy]
+    if len(sampled) == len(rows):
         return draw(logits, rows)
-    tokens = likeliest(logits)
-    if random:
-        scatter_rows(tokens, random, draw(gather_rows(logits, random), [rows[number] for number in random]))
+    tokens = argmax(logits)
+    if sampled:
+        scatter_rows(
+            tokens, sampled, draw(gather_rows(logits, sampled), [rows[number] for number in sampled])
+        )
     return tokens

@@ -1,4 +1,4 @@
-"""Drawing tokens: each row's distribution races with the noise of its request, choice and position."""
+"""Random draws: each row's distribution, and the noise of its request, choice and position, give a token."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from torch import Tensor
 
 from turnout.core.interfaces.logits_processor import Row
 from turnout.sampling.distributions import token_weights
-from turnout.sampling.exponential_race import race
-from turnout.sampling.noise import noise_key, seeds
+from turnout.sampling.exponential_race import exponential_race
+from turnout.sampling.noise import noise_key, seed_tensor
 
-__all__ = ["draw", "key_of", "seeds_of"]
+__all__ = ["draw", "noise_key_of", "noise_seeds_of"]
 
 
 def draw(logits: Tensor, rows: Sequence[Row]) -> Tensor:
-    """A token for each row. logits: [rows, vocab_size] fp32; returns int64 [rows]."""
+    """Draws a token for each row, int64 [rows]. logits: [rows, vocab_size] fp32."""
     weights = token_weights(logits, [row.params for row in rows])
-    return race(weights, seeds_of(rows, weights.device))
+    return exponential_race(weights, noise_seeds_of(rows, weights.device))
 
 
-def seeds_of(rows: Sequence[Row], device: torch.device) -> Tensor:
-    """Of the noise that each row's token is drawn with, int64 [rows]."""
-    return seeds([key_of(row) for row in rows], device)
+def noise_seeds_of(rows: Sequence[Row], device: torch.device) -> Tensor:
+    """Seeds of the noise that the rows' tokens are drawn with, int64 [rows]."""
+    return seed_tensor([noise_key_of(row) for row in rows], device)
 
 
-def key_of(row: Row, purpose: bytes = b"") -> int:
-    """Of the noise for a row's token; other decisions at the same position need another `purpose`."""
+def noise_key_of(row: Row, purpose: bytes = b"") -> int:
+    """The key of the noise for a row's token; other decisions at the same position need another `purpose`."""
     return noise_key(row.request.spec.seed, row.index, row.position, purpose)

@@ -1,4 +1,4 @@
-"""Log-probabilities of chosen tokens, for the requests that want them."""
+"""Log-probabilities of the chosen tokens and of the likeliest ones, for requests that want them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TopLogprobs = list[tuple[int, float]]
 def token_logprobs(
     logits: Tensor, tokens: Tensor, wanted: list[int | None]
 ) -> Callable[[], list[TokenLogprobs | None]]:
-    """For each row None, or the log-probability of its token and of its `wanted` likeliest ones.
+    """The log-probabilities of each row's token and of its `wanted` likeliest tokens; None where not wanted.
 
-    It is what is returned that waits for the device. logits: [rows, vocab_size] fp32, of the model itself:
+    The returned function waits for the device. logits: [rows, vocab_size] fp32, as the model computes them,
     before penalties, bias and temperature; tokens: [rows].
     """
     rows = [row for row, count in enumerate(wanted) if count is not None]
@@ -30,21 +30,22 @@ def token_logprobs(
     logprobs = torch.log_softmax(gather_rows(logits, rows), dim=-1)
     ids = gather_rows(tokens, rows)
     chosen = to_host_async(logprobs.gather(1, ids[:, None]).squeeze(1))
-    best, known = top_logprobs(logprobs, [wanted[row] for row in rows]), to_host_async(ids)
+    top, chosen_ids = top_logprobs(logprobs, [wanted[row] for row in rows]), to_host_async(ids)
 
     def read() -> list[TokenLogprobs | None]:
         result: list[TokenLogprobs | None] = [None] * len(wanted)
-        for row, token, logprob, top in zip(rows, known().tolist(), chosen().tolist(), best(), strict=True):
-            result[row] = TokenLogprobs(token, logprob, top)
+        numbers = zip(rows, chosen_ids().tolist(), chosen().tolist(), top(), strict=True)
+        for row, token, logprob, likeliest in numbers:
+            result[row] = TokenLogprobs(token, logprob, likeliest)
         return result
 
     return read
 
 
 def top_logprobs(logprobs: Tensor, wanted: list[int | None]) -> Callable[[], list[TopLogprobs]]:
-    """For each row of logprobs [rows, vocab_size] its `wanted` likeliest tokens; None wants none.
+    """The `wanted` likeliest tokens of each row of logprobs [rows, vocab_size]; None wants none.
 
-    It is what is returned that waits for the device.
+    The returned function waits for the device.
     """
     most = max((count or 0 for count in wanted), default=0)
     if not most:

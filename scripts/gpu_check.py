@@ -130,24 +130,25 @@ def check_kernels(device: torch.device, reduced: bool) -> Rows:
         error = case.error()
         assert error <= case.tolerance, f"{case.name}, {case.shape}: error {error}, allowed {case.tolerance}"
         rows.append({"kernel": case.name, "shape": case.shape, "error": error})
-    return [*rows, check_cut(device, reduced)]
+    return [*rows, check_truncation(device, reduced)]
 
 
-def check_cut(device: torch.device, reduced: bool) -> dict[str, Any]:
+def check_truncation(device: torch.device, reduced: bool) -> dict[str, Any]:
     """top-k and top-p by bisection keep what sorting keeps; sums of few powers of two are exact."""
     from turnout.core.types.sampling_params import SamplingParams
-    from turnout.sampling.distributions import cut_by_kernel, cut_by_sorting
+    from turnout.sampling.distributions import truncate_by_kernel, truncate_by_sorting
 
     params = [SamplingParams(top_k=50), SamplingParams(top_p=0.9), SamplingParams(top_k=900, top_p=0.5)]
     weights = 2.0 ** -torch.randint(0, 4, (3, 500 if reduced else 128_256), device=device).float()
     weights[:, 7] = 1
-    assert cut_by_kernel(weights, params).equal(cut_by_sorting(weights, params)), "cut: other tokens are kept"
-    return {"kernel": "cut", "shape": str(list(weights.shape)), "error": 0.0}
+    found, expected = truncate_by_kernel(weights, params), truncate_by_sorting(weights, params)
+    assert found.equal(expected), "truncation: other tokens are kept"
+    return {"kernel": "truncation", "shape": str(list(weights.shape)), "error": 0.0}
 
 
 def time_kernels(device: torch.device, reduced: bool, best: dict[str, float]) -> Rows:
     """Each against the bytes that it has to move, or the products that it has to form."""
-    rows = [*_attention_times(device, reduced, best), *_cut_times(device, reduced, best)]
+    rows = [*_attention_times(device, reduced, best), *_truncation_times(device, reduced, best)]
     from kernel_cases import kernel_cases
 
     for case in kernel_cases(sizes(reduced), device):
@@ -190,15 +191,17 @@ def _attention_times(device: torch.device, reduced: bool, best: dict[str, float]
     yield _row("prefill", f"1 x {length}", seconds(case.prepare(device), device, 3), best, flops=flops)
 
 
-def _cut_times(device: torch.device, reduced: bool, best: dict[str, float]) -> Iterator[dict[str, Any]]:
+def _truncation_times(
+    device: torch.device, reduced: bool, best: dict[str, float]
+) -> Iterator[dict[str, Any]]:
     """Against reading and writing the weights once."""
     from turnout.core.types.sampling_params import SamplingParams
-    from turnout.sampling.distributions import cut_by_kernel, cut_by_sorting
+    from turnout.sampling.distributions import truncate_by_kernel, truncate_by_sorting
 
     batch, vocabulary = (2, 500) if reduced else (64, 128_256)
     weights = torch.rand(batch, vocabulary, device=device)
     params = [SamplingParams(top_p=0.9)] * batch
-    for name, work in [("by bisection", cut_by_kernel), ("by sorting", cut_by_sorting)]:
+    for name, work in [("by bisection", truncate_by_kernel), ("by sorting", truncate_by_sorting)]:
         taken = seconds(partial(work, weights, params), device, 3)
         yield _row(f"top-p {name}", f"{batch} x {vocabulary}", taken, best, 2 * weights.nbytes)
 

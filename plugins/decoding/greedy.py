@@ -20,7 +20,7 @@ __all__ = ["Greedy"]
 
 
 class Greedy(Decoding):
-    """The likeliest token at every position; serves requests with temperature 0."""
+    """Chooses the likeliest token at every position; serves requests with temperature 0."""
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -32,10 +32,10 @@ class Greedy(Decoding):
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         from turnout.plugins.decoding.candidates import continue_each
 
-        return continue_each(requests, logits, _likeliest)
+        return continue_each(requests, logits, _argmax)
 
 
-def _likeliest(logits: Tensor, rows: list[Row]) -> Tensor:
-    from turnout.sampling.argmax import likeliest
+def _argmax(logits: Tensor, rows: list[Row]) -> Tensor:
+    from turnout.sampling.argmax import argmax
 
-    return likeliest(logits)
+    return argmax(logits)

@@ -20,8 +20,8 @@ from turnout.kernels.gpu.staging import gather_rows, scatter_rows, to_host_async
 from turnout.plugins.proposers.draft_memory import DraftMemory
 from turnout.sampling.choose import choose
 from turnout.sampling.distributions import token_weights
-from turnout.sampling.draws import seeds_of
-from turnout.sampling.exponential_race import race
+from turnout.sampling.draws import noise_seeds_of
+from turnout.sampling.exponential_race import exponential_race
 
 __all__ = ["Drafter"]
 
@@ -174,7 +174,9 @@ class Drafter:
         if not weighed:
             return choose(values, rows)
         weights = token_weights(_picked(values, weighed), [rows[number].params for number in weighed])
-        drawn = race(weights, seeds_of([rows[number] for number in weighed], weights.device))
+        drawn = exponential_race(
+            weights, noise_seeds_of([rows[number] for number in weighed], weights.device)
+        )
         for number, row in zip(weighed, weights / weights.sum(dim=-1, keepdim=True), strict=True):
             runs[number].probabilities.append(row)
         if not others:

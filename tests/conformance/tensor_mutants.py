@@ -24,7 +24,7 @@ from turnout.plugins.logits_processors.min_tokens import MinTokens
 from turnout.plugins.logits_processors.penalties import Penalties
 from turnout.plugins.proposers.ngram import NGram
 from turnout.sampling.draws import draw
-from turnout.sampling.exponential_race import race
+from turnout.sampling.exponential_race import exponential_race
 
 # ------------------------------------------------------------------ decoding
 
@@ -41,7 +41,9 @@ class NoiseOfTheBatch(Sampling):
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         return continue_each(
-            requests, logits, lambda values, rows: race(values.softmax(-1), torch.arange(len(rows)))
+            requests,
+            logits,
+            lambda values, rows: exponential_race(values.softmax(-1), torch.arange(len(rows))),
         )
 
 

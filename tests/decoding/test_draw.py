@@ -21,8 +21,8 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.sampling.distributions import token_weights
 from turnout.sampling.draws import draw
-from turnout.sampling.exponential_race import race
-from turnout.sampling.noise import noise_key, seeds, uniform
+from turnout.sampling.exponential_race import exponential_race
+from turnout.sampling.noise import noise_key, seed_tensor, uniform
 
 VOCABULARY = 50
 SAMPLING = Sampling()
@@ -147,7 +147,9 @@ def test_noise_is_uniform_and_each_of_seed_choice_and_position_matters() -> None
 
 def test_noise_is_stable_across_processes_machines_and_releases() -> None:
     assert uniform(noise_key(42, 1, 17)) == 0.2820951466866919
-    assert race(torch.ones(1, 1000), seeds([noise_key(42, 1, 17)], torch.device("cpu"))).tolist() == [587]
+    assert exponential_race(
+        torch.ones(1, 1000), seed_tensor([noise_key(42, 1, 17)], torch.device("cpu"))
+    ).tolist() == [587]
 
 
 def test_neighbouring_positions_draw_independently() -> None:

@@ -34,7 +34,7 @@ from turnout.plugins.kv_backends.storage.dtypes import KVDtype  # noqa: E402
 from turnout.plugins.kv_backends.storage.tensors import PoolShape  # noqa: E402
 from turnout.plugins.quantization.gpu.layers import CodesLinear, WeightOnlyLinear  # noqa: E402
 from turnout.plugins.quantization.gpu.products import Weights  # noqa: E402
-from turnout.sampling.distributions import cut_by_kernel  # noqa: E402
+from turnout.sampling.distributions import truncate_by_kernel  # noqa: E402
 
 CPU, HALF = torch.device("cpu"), torch.bfloat16
 MOST_SPILLED = {80: 512, 89: 512, 90: 64}
@@ -102,7 +102,7 @@ def products(capability: int) -> None:
 
 
 def sampling(capability: int) -> None:
-    cut_by_kernel(torch.rand(2, 128_256), [SamplingParams(top_k=50), SamplingParams(top_p=0.9)])
+    truncate_by_kernel(torch.rand(2, 128_256), [SamplingParams(top_k=50), SamplingParams(top_p=0.9)])
 
 
 PARTS: dict[str, Callable[[int], None]] = {

@@ -39,7 +39,7 @@ def assert_nothing_is_kept(engine: Engine) -> None:
     assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
     strategies = [d for d in engine._strategies._decodings if isinstance(d, Speculative)]
     for strategy in strategies:
-        assert not strategy._proposals and not strategy._pace._acceptance._own
+        assert not strategy._proposals and not strategy._lengths._acceptance._own
         proposer: Any = strategy._proposer
         if hasattr(proposer, "_memory"):
             assert proposer._memory.kv.free == proposer._memory.kv.capacity

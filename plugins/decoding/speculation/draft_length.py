@@ -1,8 +1,8 @@
-"""How far to guess ahead for each sequence, and when not to: whatever brings most tokens per second.
+"""How many tokens to guess ahead for each sequence: as many as give the most tokens per second, maybe none.
 
-What a step takes, what a guess costs and how often one is accepted are measured while serving. So no model of
-the hardware is needed, and a server that is busy with many sequences finds by itself that guessing has become
-slower than not guessing, and stops.
+Step times, draft times and acceptance rates are measured while serving. So the controller needs no model of
+the hardware: a server that is busy with many sequences finds that steps with guesses have become slower than
+steps without, and stops guessing.
 """
 
 from __future__ import annotations
@@ -16,143 +16,150 @@ import numpy as np
 from turnout.core.interfaces.observers import StepRecord
 from turnout.core.interfaces.resources import Resources
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.decoding.speculation.acceptance import Acceptance
-from turnout.plugins.decoding.speculation.backoff import Rests
-from turnout.plugins.decoding.speculation.expected_speedup import Outlook, outlooks
-from turnout.plugins.decoding.speculation.latency_correction import Surprise
+from turnout.plugins.decoding.speculation.acceptance import (
+    AcceptanceRates,
+    ExpectedSpeedup,
+    expected_speedups,
+)
 from turnout.plugins.decoding.speculation.step_times import StepTimes
 
-__all__ = ["Pace"]
+__all__ = ["DraftLengthController"]
 
 MARGIN = 1.03
-"""Guessing must promise that much more than not guessing."""
-LEAST_LEFT = 64
-"""Tokens that a sequence is taken to go on for at least, where it may; else as many as it has by now."""
-BURST = 4
-"""Steps that must all have others' tokens, such as prompts, for these to be counted on in the next."""
+"""The expected speedup from which guessing is worthwhile."""
+MIN_REMAINING_TOKENS = 64
+"""Tokens that a sequence is expected to produce at least, if its limit allows; else as many as so far."""
+BURST_STEPS = 4
+"""After so many steps in a row that contain other tokens, such as prompts, the next is expected to, too."""
 
 Backlog = Callable[[TokenSequence], int]
-"""Tokens of a sequence that the draft has to catch up with before it guesses."""
+"""Returns how many tokens of a sequence the draft must process before it can guess."""
 
 
-class Pace:
-    """Chooses depths, and learns from what came of them."""
+class DraftLengthController:
+    """Chooses draft lengths, and learns from the steps that follow."""
 
-    def __init__(self, most: int, *, adaptive: bool) -> None:
-        self.most = most
+    def __init__(self, max_length: int, *, adaptive: bool) -> None:
+        self.max_length = max_length
         self._adaptive = adaptive
-        self._times = StepTimes()
-        self._acceptance = Acceptance()
-        self._forwards = StepTimes()
-        """Of the draft, by the number of sequences."""
-        self._reach = most
-        """Guesses in a step at most: twice those of the latest, so that a wrong expectation costs little."""
-        self._rests = Rests()
-        self._surprise = Surprise()
-        self._promised = 0.0
-        """Seconds of a step with the best depths."""
-        self._mine = self._guesses = 0
+        self._step_times = StepTimes()
+        self._draft_times = StepTimes()
+        """Of one forward of the draft, by the number of sequences."""
+        self._acceptance = AcceptanceRates()
+        self._max_guesses = max_length
+        """In one step: twice those of the latest step, so that a wrong expectation costs little."""
+        self._backoff = Backoff()
+        self._correction = LatencyCorrection()
+        self._expected_seconds = 0.0
+        """Of a step with the best draft lengths."""
+        self._own_tokens = self._guesses = 0
         """Tokens of the current step that are this strategy's, and the guesses among them."""
-        self._others: deque[int] = deque([0], maxlen=BURST)
-        """Those that are not, of the latest steps."""
+        self._other_tokens: deque[int] = deque([0], maxlen=BURST_STEPS)
+        """Tokens of the latest steps that are not this strategy's."""
 
     def start(self, resources: Resources, cost: float) -> None:
-        """cost: what a forward of the draft is expected to take, as a share of a step of as many tokens."""
+        """cost: the expected time of a draft forward, as a share of a step of the model of as many tokens."""
         self._clock = resources.clock
-        self._limit = resources.max_batched_tokens
+        self._max_step_tokens = resources.max_batched_tokens
         self._cost = cost
-        resources.watch_steps("the pace of speculative decoding", self._step_finished)
+        resources.watch_steps("the draft lengths of speculative decoding", self._step_finished)
 
-    # -------------------------------------------------------------- what to do
+    # -------------------------------------------------------------- choosing
 
-    def depths(self, sequences: Sequence[TokenSequence], backlog: Backlog) -> list[int]:
-        """How many tokens to guess for each; 0: none."""
-        room = max(0, self._limit - len(sequences) - max(self._others))
+    def draft_lengths(self, sequences: Sequence[TokenSequence], backlog: Backlog) -> list[int]:
+        """The number of tokens to guess for each sequence; 0: none."""
+        room = max(0, self._max_step_tokens - len(sequences) - max(self._other_tokens))
         if not self._adaptive:
-            return _within(room, self._most(sequences), range(len(sequences)))
-        if self._rests.now(len(sequences)):
+            return _within(room, self._limits(sequences), range(len(sequences)))
+        if self._backoff.skips(len(sequences)):
             return [0] * len(sequences)
         best, gain = self._best(sequences)
-        behind = [backlog(sequence) if depth else 0 for sequence, depth in zip(sequences, best, strict=True)]
+        behind = [
+            backlog(sequence) if length else 0 for sequence, length in zip(sequences, best, strict=True)
+        ]
         wanted = [
-            depth if depth and self._pays(sequence, gain, tokens) else 0
-            for sequence, depth, tokens in zip(sequences, best, behind, strict=True)
+            length if length and self._pays(sequence, gain, tokens) else 0
+            for sequence, length, tokens in zip(sequences, best, behind, strict=True)
         ]
         if any(wanted):
-            self._rests.end()
-        elif any(self._most(sequences)):  # else a request's last token is due, which says nothing
-            self._reach = self.most
-            self._rests.begin(len(sequences) if self._informed else 0)
-            self._surprise.fade()
-        # Who is up to date comes first: the others' backlog is paid for only once there is reach for them.
+            self._backoff.reset()
+        elif any(self._limits(sequences)):  # otherwise only last tokens are due, which says nothing
+            self._max_guesses = self.max_length
+            self._backoff.begin(len(sequences) if self._informed else 0)
+            self._correction.decay()
+        # Sequences without a backlog come first: the others' is paid for only once there is room for them.
         order = sorted(range(len(behind)), key=behind.__getitem__)
-        chosen = _within(min(room, self._reach), wanted, order)
-        self._surprise.expect(self._promised if any(chosen) and chosen == best else None)
-        idle = [sequence for sequence, depth in zip(sequences, chosen, strict=True) if not depth]
-        self._acceptance.idle(idle, everyone=len(idle) == len(chosen))
+        chosen = _within(min(room, self._max_guesses), wanted, order)
+        self._correction.expect(self._expected_seconds if any(chosen) and chosen == best else None)
+        skipped = [sequence for sequence, length in zip(sequences, chosen, strict=True) if not length]
+        self._acceptance.skip(skipped, everyone=len(skipped) == len(chosen))
         return chosen
 
     @property
     def _informed(self) -> bool:
-        """Steps of different sizes have been seen."""
-        return self._times.known >= 2
+        """Steps of at least two sizes were measured."""
+        return self._step_times.known_sizes >= 2
 
-    def _most(self, sequences: Sequence[TokenSequence]) -> list[int]:
-        return [max(0, min(self.most, sequence.room - 1)) for sequence in sequences]
+    def _limits(self, sequences: Sequence[TokenSequence]) -> list[int]:
+        return [max(0, min(self.max_length, sequence.room - 1)) for sequence in sequences]
 
     def _best(self, sequences: Sequence[TokenSequence]) -> tuple[list[int], float]:
-        """The depths that promise most, however far from what was tried, and seconds saved for each token."""
+        """The draft lengths with the highest expected rate, and the seconds that they save for each token.
+
+        They may be far from those that were tried so far.
+        """
         nothing = [0] * len(sequences)
         if not sequences or not self._informed:
             return nothing, 0.0
-        plain, *others = self._outlooks(sequences)
-        best = max(others, key=lambda outlook: outlook.rate, default=plain)
-        self._promised = best.seconds
-        rate = best.rate / self._surprise.factor
+        plain, *others = self._speedups(sequences)
+        best = max(others, key=lambda speedup: speedup.rate, default=plain)
+        self._expected_seconds = best.seconds
+        rate = best.rate / self._correction.factor
         if rate < MARGIN * plain.rate:
             return nothing, 0.0
-        return best.depths, 1 / plain.rate - 1 / rate
+        return best.lengths, 1 / plain.rate - 1 / rate
 
-    def _outlooks(self, sequences: Sequence[TokenSequence]) -> list[Outlook]:
-        base = len(sequences) + min(self._others)
+    def _speedups(self, sequences: Sequence[TokenSequence]) -> list[ExpectedSpeedup]:
+        base = len(sequences) + min(self._other_tokens)
         rates = np.array([self._acceptance.of(sequence) for sequence in sequences])
-        most, forward = np.array(self._most(sequences)), self._forward(len(sequences))
-        return outlooks(rates, most, lambda guesses: self._seconds(base + guesses), forward)
+        limits, forward = np.array(self._limits(sequences)), self._forward_seconds(len(sequences))
+        return expected_speedups(rates, limits, lambda guesses: self._seconds(base + guesses), forward)
 
     def _pays(self, sequence: TokenSequence, gain: float, backlog: int) -> bool:
-        """Is the draft's backlog made good by what the sequence gains, that many seconds for each token?"""
-        left = min(sequence.room, max(LEAST_LEFT, len(sequence.output)))
-        return left * gain > backlog * self._cost * self._seconds(self._limit) / self._limit
+        """Whether a sequence gains more than its backlog costs. gain: seconds for each token."""
+        remaining = min(sequence.room, max(MIN_REMAINING_TOKENS, len(sequence.output)))
+        cost = backlog * self._cost * self._seconds(self._max_step_tokens) / self._max_step_tokens
+        return remaining * gain > cost
 
     def _seconds(self, tokens: float) -> float:
-        seconds = self._times.seconds(tokens)
+        seconds = self._step_times.seconds(tokens)
         assert seconds is not None
         return seconds
 
-    def _forward(self, sequences: int) -> float:
-        """What a guess for so many sequences takes."""
-        return self._forwards.seconds(sequences) or self._cost * self._seconds(sequences)
+    def _forward_seconds(self, sequences: int) -> float:
+        """Of a draft forward for so many sequences."""
+        return self._draft_times.seconds(sequences) or self._cost * self._seconds(sequences)
 
-    # -------------------------------------------------------------- what happened
+    # -------------------------------------------------------------- learning
 
     @contextmanager
-    def drafting(self, sequences: int, depth: int, *, typical: bool) -> Iterator[None]:
-        """Around the draft's forwards, `depth` of them; not typical where it also catches up."""
+    def measure_draft(self, sequences: int, length: int, *, typical: bool) -> Iterator[None]:
+        """Measures `length` draft forwards. They are not typical if the draft also processes a backlog."""
         started = self._clock()
         yield
         seconds = self._clock() - started
         if typical:
-            self._forwards.saw(sequences, seconds / depth)
-            self._surprise.drafted(seconds)
+            self._draft_times.record(sequences, seconds / length)
+            self._correction.record_draft(seconds)
         else:
-            self._surprise.withdraw()
+            self._correction.cancel()
 
-    def served(self, tokens: int) -> None:
-        """So many of the current step are this strategy's."""
-        self._mine += tokens
+    def count(self, tokens: int) -> None:
+        """Counts tokens of the current step that are this strategy's."""
+        self._own_tokens += tokens
 
     def learn(self, sequence: TokenSequence, guessed: int, accepted: int) -> None:
-        """Guesses for a sequence were verified."""
+        """The guesses for a sequence were verified."""
         self._guesses += guessed
         self._acceptance.learn(sequence, guessed, accepted)
 
@@ -160,20 +167,109 @@ class Pace:
         self._acceptance.forget(sequences)
 
     def _step_finished(self, step: StepRecord) -> None:
-        """Steps in which each token has logits, as in decoding, tell most about those to come."""
-        self._times.saw(step.tokens, step.ended - step.started, typical=step.rows == step.tokens)
-        self._others.append(step.tokens - self._mine)
+        """Steps in which every token has logits, as in decoding, are the typical ones."""
+        self._step_times.record(step.tokens, step.ended - step.started, typical=step.rows == step.tokens)
+        self._other_tokens.append(step.tokens - self._own_tokens)
         if self._guesses:
-            self._reach = max(self.most, 2 * self._guesses)
-            self._surprise.saw(step.ended - step.started)
-        self._surprise.withdraw()
-        self._mine = self._guesses = 0
+            self._max_guesses = max(self.max_length, 2 * self._guesses)
+            self._correction.record_step(step.ended - step.started)
+        self._correction.cancel()
+        self._own_tokens = self._guesses = 0
 
 
 def _within(limit: int, wanted: Sequence[int], order: Iterable[int]) -> list[int]:
-    """As much of `wanted`, in that order, as `limit` allows over all."""
+    """`wanted`, with a sum of at most `limit`; the first in `order` take precedence."""
     chosen = [0] * len(wanted)
     for number in order:
         chosen[number] = min(wanted[number], limit)
         limit -= chosen[number]
     return chosen
+
+
+# ------------------------------------------------------------------ pauses
+
+MEASURE_EVERY_STEPS = 64
+"""One step in so many makes no guesses, so that the time of such steps stays known."""
+MIN_PAUSE_STEPS = 2
+"""Steps without guesses after a decision not to guess: as many as there are sequences, if that is more, since
+the decision takes time for each of them."""
+MAX_REFUSALS = 4
+"""Decisions in a row not to guess, after which each pause is twice as long as the one before."""
+MAX_PAUSE_STEPS = 64
+
+
+class Backoff:
+    """Steps in which nothing is guessed and nothing is decided.
+
+    The decision whether to guess takes time, too. While it keeps being "no", it is made ever more rarely.
+    """
+
+    def __init__(self) -> None:
+        self._steps = self._remaining = self._refusals = self._sequences = 0
+
+    def skips(self, sequences: int) -> bool:
+        """Counts a step with so many sequences, and returns whether to make it without guesses."""
+        if sequences < self._sequences:  # guesses may pay now, for fewer sequences
+            self.reset()
+        self._sequences = sequences
+        self._steps += 1
+        pausing = self._remaining > 0
+        self._remaining = max(0, self._remaining - 1)
+        return pausing or self._steps % MEASURE_EVERY_STEPS == 0
+
+    def begin(self, sequences: int) -> None:
+        """Begins a pause, since guesses would not pay. sequences: 0 if too little is known to decide."""
+        length = MIN_PAUSE_STEPS << max(0, self._refusals - MAX_REFUSALS)
+        self._remaining = max(sequences, min(MAX_PAUSE_STEPS, length)) if sequences else MIN_PAUSE_STEPS
+        self._refusals += 1
+
+    def reset(self) -> None:
+        """Ends the pause: guesses pay again, or may."""
+        self._remaining = self._refusals = 0
+
+
+# ------------------------------------------------------------------ what the expectation leaves out
+
+WEIGHT_OF_LATEST = 0.1
+"""Weight of the latest step with guesses in the factor."""
+DECAY = 0.98
+"""Share of the correction that is left after a decision not to guess: in the end guesses are tried again."""
+MIN_RATIO, MAX_RATIO = 0.25, 4.0
+"""Bounds of what a single step contributes."""
+
+
+class LatencyCorrection:
+    """How much longer steps with guesses take than expected.
+
+    Learnt from steps with the best draft lengths, by comparing their expected and their measured times.
+    """
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+        """Measured over expected time."""
+        self._expected: float | None = None
+        """Seconds of the current step and its draft; None: the step is not compared."""
+        self._draft_seconds = 0.0
+
+    def expect(self, seconds: float | None) -> None:
+        """Sets the expected time of the next step and its draft, before correction.
+
+        None: the step does not have the best draft lengths.
+        """
+        self._expected = seconds
+
+    def record_draft(self, seconds: float) -> None:
+        self._draft_seconds = seconds
+
+    def cancel(self) -> None:
+        """The step is over, or was disturbed, for instance by a backlog."""
+        self._expected = None
+
+    def record_step(self, seconds: float) -> None:
+        if self._expected:
+            ratio = (self._draft_seconds + seconds) / self._expected
+            self.factor += WEIGHT_OF_LATEST * (min(MAX_RATIO, max(MIN_RATIO, ratio)) - self.factor)
+
+    def decay(self) -> None:
+        """Moves the factor towards 1 after a decision not to guess."""
+        self.factor = 1 + DECAY * (self.factor - 1)

@@ -1,4 +1,4 @@
-"""A sequence's guesses, on their way to be verified."""
+"""A sequence's guesses, as its rows of logits verify them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Draft"]
 
 @dataclass(frozen=True)
 class Draft:
-    """The guesses for a sequence that were computed, maybe none, for choice `index` of its request."""
+    """The guesses, maybe none, that were computed in a step for choice `index` of a request."""
 
     sequence: TokenSequence
     index: int
@@ -25,5 +25,5 @@ class Draft:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """One for each guess, and one behind the last."""
+        """The row that each guess is verified by, and the row behind the last guess."""
         return [Row(self.sequence, self.index, self.guesses[:n]) for n in range(len(self.guesses) + 1)]

@@ -1,15 +1,15 @@
-"""Verification by rejection sampling: what comes out is distributed as the model's own samples are.
+"""Verification by rejection sampling: the tokens are distributed as the model's own samples are.
 
 Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", ICML 2023. A guess
-x, drawn from q, is accepted with probability min(1, p(x) / q(x)); the first that is not is replaced by a draw
-from max(0, p - q), and behind the last guess a token is drawn from p.
+x, drawn from q, is accepted with probability min(1, p(x) / q(x)). The first rejected guess is replaced by a
+draw from max(0, p - q); if all are accepted, one more token is drawn from p.
 
-It is the device that finds out which guess that is, and nobody waits for it::
+The device finds the first rejected guess, without a synchronization::
 
-    rows       0   1   2   3        of a draft of three guesses, two of which pass
+    rows       0   1   2   3        of a draft of three guesses, two of which are accepted
     guesses    7   4   9   0
-    chances   .2  .9  .4  inf       less than p / q in the first two
-    follows    7   4   5  -1        5 is drawn in row 2, from what is left of p
+    chances   .2  .9  .4  inf       less than p / q in the first two rows
+    follows    7   4   5  -1        5 is drawn in row 2, from the rest of p
 """
 
 from __future__ import annotations
@@ -25,39 +25,40 @@ from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import Numbers, ranges
 from turnout.plugins.decoding.speculation.drafts import Draft
 from turnout.sampling.distributions import token_weights
-from turnout.sampling.draws import key_of
-from turnout.sampling.exponential_race import race
-from turnout.sampling.noise import seeds, uniform
+from turnout.sampling.draws import noise_key_of
+from turnout.sampling.exponential_race import exponential_race
+from turnout.sampling.noise import seed_tensor, uniform
 
 __all__ = ["by_rejection"]
 
 
 def by_rejection(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
-    """What follows each row, int64 [rows]: of each draft its accepted guesses and one token more, then -1.
+    """The token that follows each row, int64 [rows]: a draft's accepted guesses, one more token, then -1.
 
-    logits: fp32 [rows, vocab_size], adjusted already, of one draft's rows after the other's. All drafts have
-    guesses, with probabilities. Whether a guess is accepted depends on noise that it was not drawn with.
+    logits: fp32 [rows, vocab_size], adjusted; the rows of each draft lie together, in the order of drafts.
+    All drafts have guesses, with probabilities. Guesses are accepted by other noise than they were drawn
+    with.
     """
     device = logits.device
     weights = token_weights(logits, [row.params for draft in drafts for row in draft.rows])
     target = weights / weights.sum(dim=-1, keepdim=True)
     drawn_from = torch.cat([_probabilities(draft) for draft in drafts])
     counts = np.array([len(draft.guesses) for draft in drafts])
-    numbers, guesses, of, places, sources = to_device(_rows(drafts, counts), device)
-    chances, seed = to_device(_chances(drafts), device), seeds(_keys(drafts), device)
+    numbers, guesses, of, indices, sources = to_device(_rows(drafts, counts), device)
+    chances, seed = to_device(_chances(drafts), device), seed_tensor(_keys(drafts), device)
     q = drawn_from[sources, guesses].clamp_min(torch.finfo(drawn_from.dtype).tiny)
     passes = chances < target[numbers, guesses] / q
-    # The rows of each draft, the last one again where others have more: no guess passes there.
+    # The rows of each draft; its last row, where no guess passes, fills up to the most rows of any draft.
     ends = (counts + 1).cumsum()
     table = np.minimum((ends - counts - 1)[:, None] + np.arange(counts.max() + 1), ends[:, None] - 1)
     rows = to_device(table, device)
     accepted = passes[rows].long().cumprod(dim=1).sum(dim=1)
     last = rows.gather(1, accepted[:, None]).squeeze(1)
     p, rejected = target[last], chances[last].isfinite()
-    left = _residual(p, drawn_from[sources[last]])
-    tokens = race(torch.where(rejected[:, None], left, p), seed[last])
-    behind = torch.where(places == accepted[of], tokens[of], -1)
-    return torch.where(places < accepted[of], guesses, behind)
+    residual = _residual(p, drawn_from[sources[last]])
+    tokens = exponential_race(torch.where(rejected[:, None], residual, p), seed[last])
+    behind = torch.where(indices == accepted[of], tokens[of], -1)
+    return torch.where(indices < accepted[of], guesses, behind)
 
 
 def _probabilities(draft: Draft) -> Tensor:
@@ -66,37 +67,40 @@ def _probabilities(draft: Draft) -> Tensor:
 
 
 def _rows(drafts: Sequence[Draft], counts: Numbers) -> Numbers:
-    """Of each row its number, its guess, its draft, its place in that, and its guess's number: [5, rows].
+    """For each row its number, guess, draft, index within the draft, and its guess's number: [5, rows].
 
-    Behind the last guess of a draft there is none, and any will do.
+    The last row of a draft has no guess; its values there are arbitrary.
     """
     guesses = np.array([token for draft in drafts for token in (*draft.guesses, 0)])
     numbers, of = np.arange(len(guesses)), np.repeat(np.arange(len(drafts)), counts + 1)
-    places = ranges(np.zeros_like(counts), counts + 1)
-    return np.stack([numbers, guesses, of, places, np.minimum(numbers - of, counts.sum() - 1)])
+    indices = ranges(np.zeros_like(counts), counts + 1)
+    return np.stack([numbers, guesses, of, indices, np.minimum(numbers - of, counts.sum() - 1)])
 
 
 def _chances(drafts: Sequence[Draft]) -> npt.NDArray[np.float64]:
-    """A row's guess passes if this is less than p / q: [rows]; infinite where there is no guess."""
+    """[rows]: a row's guess is accepted if its chance is below p / q; infinite where there is no guess."""
     return np.array(
         [
             chance
             for draft in drafts
-            for chance in (*(uniform(key_of(row, b"accept")) for row in draft.rows[:-1]), np.inf)
+            for chance in (*(uniform(noise_key_of(row, b"accept")) for row in draft.rows[:-1]), np.inf)
         ]
     )
 
 
 def _keys(drafts: Sequence[Draft]) -> list[int]:
-    """Of the noise for a token that is drawn in a row, if that turns out to be its draft's last."""
+    """[rows]: keys of the noise that a row's token is drawn with, if no later row of its draft is reached."""
     return [
         key
         for draft in drafts
-        for key in (*(key_of(row, b"residual") for row in draft.rows[:-1]), key_of(draft.rows[-1]))
+        for key in (
+            *(noise_key_of(row, b"residual") for row in draft.rows[:-1]),
+            noise_key_of(draft.rows[-1]),
+        )
     ]
 
 
 def _residual(p: Tensor, q: Tensor) -> Tensor:
-    left = (p - q).clamp_min(0)
-    # None left: they are equal but for rounding, and the guess was as good a draw from p as any.
-    return torch.where(left.sum(dim=-1, keepdim=True) > 0, left, p)
+    residual = (p - q).clamp_min(0)
+    # An empty residual: p and q are equal but for rounding, and a draw from q is one from p.
+    return torch.where(residual.sum(dim=-1, keepdim=True) > 0, residual, p)

@@ -1,4 +1,4 @@
-"""How long steps take, by their number of tokens: learnt from those that are seen."""
+"""The time of a step by its number of tokens, learnt from the steps that were measured."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from collections import deque
 __all__ = ["StepTimes"]
 
 KEPT = 15
-"""Latest steps of each size that count, by their median: one in between that was held up does no harm."""
-LEAST = 3
-"""Typical steps of a size, before which others are relied on: the first tend to be slow."""
-LASTS = 4096
-"""Steps for which a size is believed; a machine's speed changes with what else it does."""
+"""Latest steps of each size whose median counts: a single delayed step has no effect."""
+MIN_TYPICAL = 3
+"""Typical steps of a size, before which others are used: the first tend to be slow."""
+MAX_AGE_STEPS = 4096
+"""Steps after which the times of a size are no longer used: other load changes the machine's speed."""
 DRIFT = 0.3
-"""Of what the latest step took more or less than expected, expected of all sizes from now on."""
+"""Share of the latest step's deviation that the expected times of all sizes follow."""
 NEAR = 1.5
-"""Sizes of which one is at most so many times the other tell about those between."""
-FINE = 8
-"""Sizes up to this are told apart; above, eight classes for each doubling."""
+"""Largest ratio of two sizes between which times are interpolated along a straight line."""
+EXACT_SIZES = 8
+"""Sizes up to this one are classes of their own; above, there are eight classes for each doubling."""
 
 
 class StepTimes:
     """Seconds by tokens.
 
-    Along a straight line between sizes that are near one another, and beyond all of them. Between two that
-    are far apart, such as a token and a prompt, a step is believed to take as little as it can: reading the
-    weights takes the same for few tokens as for one, and a straight line would never let that be found out.
+    Times are interpolated along straight lines between sizes that are near one another, and extrapolated
+    beyond the smallest and the largest. Between two sizes that are far apart, such as one token and a prompt,
+    a step is assumed to take the least time possible: reading the weights takes as long for a few tokens as
+    for one, and a straight line would keep the controller from ever finding that out.
     """
 
     def __init__(self) -> None:
         self._sizes: dict[int, _Size] = {}
         self._steps = 0
         self._level = 1.0
-        """How much longer steps take now than those that were kept: contexts grow, others use the machine."""
+        """How much longer steps take now than when measured: contexts grow, others use the machine."""
         self._curve: tuple[list[float], list[float]] | None = None
-        """Tokens and seconds, ascending; None: to be made anew."""
+        """Tokens and seconds, ascending; None: to be computed again."""
 
-    def saw(self, tokens: int, seconds: float, *, typical: bool = True) -> None:
-        """A step of that many tokens. Of a size that has typical steps, the others do not count."""
-        key = tokens if tokens <= FINE else FINE + int(8 * math.log2(tokens / FINE))
+    def record(self, tokens: int, seconds: float, *, typical: bool = True) -> None:
+        """Adds a step. Where a size has typical steps, its others do not count."""
+        key = tokens if tokens <= EXACT_SIZES else EXACT_SIZES + int(8 * math.log2(tokens / EXACT_SIZES))
         size = self._sizes.get(key)
         if size is None:
             size = self._sizes[key] = _Size()
@@ -51,12 +52,12 @@ class StepTimes:
         size.add(tokens, seconds / self._level, typical, self._steps)
 
     @property
-    def known(self) -> int:
-        """Sizes of which enough was seen."""
+    def known_sizes(self) -> int:
+        """Sizes with enough measurements."""
         return len(self._points()[0])
 
     def seconds(self, tokens: float) -> float | None:
-        """What a step would take now, the same for all sizes if one is known; None: none is known yet."""
+        """The expected time of a step now; None if no size is known yet, the same for all if only one is."""
         sizes, times = self._points()
         if not sizes:
             return None
@@ -77,7 +78,10 @@ class StepTimes:
 
 
 def _ascending(times: list[float]) -> list[float]:
-    """The nearest that never fall, by pooling adjacent violators: that larger steps take less is noise."""
+    """The nearest sequence that never falls, by pooling adjacent violators.
+
+    Measurements in which a larger step takes less time are noise.
+    """
     pools: list[tuple[float, int]] = []
     for seconds in times:
         count = 1
@@ -97,39 +101,39 @@ def _between(tokens: float, sizes: list[float], times: list[float]) -> float:
     straight = least + (most - least) * (tokens - low) / (high - low)
     if high <= NEAR * low:
         return straight
-    # Not less than the smaller step, nor for a token less than in the larger one; and if tokens have begun to
-    # take their time in smaller steps, they do here.
+    # A step takes no less than the smaller one, and no less for each token than the larger one. If the time
+    # already grew between smaller sizes, it goes on growing at that rate.
     slope = (least - times[above - 2]) / (low - sizes[above - 2]) if above > 1 else 0.0
     return min(straight, max(least + slope * (tokens - low), least, most * tokens / high))
 
 
 class _Size:
-    """Steps of about equal size."""
+    """Measured steps of about equal size."""
 
     def __init__(self) -> None:
         self._typical = _Latest()
         self._others = _Latest()
         self._last = 0
-        """When the latest typical one was."""
+        """Number of the latest typical step."""
 
     def add(self, tokens: int, seconds: float, typical: bool, step: int) -> None:
         (self._typical if typical else self._others).add(tokens, seconds)
         self._last = step if typical else self._last
 
     def expected(self, typical: bool) -> float | None:
-        """Seconds, by those of the same kind."""
+        """Median seconds of the steps that are typical, or of those that are not."""
         seen = self._typical if typical else self._others
-        return seen.seconds if seen.count >= LEAST else None
+        return seen.seconds if seen.count >= MIN_TYPICAL else None
 
     def point(self, step: int) -> tuple[float, float] | None:
-        """Tokens and seconds; None where too little was seen, or long ago."""
-        if self._typical.count >= LEAST and step - self._last <= LASTS:
+        """Tokens and seconds; None without enough recent measurements."""
+        if self._typical.count >= MIN_TYPICAL and step - self._last <= MAX_AGE_STEPS:
             return self._typical.tokens, self._typical.seconds
         return (self._others.tokens, self._others.seconds) if self._others.count else None
 
 
 class _Latest:
-    """A few measurements, and what is in their middle."""
+    """The latest measurements: their mean size and median time."""
 
     def __init__(self) -> None:
         self._tokens: deque[int] = deque(maxlen=KEPT)

@@ -1,4 +1,4 @@
-"""Speculative decoding: guesses, verified by the model several at a time."""
+"""Speculative decoding: a proposer guesses the next tokens, and the model verifies several in one step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
-from turnout.plugins.decoding.speculation.draft_length import Pace
+from turnout.plugins.decoding.speculation.draft_length import DraftLengthController
 
 if TYPE_CHECKING:
     from turnout.plugins.decoding.speculation.drafts import Draft
@@ -32,12 +32,12 @@ Verify = Literal["auto", "exact", "rejection"]
 class Speculative(Decoding):
     """Guesses several tokens ahead and has the model verify them in one step; the answers stay the model's.
 
-    Serves what `greedy` and `sampling` would. `draft` names a model that guesses, `ngram` looks for the
-    latest tokens earlier in the text, `proposer` is any other plugin that guesses.
+    Serves the requests that `greedy` and `sampling` serve. `draft` names a model that guesses, `ngram` looks
+    for the latest tokens earlier in the text, `proposer` is any other plugin that guesses.
 
     `verify`: `exact` accepts a guess that would have been chosen anyway, so that no token changes;
-    `rejection` accepts more of a draft model's guesses when sampling, and leaves the distribution the same
-    but not the tokens of a seed; `auto` is `exact` for requests that name a seed, `rejection` for others.
+    `rejection` accepts more of a draft model's guesses when sampling, and keeps the distribution but not the
+    tokens of a seed; `auto` is `exact` for requests that name a seed, `rejection` for others.
     """
 
     wraps = True
@@ -54,18 +54,18 @@ class Speculative(Decoding):
         self._proposer = _proposer(draft, ngram, proposer)
         self._served = (Greedy(), Sampling())
         self._verify = verify
-        self._pace = Pace(k, adaptive=adaptive)
+        self._lengths = DraftLengthController(k, adaptive=adaptive)
         self._proposals: dict[TokenSequence, Proposal] = {}
-        """Made, and not yet verified."""
+        """Proposals that are not verified yet."""
         self._drafts = self._guessed = self._accepted = 0
 
     @property
     def rows(self) -> int:
-        return self._pace.most + 1
+        return self._lengths.max_length + 1
 
     def start(self, resources: Resources) -> None:
         self._proposer.start(resources)
-        self._pace.start(resources, self._proposer.cost)
+        self._lengths.start(resources, self._proposer.cost)
 
     def accepts(self, params: SamplingParams) -> bool:
         return any(decoding.accepts(params) for decoding in self._served)
@@ -73,26 +73,26 @@ class Speculative(Decoding):
     # -------------------------------------------------------------- guessing
 
     def draft(self, sequences: Sequence[TokenSequence]) -> Iterable[tuple[TokenSequence, list[int]]]:
-        # One that was not served still has its guesses. Choices that have not parted share a sequence, and
-        # what is guessed for one of them is of no use to the others.
-        ready = [s for s in sequences if not s.draft and _parted(s.request)]
-        depths = self._pace.depths(ready, self._proposer.backlog)
+        # A sequence that was not in the last step still has its guesses. Choices that have not forked share
+        # a sequence, and a guess for one of them is of no use to the others.
+        ready = [s for s in sequences if not s.draft and _forked(s.request)]
+        lengths = self._lengths.draft_lengths(ready, self._proposer.backlog)
         wishes = [
-            Wish(sequence, depth, self._by_rejection(sequence.request.params))
-            for sequence, depth in zip(ready, depths, strict=True)
-            if depth
+            Wish(sequence, length, self._by_rejection(sequence.request.params))
+            for sequence, length in zip(ready, lengths, strict=True)
+            if length
         ]
         for proposal in self._proposals_for(wishes):
             self._proposals[proposal.sequence] = proposal
             yield proposal.sequence, proposal.tokens
 
     def _proposals_for(self, wishes: Sequence[Wish]) -> list[Proposal]:
-        """Raises ValueError where the proposer gives what was not asked for."""
+        """The proposer's proposals. Raises ValueError if they exceed the wishes."""
         if not wishes:
             return []
         behind = sum(self._proposer.backlog(wish.sequence) for wish in wishes)
-        deepest = max(wish.tokens for wish in wishes)
-        with self._pace.drafting(len(wishes), deepest, typical=behind <= len(wishes)):
+        longest = max(wish.tokens for wish in wishes)
+        with self._lengths.measure_draft(len(wishes), longest, typical=behind <= len(wishes)):
             proposals = list(self._proposer.propose(wishes))
         wanted = {wish.sequence: wish.tokens for wish in wishes}
         for sequence, tokens, _ in proposals:
@@ -113,7 +113,7 @@ class Speculative(Decoding):
         from turnout.sampling.choose import choose
 
         if not any(sequence.draft for request in requests for sequence in request.live):
-            self._pace.served(sum(len(request.live) for request in requests))
+            self._lengths.count(sum(len(request.live) for request in requests))
             yield from continue_each(requests, logits, choose)
             return
         drafts = [draft for request in requests for draft in self._drafts_of(request)]
@@ -124,7 +124,7 @@ class Speculative(Decoding):
     def _drafts_of(self, request: Request) -> Iterator[Draft]:
         from turnout.plugins.decoding.speculation.drafts import Draft
 
-        if not _parted(request):
+        if not _forked(request):
             yield from (Draft(request.live[0], index) for index in range(request.width))
             return
         for sequence in request.live:
@@ -136,23 +136,23 @@ class Speculative(Decoding):
 
     def _learn(self, draft: Draft, accepted: int) -> None:
         guessed = len(draft.guesses)
-        self._pace.served(1 + guessed)
+        self._lengths.count(1 + guessed)
         if guessed:
-            self._pace.learn(draft.sequence, guessed, accepted)
+            self._lengths.learn(draft.sequence, guessed, accepted)
         self._drafts += guessed > 0
         self._guessed += guessed
         self._accepted += accepted
 
-    # -------------------------------------------------------------- accounts
+    # -------------------------------------------------------------- bookkeeping
 
     def forget(self, sequences: Sequence[TokenSequence]) -> None:
         for sequence in sequences:
             self._proposals.pop(sequence, None)
-        self._pace.forget(sequences)
+        self._lengths.forget(sequences)
         self._proposer.forget(sequences)
 
     def counters(self) -> Mapping[str, float]:
-        """Drafts that were verified, the tokens in them, and those of them that were accepted."""
+        """The drafts that were verified, the tokens in them, and the tokens that were accepted."""
         return {
             "spec_decode_num_drafts": self._drafts,
             "spec_decode_num_draft_tokens": self._guessed,
@@ -160,8 +160,8 @@ class Speculative(Decoding):
         }
 
 
-def _parted(request: Request) -> bool:
-    """Each of the request's choices has a sequence of its own."""
+def _forked(request: Request) -> bool:
+    """Whether each of the request's choices has a sequence of its own."""
     return request.births > 1 or request.width == 1
 
 
@@ -169,7 +169,7 @@ def _proposer(draft: str | None, ngram: bool, proposer: Proposer | None) -> Prop
     given = {"draft": draft, "ngram": ngram or None, "proposer": proposer}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
-        raise ConfigError(f"{' and '.join(names)} are given, but one guesses; choose one of them")
+        raise ConfigError(f"{' and '.join(names)} are given, but only one can guess; choose one of them")
     if proposer is not None:
         return proposer
     if draft is not None:

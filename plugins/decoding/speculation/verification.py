@@ -1,4 +1,4 @@
-"""Verifying guesses: a row of logits says what the model has there, as far as the guesses were right."""
+"""Verification of guesses: each row of logits gives the model's token, up to the first wrong guess."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["verify"]
 
 
 def verify(drafts: Sequence[Draft], logits: Logits) -> Iterable[Continuation]:
-    """For each draft its accepted guesses and one token more. Waits for the device once."""
+    """The accepted guesses of each draft and one more token. Waits for the device once."""
     raw = logits.of(draft.sequence for draft in drafts).float()
     rows = [row for draft in drafts for row in draft.rows]
     follows = _follows(adjust(raw, rows), drafts)
@@ -29,33 +29,33 @@ def verify(drafts: Sequence[Draft], logits: Logits) -> Iterable[Continuation]:
     details = token_logprobs(raw, follows.clamp_min(0), [row.params.logprobs for row in rows])
     tokens, scores = arrival().tolist(), details()
     for draft, span in zip(drafts, _spans(drafts), strict=True):
-        chosen = _agreed(draft.guesses, tokens[span.start : span.stop])
+        chosen = _accepted(draft.guesses, tokens[span.start : span.stop])
         scored = [score for score in scores[span.start : span.start + len(chosen)] if score is not None]
         yield Continuation(draft.sequence, chosen, details=scored or None)
 
 
 def _follows(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
-    """The token that each row chooses, int64 [rows]; -1 in rows behind a guess that it is known to reject.
+    """The token that each row chooses, int64 [rows]; -1 in rows behind a guess that is known to be rejected.
 
-    logits: fp32 [rows, vocab_size], adjusted already, of one draft's rows after the other's.
+    logits: fp32 [rows, vocab_size], adjusted; the rows of each draft lie together, in the order of drafts.
     """
-    weighed = [draft.probabilities is not None for draft in drafts]
-    if not any(weighed):
+    with_probabilities = [draft.probabilities is not None for draft in drafts]
+    if not any(with_probabilities):
         return choose(logits, [row for draft in drafts for row in draft.rows])
-    if all(weighed):
+    if all(with_probabilities):
         return by_rejection(logits, drafts)
     follows, spans = torch.empty(len(logits), dtype=torch.int64, device=logits.device), _spans(drafts)
-    for kind in (False, True):
-        chosen = [number for number, each in enumerate(weighed) if each is kind]
-        places = [row for number in chosen for row in spans[number]]
+    for by_probabilities in (False, True):
+        chosen = [number for number, each in enumerate(with_probabilities) if each is by_probabilities]
+        rows = [row for number in chosen for row in spans[number]]
         scatter_rows(
-            follows, places, _follows(gather_rows(logits, places), [drafts[number] for number in chosen])
+            follows, rows, _follows(gather_rows(logits, rows), [drafts[number] for number in chosen])
         )
     return follows
 
 
-def _agreed(guesses: Sequence[int], follows: list[int]) -> list[int]:
-    """The guesses that came true, and the token behind them."""
+def _accepted(guesses: Sequence[int], follows: list[int]) -> list[int]:
+    """The guesses that are right, and the token behind them."""
     for count, guess in enumerate(guesses):
         if guess != follows[count] or follows[count + 1] < 0:
             return follows[: count + 1]

@@ -17,9 +17,8 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.speculation import step_times
-from turnout.plugins.decoding.speculation.acceptance import Acceptance
-from turnout.plugins.decoding.speculation.draft_length import Pace
-from turnout.plugins.decoding.speculation.expected_speedup import outlooks
+from turnout.plugins.decoding.speculation.acceptance import AcceptanceRates, expected_speedups
+from turnout.plugins.decoding.speculation.draft_length import DraftLengthController
 from turnout.plugins.decoding.speculation.step_times import StepTimes
 
 LIMIT = 512
@@ -50,8 +49,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(0)
-        self.pace = Pace(self.most, adaptive=True)
-        self.pace.start(self, cost=0.1)  # type: ignore[arg-type]
+        self.lengths = DraftLengthController(self.most, adaptive=True)
+        self.lengths.start(self, cost=0.1)  # type: ignore[arg-type]
         self.backlogs: dict[TokenSequence, int] = {}
         self.caught_up = 0
 
@@ -65,22 +64,22 @@ class Machine:
         self.finish(tokens, rows=1)
 
     def decode(self, batch: list[TokenSequence], others: int = 0) -> list[int]:
-        """One step; returns the depths that were chosen for it."""
-        depths = self.pace.depths(batch, lambda sequence: self.backlogs.get(sequence, 0))
-        drafted = [sequence for sequence, depth in zip(batch, depths, strict=True) if depth]
+        """One step; returns the lengths that were chosen for it."""
+        lengths = self.lengths.draft_lengths(batch, lambda sequence: self.backlogs.get(sequence, 0))
+        drafted = [sequence for sequence, length in zip(batch, lengths, strict=True) if length]
         behind = sum(self.backlogs.pop(sequence, 0) for sequence in drafted)
         self.caught_up += behind
         if drafted:
-            with self.pace.drafting(len(drafted), max(depths), typical=not behind):
-                self.now += max(depths) * self.forward(len(drafted)) + behind * self.forward(LIMIT) / LIMIT
-        for sequence, depth in zip(batch, depths, strict=True):
-            accepted = next((n for n in range(depth) if self.rng.random() > self.acceptance), depth)
-            self.pace.served(1 + depth)
-            if depth:
-                self.pace.learn(sequence, depth, accepted)
-        rows = len(batch) + sum(depths)
+            with self.lengths.measure_draft(len(drafted), max(lengths), typical=not behind):
+                self.now += max(lengths) * self.forward(len(drafted)) + behind * self.forward(LIMIT) / LIMIT
+        for sequence, length in zip(batch, lengths, strict=True):
+            accepted = next((n for n in range(length) if self.rng.random() > self.acceptance), length)
+            self.lengths.count(1 + length)
+            if length:
+                self.lengths.learn(sequence, length, accepted)
+        rows = len(batch) + sum(lengths)
         self.finish(rows + others, rows, self.hidden if drafted else 0.0)
-        return depths
+        return lengths
 
     def finish(self, tokens: int, rows: int, more: float = 0.0) -> None:
         started, self.now = self.now, self.now + self.step(tokens) * self.rng.uniform(0.95, 1.2) + more
@@ -91,7 +90,7 @@ class Machine:
         self.observers.step_finished(record)
 
     def settled(self, batch: list[TokenSequence], steps: int = 400) -> list[float]:
-        """The mean depth of each sequence over the latest of many steps."""
+        """The mean length of each sequence over the latest of many steps."""
         chosen = [self.decode(batch) for _ in range(steps)][-100:]
         return [sum(column) / len(chosen) for column in zip(*chosen, strict=True)]
 
@@ -114,13 +113,13 @@ def test_nothing_is_guessed_before_anything_was_measured() -> None:
 
 
 def test_the_likelier_guesses_are_accepted_the_further_ahead_they_go() -> None:
-    depths = []
+    lengths = []
     for acceptance in (0.1, 0.5, 0.7, 0.95):
         machine = memory_bound(acceptance=acceptance)
         machine.prefill(200)
-        depths += machine.settled(sequences(1))
-    assert depths == sorted(depths)
-    assert depths[0] < 1.5 and depths[-1] > 4.5
+        lengths += machine.settled(sequences(1))
+    assert lengths == sorted(lengths)
+    assert lengths[0] < 1.5 and lengths[-1] > 4.5
 
 
 def test_few_guesses_are_tried_although_a_prompt_took_long_for_each_token() -> None:
@@ -148,7 +147,7 @@ def test_where_guessing_never_pays_it_is_hardly_ever_thought_of() -> None:
     machine.prefill(200)
     machine.settled(batch)
     thought: list[int] = []
-    machine.pace._best = lambda batch: (thought.append(1), ([0], 0.0))[1]  # type: ignore[method-assign]
+    machine.lengths._best = lambda batch: (thought.append(1), ([0], 0.0))[1]  # type: ignore[method-assign]
     for _ in range(1000):
         machine.decode(batch)
     assert len(thought) < 30
@@ -189,18 +188,18 @@ def test_a_sequence_whose_guesses_fail_is_left_alone_beside_one_whose_guesses_ho
     good, _ = batch = sequences(2)
     chosen = []
     for _ in range(300):
-        depths = machine.pace.depths(batch, lambda sequence: 0)
-        for sequence, depth in zip(batch, depths, strict=True):
-            machine.pace.served(1 + depth)
-            machine.pace.learn(sequence, depth, depth if sequence is good else 0)
-        machine.finish(2 + sum(depths), 2 + sum(depths))
-        chosen.append(depths)
+        lengths = machine.lengths.draft_lengths(batch, lambda sequence: 0)
+        for sequence, length in zip(batch, lengths, strict=True):
+            machine.lengths.count(1 + length)
+            machine.lengths.learn(sequence, length, length if sequence is good else 0)
+        machine.finish(2 + sum(lengths), 2 + sum(lengths))
+        chosen.append(lengths)
     totals = [sum(column) for column in zip(*chosen[-100:], strict=True)]
     assert totals[0] > 450 and totals[1] < 100
 
 
 def test_a_machine_that_becomes_faster_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_times, "LASTS", 300)
+    monkeypatch.setattr(step_times, "MAX_AGE_STEPS", 300)
     machine = compute_bound(acceptance=0.9)
     machine.prefill(200)
     batch = sequences(2)
@@ -226,7 +225,7 @@ def test_the_end_of_a_request_is_no_reason_to_rest() -> None:
     machine = memory_bound(acceptance=0.99)
     machine.prefill(200)
     machine.settled(sequences(1))
-    machine.pace._rests._steps = 0
+    machine.lengths._backoff._steps = 0
     machine.decode(sequences(1, room=1))
     assert machine.decode(sequences(1)) == [5]
 
@@ -234,13 +233,13 @@ def test_the_end_of_a_request_is_no_reason_to_rest() -> None:
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_guesses_leave_the_step_its_room_for_others(adaptive: bool) -> None:
     machine = memory_bound(acceptance=0.99)
-    machine.pace = Pace(5, adaptive=adaptive)
-    machine.pace.start(machine, cost=0.01)  # type: ignore[arg-type]
+    machine.lengths = DraftLengthController(5, adaptive=adaptive)
+    machine.lengths.start(machine, cost=0.01)  # type: ignore[arg-type]
     machine.prefill(200)
     batch = sequences(100)
     for _ in range(300):
-        depths = machine.decode(batch, others=LIMIT - 200)
-    assert 0 < sum(depths) <= 105
+        lengths = machine.decode(batch, others=LIMIT - 200)
+    assert 0 < sum(lengths) <= 105
 
 
 def test_a_long_backlog_for_a_short_answer_is_not_worth_it() -> None:
@@ -270,8 +269,8 @@ def test_nothing_is_kept_of_sequences_that_ended() -> None:
     machine.prefill(200)
     batch = sequences(5)
     machine.settled(batch, steps=20)
-    machine.pace.forget(batch)
-    assert not machine.pace._acceptance._own
+    machine.lengths.forget(batch)
+    assert not machine.lengths._acceptance._own
 
 
 # ------------------------------------------------------------------ the parts
@@ -280,26 +279,28 @@ def test_nothing_is_kept_of_sequences_that_ended() -> None:
 def test_expected_tokens_are_those_of_the_geometric_series() -> None:
     import numpy as np
 
-    plain, *others = outlooks(np.array([0.5, 0.9]), np.array([3, 3]), lambda guesses: 1.0 + guesses, 0.5)
+    plain, *others = expected_speedups(
+        np.array([0.5, 0.9]), np.array([3, 3]), lambda guesses: 1.0 + guesses, 0.5
+    )
     assert (plain.tokens, plain.seconds) == (2, 1.0)
     deepest = others[-1]
-    assert deepest.depths == [3, 3]
+    assert deepest.lengths == [3, 3]
     assert deepest.tokens == pytest.approx(sum(0.5**n for n in range(4)) + sum(0.9**n for n in range(4)))
     assert deepest.seconds == 1.0 + 6 + 3 * 0.5
 
 
 def test_acceptance_starts_hopeful_and_follows_the_evidence() -> None:
-    acceptance, (one, other) = Acceptance(), sequences(2)
+    acceptance, (one, other) = AcceptanceRates(), sequences(2)
     assert acceptance.of(one) == pytest.approx(0.7)
     for _ in range(50):
         acceptance.learn(one, guessed=4, accepted=0)
     assert acceptance.of(one) < 0.1
     assert acceptance.of(one) < acceptance.of(other) < 0.3
     for _ in range(100):
-        acceptance.idle([one], everyone=False)
+        acceptance.skip([one], everyone=False)
     assert acceptance.of(one) == pytest.approx(acceptance.of(other), abs=0.05)
     for _ in range(10_000):
-        acceptance.idle([], everyone=True)
+        acceptance.skip([], everyone=True)
     assert acceptance.of(other) > 0.6, "what was long ago counts no more"
 
 
@@ -307,23 +308,23 @@ def test_step_times_are_medians_and_straight_lines_between_near_ones() -> None:
     times = StepTimes()
     assert times.seconds(1) is None
     for seconds in (2.0, 1.0, 1.0, 30.0, 1.0):
-        times.saw(4, seconds)
+        times.record(4, seconds)
     one = times.seconds(4)
     assert one == pytest.approx(1.0, rel=0.25)
     assert times.seconds(1) == one, "one size alone says nothing of others"
-    times.saw(100, 5.0, typical=False)
+    times.record(100, 5.0, typical=False)
     assert times.seconds(4) == one
     assert times.seconds(1) == pytest.approx(one - 3 * (5 - one) / 96)
     assert times.seconds(10) == pytest.approx(one), "not less than the smaller one, as when weights are read"
     assert times.seconds(50) == pytest.approx(2.5), "nor less for a token than the larger one"
-    times.saw(80, 3.0, typical=False)
+    times.record(80, 3.0, typical=False)
     assert times.seconds(90) == pytest.approx(4.0)
-    times.saw(8, one + 0.02, typical=False)
+    times.record(8, one + 0.02, typical=False)
     assert times.seconds(10) == pytest.approx(one + 0.03), "and as much more as smaller steps took more"
     assert times.seconds(196) == pytest.approx(5 + 5 - one)
     for _ in range(3):
         assert times.seconds(100) == 5
-        times.saw(100, 7.0)
+        times.record(100, 7.0)
     assert times.seconds(100) == 7, "where there are typical ones, the others do not count"
 
 
@@ -331,8 +332,8 @@ def test_what_slows_all_steps_down_is_expected_of_those_that_were_not_seen_since
     times = StepTimes()
     for tokens in (4, 40):
         for _ in range(5):
-            times.saw(tokens, tokens / 4)
+            times.record(tokens, tokens / 4)
     for _ in range(100):
-        times.saw(4, 2.0)
+        times.record(4, 2.0)
     assert times.seconds(4) == pytest.approx(2.0, rel=0.01)
     assert times.seconds(40) == pytest.approx(20.0, rel=0.1)

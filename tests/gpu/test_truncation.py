@@ -8,7 +8,7 @@ from torch import Tensor
 
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.sampling import distributions as distribution
-from turnout.sampling.distributions import cut_by_kernel, cut_by_sorting
+from turnout.sampling.distributions import truncate_by_kernel, truncate_by_sorting
 
 PARAMS = [
     SamplingParams(top_k=1),
@@ -24,8 +24,8 @@ PARAMS = [
 
 
 def check(weights: Tensor) -> None:
-    found = cut_by_kernel(weights, PARAMS)
-    assert found.equal(cut_by_sorting(weights, PARAMS))
+    found = truncate_by_kernel(weights, PARAMS)
+    assert found.equal(truncate_by_sorting(weights, PARAMS))
     assert (found > 0).any(dim=1).all()
 
 
@@ -52,11 +52,11 @@ def test_one_token_that_has_all_the_weight(device: torch.device) -> None:
 def test_a_row_does_not_depend_on_those_beside_it(device: torch.device) -> None:
     each = [SamplingParams(top_k=7), SamplingParams(top_p=0.95), SamplingParams(top_k=150, top_p=0.9)]
     weights = torch.rand(len(each), 300, generator=torch.Generator().manual_seed(1)).to(device)
-    together = cut_by_kernel(weights, each)
+    together = truncate_by_kernel(weights, each)
     for row, params in enumerate(each):
-        assert cut_by_kernel(weights[row : row + 1], [params]).equal(together[row : row + 1])
+        assert truncate_by_kernel(weights[row : row + 1], [params]).equal(together[row : row + 1])
 
 
 def test_a_cpu_sorts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distribution, "cut_by_kernel", None)
+    monkeypatch.setattr(distribution, "truncate_by_kernel", None)
     assert distribution.token_weights(torch.zeros(1, 4), [SamplingParams(top_k=2)]).tolist() == [[1, 1, 0, 0]]

@@ -1,10 +1,10 @@
 """Triton program of top-k and top-p without a sort.
 
-Weights that are not negative order as their bits do. So the weight of the k-th likeliest token is found by
-bisection of the bits, each time counting the tokens above; the last weight within top_p in the same way,
-summing them. Of tokens that weigh the same as the last one, those with the lowest ids are in: how many is
-known, and up to which id is found by bisection, too. A program does all of it for a row, which stays in the
-card's cache.
+Non-negative floats order as their bits do. So a bisection over the bits finds the weight of the k-th
+likeliest token, by counting the tokens above each candidate. Another one, by summing them, finds the last
+weight within top_p. Of the tokens with exactly that weight, the ones with the lowest ids are kept: their
+number is known, and a bisection over ids finds the last. One program handles a row, which stays in the GPU's
+cache.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["cut_rows"]
+__all__ = ["truncate_rows"]
 
 INFINITY = tl.constexpr(0x7F800000)
-"""Bits of a float32 that no weight reaches."""
+"""Bits of a float32 above all weights."""
 SMALLEST = tl.constexpr(1e-30)
 
 
 @triton.jit
-def cut_rows(weights, limits, shares, whole, out, size, BLOCK: tl.constexpr):
-    """out = weights, or 0 for tokens that are cut off. Grid: (rows,).
+def truncate_rows(weights, limits, shares, whole, out, size, BLOCK: tl.constexpr):
+    """out = weights, or 0 for excluded tokens. Grid: (rows,).
 
-    limits: int32, top_k; shares: float32, top_p, of the sum of all weights where `whole` is not 0, else of
-    those that top_k leaves. At least one token stays.
+    limits: int32, top_k; shares: float32, top_p, of the sum of all weights where `whole` is not 0, otherwise
+    of those within top_k. At least one token is kept.
     """
     row = tl.program_id(0).to(tl.int64)
     weights += row * size
     limit = tl.load(limits + row)
-    # Tokens above these bits are in, and those of equal bits below that id.
+    # Tokens above these bits are kept, and those of equal bits below that id.
     bits, upto = tl.full((), -1, tl.int32), tl.full((), 0, tl.int32)
     if limit < size:
         low, bits = tl.full((), -1, tl.int32), tl.full((), INFINITY, tl.int32)
@@ -76,7 +76,7 @@ def _above(own, id, bits, upto):
 
 @triton.jit
 def _count(weights, size, bits, BLOCK: tl.constexpr):
-    """Tokens above `bits`."""
+    """The number of tokens above `bits`."""
     found = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, size, BLOCK):
         id = start + tl.arange(0, BLOCK)
@@ -87,7 +87,7 @@ def _count(weights, size, bits, BLOCK: tl.constexpr):
 
 @triton.jit
 def _sum(weights, size, bits, least, upto, BLOCK: tl.constexpr):
-    """Of the weights of tokens above `bits`, as far as they are in by (least, upto)."""
+    """The sum of the weights above `bits`, of tokens that (least, upto) keeps."""
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, size, BLOCK):
         id = start + tl.arange(0, BLOCK)
@@ -99,7 +99,7 @@ def _sum(weights, size, bits, least, upto, BLOCK: tl.constexpr):
 
 @triton.jit
 def _id_after(weights, size, bits, wanted, least, upto, BLOCK: tl.constexpr):
-    """The smallest id below which `wanted` tokens have these bits, of those in by (least, upto), or all."""
+    """The smallest id below which `wanted` tokens that (least, upto) keeps have these bits, or all do."""
     low, high = tl.full((), 0, tl.int32), size + tl.full((), 0, tl.int32)
     while low < high:
         middle = low + (high - low) // 2
