@@ -1,10 +1,10 @@
-"""A checkpoint with quantized weights, written piece by piece.
+"""Writes a checkpoint with quantized weights, file by file.
 
 ::
 
     OUT.partial/   source.json                        what is being quantized, and how
                    model-0000i-of-0000n.safetensors   complete, or not there
-    OUT/           all of it, by one rename at the end
+    OUT/           all of it, by one rename at the end, once it is complete
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from safetensors import SafetensorError
 from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.registry.registry import Registry
+from turnout.core.registry.spec import PluginSpec
+from turnout.models.blueprint import blueprint
 from turnout.models.checkpoints.checkpoint import weight_files
-from turnout.plugins.quantization.schemes.scheme import LinearScheme
-from turnout.quantize.shards import Pieces
-from turnout.quantize.smoothquant import TOKENS, Calibration, Smoothing, find_smoothing
+from turnout.quantize.selection import exporter_of, select_layers
+from turnout.quantize.shards import ShardWriter
+from turnout.quantize.smoothquant import MAX_TOKENS, Calibration, Smoothing, find_smoothing
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.memory.budget import format_bytes
 from turnout.runner.weights import load_weights
@@ -34,7 +36,7 @@ __all__ = ["quantize_checkpoint"]
 
 SOURCE = "source.json"
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".onnx", ".h5", ".msgpack")
-"""Endings of files that hold weights, in whatever format: those are not copied."""
+"""Suffixes of files that hold weights, in any format; they are not copied."""
 
 
 def quantize_checkpoint(
@@ -47,24 +49,23 @@ def quantize_checkpoint(
     force: bool,
     calibration: Calibration | None = None,
 ) -> str:
-    """Write `model` to the folder `out`; returns what to say about it.
+    """Write `model`, quantized, to the folder `out`; returns a line that says what was written.
 
-    calibration: what to smooth by, beforehand; None: not at all. Raises ConfigError or ModelError, and
-    TurnoutError for a full disk; what is done by then is kept, and the next call goes on from there.
+    calibration: the text and strength of SmoothQuant, applied beforehand; None: it is not applied. Raises
+    ConfigError or ModelError, and TurnoutError for a full disk: the files that are complete by then are kept,
+    and the next call continues from there.
     """
-    scheme = registry.create("quantization", quantization)
-    if not isinstance(scheme, LinearScheme):
-        raise ConfigError(
-            f"quantization {quantization!r} has no layout to be stored in; choose int8, int4wo, …"
-        )
+    quantizer, name = registry.create("quantization", quantization), PluginSpec.parse(quantization).name
+    exporter = exporter_of(registry, name, quantizer)
     checkpoint = open_checkpoint(registry, model, revision)
-    _check_source(checkpoint, scheme)
+    _check_source(checkpoint)
+    layers = select_layers(blueprint(checkpoint.family, checkpoint.spec), quantization, quantizer)
     _check_target(checkpoint.folder, out, force)
     partial = out.with_name(f"{out.name}.partial")
     with _resumable(partial):
         _begin(partial, checkpoint.folder, quantization, calibration)
         smoothing = None if calibration is None else _smoothing(registry, checkpoint, calibration)
-        written = Pieces(checkpoint, scheme, partial, smoothing).write()
+        ShardWriter(checkpoint, exporter, layers, partial, smoothing).write()
         _copy_others(checkpoint.folder, partial)
         (partial / SOURCE).unlink()
         if out.exists():
@@ -73,8 +74,8 @@ def quantize_checkpoint(
     before = sum(file.stat().st_size for file in weight_files(checkpoint.folder))
     after = sum(file.stat().st_size for file in weight_files(out))
     return (
-        f"{out}: {written} linear layers quantized, {format_bytes(after)} instead of {format_bytes(before)}; "
-        f"serve it with: turnout serve {out}"
+        f"{out}: {len(layers.quantized)} linear layers quantized, {format_bytes(after)} instead of "
+        f"{format_bytes(before)}; serve it with: turnout serve {out}"
     )
 
 
@@ -85,7 +86,7 @@ def _resumable(partial: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         kept = (
-            f"; what is done is kept in {partial}, and the same command goes on from there"
+            f"; what is done is kept in {partial}, and the same command continues from there"
             if partial.is_dir()
             else ""
         )
@@ -95,21 +96,11 @@ def _resumable(partial: Path) -> Iterator[None]:
 # ------------------------------------------------------------------ before anything is written
 
 
-def _check_source(checkpoint: Checkpoint, scheme: LinearScheme) -> None:
+def _check_source(checkpoint: Checkpoint) -> None:
     if checkpoint.quantization is not None:
         method = checkpoint.quantization.get("quant_method")
         raise ConfigError(
             f"{checkpoint.folder} is quantized already, by {method}; take the unquantized checkpoint"
-        )
-    if scheme.embeddings:
-        raise ConfigError(
-            "embeddings=true: an embedding is stored as it is; leave the option out here, or quantize while "
-            "it is loaded, with turnout serve"
-        )
-    if scheme.lm_head and checkpoint.spec.tied_embeddings:
-        raise ConfigError(
-            "lm_head=true: the head of this model is its embedding, and stored once; leave the option "
-            "out here, or quantize while it is loaded, with turnout serve"
         )
 
 
@@ -117,7 +108,7 @@ def _check_target(source: Path, out: Path, force: bool) -> None:
     if not out.exists():
         return
     if out.resolve() == source.resolve():
-        raise ConfigError(f"{out} is the checkpoint to be quantized; write to another folder")
+        raise ConfigError(f"{out} is the checkpoint to be quantized; choose another folder")
     if not force:
         raise ConfigError(f"{out} exists already; choose another folder, or give --force to replace it")
     if not (out / "config.json").is_file():
@@ -125,7 +116,7 @@ def _check_target(source: Path, out: Path, force: bool) -> None:
 
 
 def _begin(partial: Path, source: Path, quantization: str, calibration: Calibration | None) -> None:
-    """Go on with what is there of the same files and scheme, else start afresh."""
+    """Keep what an earlier run wrote of the same files and options, or else start afresh."""
     files = {file.name: [file.stat().st_size, file.stat().st_mtime_ns] for file in weight_files(source)}
     wanted = {
         "source": str(source.resolve()),
@@ -138,15 +129,18 @@ def _begin(partial: Path, source: Path, quantization: str, calibration: Calibrat
         return
     if partial.exists():
         if not mark.is_file():
-            raise ConfigError(f"{partial} is in the way, and not from here; move it or choose another folder")
+            raise ConfigError(
+                f"{partial} is in the way, and turnout quantize did not write it; move it, or choose "
+                "another folder"
+            )
         shutil.rmtree(partial)
     partial.mkdir(parents=True)
     mark.write_text(json.dumps(wanted), encoding="utf-8")
 
 
 def _smoothing(registry: Registry, checkpoint: Checkpoint, calibration: Calibration) -> Smoothing:
-    """All of the model is in memory meanwhile."""
-    tokens = load_tokenizer(checkpoint.folder).encode(calibration.text)[:TOKENS]
+    """Find the factors of SmoothQuant, with the whole unquantized model in memory."""
+    tokens = load_tokenizer(checkpoint.folder).encode(calibration.text)[:MAX_TOKENS]
     model = load_weights(registry, checkpoint, UNQUANTIZED, device=torch.device("cpu"), dtype=torch.float32)
     return find_smoothing(model, tokens, calibration.strength)
 
@@ -155,7 +149,7 @@ def _smoothing(registry: Registry, checkpoint: Checkpoint, calibration: Calibrat
 
 
 def _copy_others(source: Path, target: Path) -> None:
-    """Tokenizer, chat template, licence: every file that is neither weights nor written here."""
+    """Copy tokenizer, chat template, licence: every file that neither holds weights nor was written here."""
     for file in source.iterdir():
         written = (target / file.name).exists() or file.name.endswith(".index.json")
         if file.is_file() and not written and file.suffix not in WEIGHTS:

@@ -1,4 +1,4 @@
-"""A quantized checkpoint's weights, a file after the other: an interruption loses one at most."""
+"""Writes a quantized checkpoint's weights, one file after another: an interruption loses one at most."""
 
 from __future__ import annotations
 
@@ -14,131 +14,129 @@ from torch import Tensor
 from tqdm import tqdm
 
 from turnout.core.errors import blaming
-from turnout.models.blueprint import blueprint, linear_layers
+from turnout.core.interfaces.quantization import ExportedLayer, Exporter
 from turnout.models.checkpoints.checkpoint import INDEX_FILE, read_config, weight_files
 from turnout.models.checkpoints.saving import save_tensors
 from turnout.models.checkpoints.tensor_files import open_tensors
-from turnout.plugins.quantization.schemes.scheme import LinearScheme
+from turnout.quantize.selection import LayerSelection
 from turnout.quantize.smoothquant import Smoothing
 from turnout.runner.checkpoint import Checkpoint
 
-__all__ = ["Pieces"]
+__all__ = ["ShardWriter"]
 
-PIECE = 2**27
-"""Numbers of unquantized tensors in a file, or a tensor's more."""
+SHARD_ELEMENTS = 2**27
+"""A file ends with the tensor that brings its unquantized elements to this many."""
+PLAIN_PARTS = {"weight", "bias"}
+"""The tensors of an unquantized linear layer; a layer without others would be loaded as one."""
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _SourceTensor:
     key: str
     file: Path
-    size: int
-    """Numbers in it."""
+    elements: int
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """Those of a checkpoint, to be written to `folder`."""
+class ShardWriter:
+    """Writes the weights of `checkpoint` to `folder`, those of quantized layers as `exporter` stores them."""
 
     checkpoint: Checkpoint
-    scheme: LinearScheme
+    exporter: Exporter
+    layers: LayerSelection
     folder: Path
     smoothing: Smoothing | None
 
-    def write(self) -> int:
-        """All that are not there yet, index and config; returns how many layers are quantized."""
-        linear = linear_layers(blueprint(self.checkpoint.family, self.checkpoint.spec))
-        pieces = _pieces(weight_files(self.checkpoint.folder))
-        wanted = {name for name, layer in linear.items() if self.scheme.wants(name, layer)}
-        names = [f"model-{number + 1:05}-of-{len(pieces):05}.safetensors" for number in range(len(pieces))]
-        total = sum(len(piece) for piece in pieces)
+    def write(self) -> None:
+        """Write the files that are not there yet, their index and config.json."""
+        shards = _shards(weight_files(self.checkpoint.folder))
+        names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
+        total = sum(len(shard) for shard in shards)
         with tqdm(total=total, desc="quantizing", unit="tensor", disable=None) as bar:
-            for name, piece in zip(names, pieces, strict=True):
+            for name, shard in zip(names, shards, strict=True):
                 if not (self.folder / name).is_file():
-                    self._write(self.folder / name, piece, wanted, bar)
+                    self._write(self.folder / name, shard, bar)
                 else:
-                    bar.update(len(piece))
-        self._finish(names, linear.keys() - wanted)
-        return len(wanted)
+                    bar.update(len(shard))
+        self._finish(names)
 
-    def _write(self, path: Path, piece: list[_Entry], wanted: set[str], bar: Any) -> None:
+    def _write(self, path: Path, shard: list[_SourceTensor], bar: Any) -> None:
         tensors: dict[str, Tensor] = {}
-        states: dict[str, str] = {}
-        for entry in piece:
-            value, name = _read(entry), self.checkpoint.family.rename(entry.key) or ""
+        schemes: dict[str, str] = {}
+        for source in shard:
+            value, name = _read(source), self.checkpoint.family.rename(source.key) or ""
             dtype, (layer, _, part) = value.dtype, name.rpartition(".")
             if self.smoothing is not None:
                 value = self.smoothing.apply(name, value)
-            if part == "weight" and layer in wanted:
-                with blaming(f"quantizer {type(self.scheme).__name__} on {layer}"):
-                    stored = self.scheme.for_layer(layer).stored(value)
-                prefix = entry.key.removesuffix("weight")
-                tensors.update(
-                    {prefix + name: tensor.contiguous() for name, tensor in stored.tensors.items()}
-                )
-                scheme = {"weights": stored.weights, "input_activations": stored.activations}
-                states[prefix.removesuffix(".")] = json.dumps({**scheme, "format": stored.format})
+            if part == "weight" and layer in self.layers.quantized:
+                prefix = source.key.removesuffix("weight")
+                with blaming(f"{type(self.exporter).__name__} on {layer}"):
+                    exported = _checked(self.exporter.export(layer, value))
+                    schemes[layer] = json.dumps(exported.scheme)
+                tensors |= {prefix + part: tensor.contiguous() for part, tensor in exported.tensors.items()}
             else:
-                tensors[entry.key] = value.to(dtype)
+                tensors[source.key] = value.to(dtype)
             bar.update()
         unfinished = path.with_suffix(".unfinished")
-        save_tensors(tensors, unfinished, states)
+        save_tensors(tensors, unfinished, schemes)
         unfinished.rename(path)
 
-    def _finish(self, names: list[str], ignored: Iterable[str]) -> None:
-        """Index and config, from what the pieces say of themselves: some may be of an earlier run."""
+    def _finish(self, names: list[str]) -> None:
+        """Write index and config from the files' metadata: an earlier run may have written some of them."""
         weight_map: dict[str, str] = {}
-        layers: dict[str, list[str]] = {}
+        schemes: dict[str, Mapping[str, object]] = {}
         for name in names:
             with safe_open(self.folder / name, framework="pt") as file:
                 weight_map.update(dict.fromkeys(file.keys(), name))
-                for layer, state in (file.metadata() or {}).items():
-                    if layer != "format":
-                        layers.setdefault(state, []).append(layer)
+                metadata: dict[str, str] = file.metadata() or {}
+            for layer in sorted(self.layers.quantized & metadata.keys()):
+                schemes[layer] = json.loads(metadata[layer])
         size = sum((self.folder / name).stat().st_size for name in names)
         _write_json(self.folder / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": weight_map})
-        config = dict(read_config(self.checkpoint.folder))
-        config["quantization_config"] = _quantization_config(layers, sorted(ignored))
-        _write_json(self.folder / "config.json", config)
+        with blaming(type(self.exporter).__name__):
+            stated = self.exporter.config(schemes, self.layers.unquantized)
+            quantization = {"quant_method": self.exporter.quant_method, **stated}
+            config = {**read_config(self.checkpoint.folder), "quantization_config": quantization}
+            _write_json(self.folder / "config.json", config)
 
 
-def _quantization_config(layers: Mapping[str, list[str]], ignored: list[str]) -> dict[str, Any]:
-    """layers: by their scheme, as JSON."""
-    schemes = [json.loads(state) for state in layers]
-    formats = {scheme["format"] for scheme in schemes}
-    groups = {
-        f"group_{number}": {"targets": ["Linear"] if len(schemes) == 1 else sorted(names), **scheme}
-        for number, (scheme, names) in enumerate(zip(schemes, layers.values(), strict=True))
-    }
-    return {
-        "quant_method": "compressed-tensors",
-        "quantization_status": "compressed",
-        "format": formats.pop() if len(formats) == 1 else "mixed-precision",
-        "config_groups": groups,
-        "ignore": ignored,
-    }
+def _checked(exported: object) -> ExportedLayer:
+    if not isinstance(exported, ExportedLayer):
+        raise TypeError(f"export returned {exported!r}; expected an ExportedLayer")
+    parts = exported.tensors.keys()
+    if wrong := [part for part in parts if not part or "." in part or part == "bias"]:
+        raise ValueError(
+            f"a tensor is called {wrong[0]!r}; expected the last part of a name, such as 'weight_scale', and "
+            "no bias, which is stored as it is"
+        )
+    if not parts - PLAIN_PARTS:
+        raise ValueError(
+            f"its tensors are {sorted(parts)}; expected one called neither 'weight' nor 'bias', by which "
+            "loading knows the layer as a quantized one"
+        )
+    return exported
 
 
-def _pieces(files: Iterable[Path]) -> list[list[_Entry]]:
-    """Consecutive tensors of `PIECE` numbers or a little more."""
-    pieces: list[list[_Entry]] = [[]]
-    for entry in (entry for file in files for entry in _entries(file)):
-        if sum(each.size for each in pieces[-1]) >= PIECE:
-            pieces.append([])
-        pieces[-1].append(entry)
-    return pieces
+def _shards(files: Iterable[Path]) -> list[list[_SourceTensor]]:
+    """Consecutive tensors of `SHARD_ELEMENTS` or a little more."""
+    shards: list[list[_SourceTensor]] = [[]]
+    for source in (source for file in files for source in _tensors_in(file)):
+        if sum(each.elements for each in shards[-1]) >= SHARD_ELEMENTS:
+            shards.append([])
+        shards[-1].append(source)
+    return shards
 
 
-def _entries(file: Path) -> list[_Entry]:
+def _tensors_in(file: Path) -> list[_SourceTensor]:
     with open_tensors(file) as tensors:
         sizes = {key: prod(tensors.get_slice(key).get_shape()) for key in tensors.offset_keys()}
-    return [_Entry(key, file, size) for key, size in sizes.items()]
+    return [_SourceTensor(key, file, elements) for key, elements in sizes.items()]
 
 
-def _read(entry: _Entry) -> Tensor:
-    """A copy of its own: pages of the file count as ours for as long as it is mapped."""
-    with open_tensors(entry.file) as tensors:
-        value: Tensor = tensors.get_tensor(entry.key)
+def _read(source: _SourceTensor) -> Tensor:
+    """A copy: the pages of a mapped file count as this process's memory."""
+    with open_tensors(source.file) as tensors:
+        value: Tensor = tensors.get_tensor(source.key)
         return value.clone()
 
 

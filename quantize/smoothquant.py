@@ -1,9 +1,10 @@
-"""SmoothQuant (Xiao et al. 2023, arXiv 2211.10438): outliers of activations move into weights.
+"""SmoothQuant (Xiao et al. 2023, arXiv 2211.10438): moves outliers of activations into weights.
 
-A few inputs of a linear layer are a hundred times as large as the others, for every token; with 8 bits for
-all of a token, the others get none. Dividing what produces an input by a factor, and multiplying the columns
-that read it by the same, changes nothing but how both round. Producers here are norms, and up projections,
-whose output passes a product on its way down.
+A few inputs of a linear layer are a hundred times as large as the others, for every token. When the inputs of
+a token share a scale of 8 bits, the others are left without any. Dividing what produces an input by a factor,
+and multiplying the columns that read it by the same factor, changes nothing but how both are rounded. The
+producers are norms, and up projections, whose output is multiplied elementwise on its way to the down
+projection.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from tqdm import tqdm
 from turnout.core.errors import ConfigError
 from turnout.models.decoder.decoder import DecoderLayer
 
-__all__ = ["TOKENS", "Calibration", "Smoothing", "find_smoothing"]
+__all__ = ["MAX_TOKENS", "Calibration", "Smoothing", "find_smoothing"]
 
-TOKENS = 8192
-"""Of the calibration text, at most."""
+MAX_TOKENS = 8192
+"""Tokens of the calibration text that are read, at most."""
 WINDOW = 512
-"""Tokens of the calibration text that are read together."""
-LEAST = 64
-"""Tokens from which something can be said."""
-SMALLEST = 1e-5
-"""Of magnitudes: inputs that are always 0 stay as they are."""
+"""Tokens of the calibration text that are read in one forward pass."""
+MIN_TOKENS = 64
+"""Tokens that a calibration text must have."""
+MIN_MAGNITUDE = 1e-5
+"""Smaller magnitudes count as this; inputs that are always 0 keep the factor 1."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What to smooth by."""
+    """The texts and the strength that SmoothQuant is given."""
 
     texts: tuple[Path, ...]
     strength: float
@@ -51,12 +52,12 @@ class Calibration:
 
     @property
     def key(self) -> str:
-        """The same for the same smoothing."""
+        """Equal for calibrations that give the same factors."""
         return f"{self.strength} {hashlib.sha256(self.text.encode()).hexdigest()}"
 
 
 class Link(NamedTuple):
-    """What produces inputs of linear layers, and these; by name."""
+    """The name of a layer, and the names of the linear layers that read its output."""
 
     producer: str
     readers: tuple[str, ...]
@@ -64,13 +65,13 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Smoothing:
-    """Factors by parameter: what its columns are multiplied by, and what its rows are divided by."""
+    """By parameter, the factors that multiply its columns and those that divide its rows."""
 
     columns: Mapping[str, Tensor]
     rows: Mapping[str, Tensor]
 
     def apply(self, name: str, value: Tensor) -> Tensor:
-        """The parameter of that name, in float32 where something was done to it; norms have rows only."""
+        """The smoothed parameter in float32, or `value` where it has no factors; norms have rows only."""
         if name in self.columns:
             value = value.float() * self.columns[name]
         if name in self.rows:
@@ -80,12 +81,13 @@ class Smoothing:
 
 @torch.inference_mode()
 def find_smoothing(model: nn.Module, tokens: Sequence[int], strength: float) -> Smoothing:
-    """model: unquantized, on the CPU, as its family builds it; tokens: of the calibration text.
+    """Find the factors for a model by the activations that a text causes.
 
-    Raises ConfigError for a model whose layers are not the shared ones.
+    model: unquantized, on the CPU, as its family builds it. tokens: of the calibration text. Raises
+    ConfigError for a model that does not consist of the shared layers, or a text that is too short.
     """
-    if len(tokens) < LEAST:
-        raise ConfigError(f"--smooth: {len(tokens)} tokens of text are not enough; give {LEAST} or more")
+    if len(tokens) < MIN_TOKENS:
+        raise ConfigError(f"--smooth: {len(tokens)} tokens of text are too few; give {MIN_TOKENS} or more")
     links = _links(model)
     readers = [reader for link in links for reader in link.readers]
     largest = _largest_inputs(model, readers, tokens)
@@ -99,16 +101,19 @@ def find_smoothing(model: nn.Module, tokens: Sequence[int], strength: float) -> 
 
 
 def _factor(inputs: Tensor, weights: Tensor, strength: float) -> Tensor:
-    """Of each input: 1 where all are alike."""
-    factor = inputs.clamp(min=SMALLEST) ** strength / weights.clamp(min=SMALLEST) ** (1 - strength)
+    """The factor of each input, float32 [in]: 1 where all inputs are alike."""
+    factor = inputs.clamp(min=MIN_MAGNITUDE) ** strength / weights.clamp(min=MIN_MAGNITUDE) ** (1 - strength)
     factor = factor / factor.log().mean().exp()
-    return torch.where(inputs > SMALLEST, factor, torch.ones_like(factor)).clamp_(min=SMALLEST)
+    return torch.where(inputs > MIN_MAGNITUDE, factor, torch.ones_like(factor)).clamp_(min=MIN_MAGNITUDE)
 
 
 def _links(model: nn.Module) -> list[Link]:
     prefixes = [name for name, layer in model.named_modules() if isinstance(layer, DecoderLayer)]
     if not prefixes:
-        raise ConfigError("--smooth knows the layers that Turnout's own model families share; leave it out")
+        raise ConfigError(
+            "--smooth works on the layers that Turnout's own model families share, and this model has none; "
+            "leave it out"
+        )
     return [link for prefix in prefixes for link in _links_of(prefix)]
 
 
@@ -122,7 +127,7 @@ def _links_of(layer: str) -> list[Link]:
 
 
 def _largest_inputs(model: nn.Module, names: Sequence[str], tokens: Sequence[int]) -> dict[str, Tensor]:
-    """The largest magnitude of each input of those layers: float32 [in]."""
+    """By layer, the largest magnitude of each of its inputs: float32 [in]."""
     largest: dict[str, Tensor] = {}
     hooks = [
         model.get_submodule(name).register_forward_pre_hook(_keep_largest(name, largest)) for name in names
@@ -146,6 +151,6 @@ def _keep_largest(name: str, largest: dict[str, Tensor]) -> Callable[[nn.Module,
 
 
 def _alone(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention over one window. Implements `Attend`."""
+    """Causal attention over one window. Implements `Attend`."""
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
     return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)[0].transpose(0, 1)

@@ -11,7 +11,7 @@ from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, Serve
 from turnout.core.interfaces.models import ModelFamily, PicksRows
 from turnout.core.interfaces.observers import RequestRecord, StepRecord
 from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
-from turnout.core.interfaces.quantization import Adopter, Quantizer
+from turnout.core.interfaces.quantization import Adopter, ExportedLayer, Exporter, Quantizer
 from turnout.core.interfaces.resources import Companion, Resources
 from turnout.core.interfaces.router import Replica, Routable, Router, rendezvous
 from turnout.core.interfaces.runner import Runner
@@ -28,6 +28,8 @@ __all__ = [
     "Drop",
     "Entry",
     "EvictionPolicy",
+    "ExportedLayer",
+    "Exporter",
     "KVBackend",
     "KVCache",
     "LengthPredictor",

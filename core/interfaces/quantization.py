@@ -6,7 +6,8 @@ Nothing here imports torch; tensors appear in annotations alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.errors import ModelError
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from turnout.kernels import Kernels
 
-__all__ = ["Adopter", "Quantizer"]
+__all__ = ["Adopter", "ExportedLayer", "Exporter", "Quantizer"]
 
 
 class Quantizer(ABC):
@@ -61,6 +62,13 @@ class Quantizer(ABC):
             "format that can be read"
         )
 
+    def exporter(self) -> Exporter | None:
+        """What writes this quantizer's layers to a checkpoint, for ``turnout quantize``.
+
+        None, the default: they cannot be stored, and ``turnout quantize`` refuses the quantizer by name.
+        """
+        return None
+
 
 class Adopter(ABC):
     """Builds the layers of a checkpoint that was quantized beforehand."""
@@ -77,3 +85,45 @@ class Adopter(ABC):
         values. Called only for layers with tensors that an `nn.Linear` does not have. Raises ModelError,
         naming the tensor.
         """
+
+
+@dataclass(frozen=True)
+class ExportedLayer:
+    """A quantized layer as a checkpoint stores it."""
+
+    tensors: Mapping[str, Tensor]
+    """By the last part of their names, such as ``weight_scale``.
+
+    At least one is not called ``weight``: by it, loading knows the layer as quantized. None is called
+    ``bias``, which is stored as it is.
+    """
+    scheme: Mapping[str, object]
+    """How to read the tensors, in JSON's types; `Exporter.config` gets it back. Empty: nothing to say."""
+
+
+class Exporter(ABC):
+    """Stores a quantizer's layers in a checkpoint, which an `Adopter` then reads."""
+
+    quant_method: ClassVar[str]
+    """The registered name of the quantizer whose `adopter` reads the checkpoint.
+
+    A plugin's own name, or that of a format such as ``compressed-tensors``.
+    """
+
+    @abstractmethod
+    def export(self, name: str, weight: Tensor) -> ExportedLayer:
+        """What is stored of the layer of that dotted name.
+
+        weight: [out, in] in floating point, on the CPU. Called once for each layer that the quantizer wants.
+        The adopter should build from the result what `Quantizer.convert_named` builds from the layer.
+        """
+
+    def config(
+        self, layers: Mapping[str, Mapping[str, object]], unquantized: Sequence[str]
+    ) -> Mapping[str, object]:
+        """What ``quantization_config`` in config.json says, in JSON's types, besides ``quant_method``.
+
+        layers: the scheme of each exported layer, by name. unquantized: the linear layers that stay as they
+        are. Called once, when all layers are written.
+        """
+        return {}

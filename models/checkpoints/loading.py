@@ -140,7 +140,8 @@ def _convert_embedding(module: nn.Module, slot: Slot, quantizer: Quantizer, dtyp
 def _place_buffers(module: nn.Module, device: torch.device) -> None:
     """Buffers follow from the config and are built on the CPU; they keep their own dtype."""
     for path, owner in module.named_modules():
-        for name, buffer in owner.named_buffers(recurse=False):
+        # A list: setting a parameter that was registered as a buffer removes it from the module's buffers.
+        for name, buffer in list(owner.named_buffers(recurse=False)):
             if buffer.is_meta:
                 raise ModelError(
                     f"the buffer {path}.{name} has no values; a family must create its buffers on an "

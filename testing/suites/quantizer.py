@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import json
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from turnout.core.interfaces.quantization import Quantizer
+from turnout.core.interfaces.quantization import Exporter, Quantizer
+from turnout.core.registry.registry import Registry
 from turnout.testing.suites.suite import Suite, skip, slow
 
 if TYPE_CHECKING:
@@ -95,6 +98,24 @@ class QuantizerSuite(Suite[Quantizer]):
             inputs = _inputs(linear)
             assert first(inputs).equal(again(inputs)), f"{linear} is converted differently the second time"
 
+    def test_what_it_exports_is_read_back(self) -> None:
+        """A checkpoint that `turnout quantize` wrote computes what quantizing while loading gives."""
+        exporter = self.make().exporter()
+        if exporter is None:
+            skip("it has no exporter, so `turnout quantize` refuses it")
+        if not self.spec:
+            skip("`make` builds it, and checkpoints name the quantizer that reads them; give `spec`")
+        for linear, converted in self._converted():
+            name = next(name for name in self.names if self.make().wants(name, linear))
+            adopted = _read_back(self.registry(), exporter, name, linear)
+            inputs = _inputs(linear)
+            found, wanted = adopted(inputs), converted(inputs)
+            assert found.equal(wanted), (
+                f"{linear}: the layer that `adopt` builds from what `export` returns differs in its outputs "
+                f"from the layer that `convert` returns, by up to {float((found - wanted).abs().max()):.3g}: "
+                "export all that the layer computes with, unrounded"
+            )
+
     @slow
     def test_a_real_model_finds_texts_as_likely_as_before(self) -> None:
         embedded = self.embedded()
@@ -121,6 +142,22 @@ class QuantizerSuite(Suite[Quantizer]):
                             yield linear, quantizer.convert(same)
         if not found:
             skip("it wants none of the layers")
+
+
+def _read_back(registry: Registry, exporter: Exporter, name: str, linear: nn.Linear) -> nn.Module:
+    """The layer as it is loaded from a checkpoint that holds what is exported."""
+    import torch
+
+    exported = exporter.export(name, linear.weight)
+    method = exporter.quant_method
+    stated = {"quant_method": method, **exporter.config({name: exported.scheme}, [])}
+    tensors = {part: tensor.clone() for part, tensor in exported.tensors.items()}
+    if linear.bias is not None:
+        tensors["bias"] = linear.bias
+    like = copy.deepcopy(linear).to("meta")
+    with torch.inference_mode():
+        reader = registry.create("quantization", method)
+        return reader.adopter(json.loads(json.dumps(stated))).adopt(name, tensors, like)
 
 
 def _linear(

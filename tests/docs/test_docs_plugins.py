@@ -39,6 +39,7 @@ PAGES = {
     interfaces.AttentionBackend: "kv-backends",
     interfaces.Quantizer: "quantizers",
     interfaces.Adopter: "quantizers",
+    interfaces.Exporter: "quantizers",
     interfaces.Decoding: "decoding",
     proposer.Proposer: "proposers",
     router.Router: "routers",
@@ -154,7 +155,7 @@ def test_all_that_a_policy_sees_is_there() -> None:
         assert re.search(rf"`{name}[`.(]", section), name
 
 
-ELSEWHERE = {"Drop", "Share", "Completion"}
+ELSEWHERE = {"Drop", "Share", "Completion", "ExportedLayer"}
 """Described with the methods that take or give them."""
 UNTOLD = {
     "Logits.pick",

@@ -16,7 +16,7 @@ from torch import nn
 from turnout.cli.main import cli
 from turnout.core.registry.registry import Registry
 from turnout.models.hub.resolve import resolve_model
-from turnout.quantize import shards as quantized_pieces
+from turnout.quantize import shards
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights
 
@@ -84,9 +84,9 @@ def test_others_read_it(scheme: str, tmp_path: Path) -> None:
 
 
 def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized_pieces, "PIECE", 2**20)
+    monkeypatch.setattr(shards, "SHARD_ELEMENTS", 2**20)
     written: list[Path] = []
-    write = quantized_pieces.save_tensors
+    write = shards.save_tensors
 
     def failing(tensors: Tensors, path: Path, metadata: dict[str, str]) -> None:
         if len(written) == 2:
@@ -95,18 +95,16 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path: Path, monkeypatch: pytest
         written.append(path)
 
     arguments = ("turnout-tiny", "--quantization", "int4wo", "--out", tmp_path / "out")
-    monkeypatch.setattr(quantized_pieces, "save_tensors", failing)
+    monkeypatch.setattr(shards, "save_tensors", failing)
     assert run(*arguments).exit_code == 130
     assert not (tmp_path / "out").exists() and (tmp_path / "out.partial").is_dir()
     assert len(written) == 2
 
     rest: list[Path] = []
-    monkeypatch.setattr(
-        quantized_pieces, "save_tensors", lambda t, path, m: (write(t, path, m), rest.append(path))
-    )
+    monkeypatch.setattr(shards, "save_tensors", lambda t, path, m: (write(t, path, m), rest.append(path)))
     assert run(*arguments).exit_code == 0
-    pieces = sorted((tmp_path / "out").glob("model-*.safetensors"))
-    assert len(pieces) == len(written) + len(rest) and len(rest) >= 1
+    files = sorted((tmp_path / "out").glob("model-*.safetensors"))
+    assert len(files) == len(written) + len(rest) and len(rest) >= 1
     x = torch.randn(3, 256)
     made = loaded("turnout-tiny", "int4wo").model.layers[0].mlp.up_proj(x)
     assert torch.equal(loaded(tmp_path / "out").model.layers[0].mlp.up_proj(x), made)
@@ -117,7 +115,7 @@ def test_another_scheme_starts_afresh(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(quantized_pieces, "save_tensors", interrupted)
+        patch.setattr(shards, "save_tensors", interrupted)
         run("turnout-tiny", "--quantization", "int8", "--out", tmp_path / "out")
     assert run("turnout-tiny", "--quantization", "fp8", "--out", tmp_path / "out").exit_code == 0
     config = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -160,11 +158,11 @@ def test_the_source_is_not_written_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("quantization", "message"),
     [
-        ("none", "has no layout to be stored in"),
-        ("gptq", "has no layout to be stored in"),
+        ("none", "'none' cannot be stored in a checkpoint"),
+        ("gptq", "'gptq' cannot be stored in a checkpoint"),
         ("int9", "no quantization is called 'int9'"),
         ("int4wo:group_size=7", "quantization 'int4wo': "),
-        ("int8:lm_head=true", "the head of this model is its embedding"),
+        ("int8:lm_head=true", "wants lm_head, which in this model is its embedding too"),
         ("int8:embeddings=true", "an embedding is stored as it is"),
     ],
 )
@@ -190,11 +188,11 @@ def test_a_full_disk_is_told_in_a_line_and_the_same_command_goes_on(
 
     command = ("turnout-tiny", "--quantization", "int8wo", "--out", tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr(quantized_pieces, "save_tensors", no_room)
+        patch.setattr(shards, "save_tensors", no_room)
         done = run(*command)
     assert done.exit_code == 1 and done.stderr.count("\n") == 1
     assert "out.partial cannot be written: I/O error: No space left on device" in done.stderr
-    assert "the same command goes on from there" in done.stderr
+    assert "the same command continues from there" in done.stderr
     assert run(*command).exit_code == 0
 
 

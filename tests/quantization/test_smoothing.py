@@ -137,9 +137,9 @@ def test_too_little_text_is_refused(planted: Path, tmp_path: Path) -> None:
     result = run(
         planted, "--quantization", "int8", "--out", tmp_path / "out", "--smooth", tmp_path / "short.txt"
     )
-    assert result.exit_code == 2 and "tokens of text are not enough; give 64 or more" in result.output
+    assert result.exit_code == 2 and "tokens of text are too few; give 64 or more" in result.output
 
 
 def test_layers_that_are_not_the_shared_ones_are_refused() -> None:
-    with pytest.raises(ConfigError, match="--smooth knows the layers that Turnout's own model families"):
+    with pytest.raises(ConfigError, match="--smooth works on the layers that Turnout's own model families"):
         find_smoothing(nn.Sequential(nn.Linear(4, 4)), list(range(100)), 0.5)

@@ -21,4 +21,5 @@ def pack(codes: Tensor, bits: int) -> Tensor:
     """uint8 [rows, n], n a multiple of 32 / bits, to int32 [rows, n · bits / 32]; bits: 4 or 8."""
     if bits == 4:
         codes = codes[:, 0::2] | (codes[:, 1::2] << 4)
-    return codes.contiguous().view(torch.int32)
+    # Flat, because a single row counts as contiguous whatever its stride, which `view` then refuses.
+    return codes.contiguous().view(-1).view(torch.int32).view(len(codes), -1)

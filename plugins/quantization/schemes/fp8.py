@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from turnout.core.interfaces.quantization import Adopter
-from turnout.plugins.quantization.schemes.scheme import DYNAMIC, LinearScheme, StoredLayer
+from turnout.core.interfaces.quantization import Adopter, ExportedLayer
+from turnout.plugins.quantization.formats.compressed_tensors_writer import DYNAMIC, exported
+from turnout.plugins.quantization.schemes.scheme import LinearScheme
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,12 +33,14 @@ class Fp8WeightOnly(LinearScheme):
 
         return layers_on(weight.device).fp8(*to_e4m3(weight), bias, self.activations)
 
-    def stored(self, weight: Tensor) -> StoredLayer:
+    def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_e4m3
 
         codes, scale = to_e4m3(weight)
         weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "channel"}
-        return StoredLayer({"weight": codes, "weight_scale": scale[:, None]}, "float-quantized", weights)
+        activations = {**DYNAMIC, "type": "float"} if self.activations else None
+        tensors = {"weight": codes, "weight_scale": scale[:, None]}
+        return exported(tensors, "float-quantized", weights, activations)
 
 
 class Fp8(Fp8WeightOnly):
@@ -49,9 +51,6 @@ class Fp8(Fp8WeightOnly):
 
     name: ClassVar[str] = "fp8"
     activations: ClassVar[bool] = True
-
-    def stored(self, weight: Tensor) -> StoredLayer:
-        return replace(super().stored(weight), activations={**DYNAMIC, "type": "float"})
 
     def adopter(self, config: Mapping[str, Any]) -> Adopter:
         from turnout.plugins.quantization.formats.fp8_blocks import Fp8Adopter

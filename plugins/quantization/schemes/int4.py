@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from turnout.core.interfaces.quantization import ExportedLayer
+from turnout.plugins.quantization.formats.compressed_tensors_writer import exported
 from turnout.plugins.quantization.schemes.int8 import Int8WeightOnly
-from turnout.plugins.quantization.schemes.scheme import LinearScheme, StoredLayer, is_head
+from turnout.plugins.quantization.schemes.scheme import LinearScheme, is_head
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,7 +53,7 @@ class Int4WeightOnly(LinearScheme):
         offset = (8 - zero.float()) * scale
         return layers_on(weight.device, self.kernels).int4(codes, scale, offset, bias, None)
 
-    def stored(self, weight: Tensor) -> StoredLayer:
+    def export(self, weight: Tensor) -> ExportedLayer:
         import torch
 
         from turnout.plugins.quantization.formats.bits import pack
@@ -66,7 +68,7 @@ class Int4WeightOnly(LinearScheme):
             "weight_shape": torch.tensor(weight.shape),
         }
         weights = {"num_bits": 4, "type": "int", "symmetric": False, "strategy": "group", "group_size": group}
-        return StoredLayer(tensors, "pack-quantized", weights)
+        return exported(tensors, "pack-quantized", weights)
 
     def group(self, width: int) -> int:
         """The largest group that divides a layer of that width."""

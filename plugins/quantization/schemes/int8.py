@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from turnout.plugins.quantization.schemes.scheme import DYNAMIC, LinearScheme, StoredLayer
+from turnout.core.interfaces.quantization import ExportedLayer
+from turnout.plugins.quantization.formats.compressed_tensors_writer import DYNAMIC, exported
+from turnout.plugins.quantization.schemes.scheme import LinearScheme
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,12 +34,12 @@ class Int8(LinearScheme):
 
         return layers_on(weight.device, self.kernels).int8(*to_int8(weight), bias)
 
-    def stored(self, weight: Tensor) -> StoredLayer:
+    def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
         codes, scale = to_int8(weight)
         tensors = {"weight": codes, "weight_scale": scale[:, None]}
-        return StoredLayer(tensors, "int-quantized", CHANNELS, {**DYNAMIC, "type": "int"})
+        return exported(tensors, "int-quantized", CHANNELS, {**DYNAMIC, "type": "int"})
 
 
 class Int8WeightOnly(LinearScheme):
@@ -56,7 +58,7 @@ class Int8WeightOnly(LinearScheme):
 
         return layers_on(weight.device, self.kernels).int8_weights(*to_int8(weight), bias)
 
-    def stored(self, weight: Tensor) -> StoredLayer:
+    def export(self, weight: Tensor) -> ExportedLayer:
         import torch
 
         from turnout.plugins.quantization.formats.bits import pack
@@ -69,4 +71,4 @@ class Int8WeightOnly(LinearScheme):
             "weight_scale": scale[:, None],
             "weight_shape": torch.tensor(weight.shape),
         }
-        return StoredLayer(tensors, "pack-quantized", CHANNELS)
+        return exported(tensors, "pack-quantized", CHANNELS)

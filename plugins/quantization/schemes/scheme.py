@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.quantization import Quantizer
+from turnout.core.interfaces.quantization import ExportedLayer, Exporter, Quantizer
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-__all__ = ["DYNAMIC", "LinearScheme", "StoredLayer", "check_device", "is_head"]
-
-DYNAMIC = {"num_bits": 8, "symmetric": True, "strategy": "token", "dynamic": True}
-"""Activations with a scale for each token, found as they come; what is missing is their ``type``."""
-
-
-@dataclass(frozen=True)
-class StoredLayer:
-    """A layer's weights in a checkpoint, and the scheme that ``quantization_config`` states for them."""
-
-    tensors: Mapping[str, Tensor]
-    """By the last part of their names."""
-    format: str
-    weights: Mapping[str, object]
-    activations: Mapping[str, object] | None = None
+__all__ = ["LinearScheme", "check_device", "is_head"]
 
 
 def is_head(name: str) -> bool:
@@ -77,9 +61,14 @@ class LinearScheme(Quantizer):
         check_device(self.name, linear.weight.device)
         return self.layer(linear.weight, linear.bias)
 
+    def exporter(self) -> Exporter:
+        from turnout.plugins.quantization.formats.compressed_tensors_writer import CompressedTensorsExporter
+
+        return CompressedTensorsExporter(lambda name, weight: self.for_layer(name).export(weight))
+
     @abstractmethod
-    def stored(self, weight: Tensor) -> StoredLayer:
-        """How compressed-tensors stores the layer; its adopter builds from that what `layer` does.
+    def export(self, weight: Tensor) -> ExportedLayer:
+        """The layer as compressed-tensors stores it; its adopter builds from that what `layer` builds.
 
         weight: [out, in] in floating point, on the CPU.
         """
