@@ -26,7 +26,7 @@ import click
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu")]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu" / "support")]
 
 Rows = list[dict[str, Any]]
 

@@ -26,14 +26,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kv-cases",
         type=_range,
         metavar="FIRST:END",
-        help="Seeds of the cases that tests/kv/test_oracle.py serves, and seeds with faults.",
+        help="Seeds of the cases that test_oracle.py serves, and seeds with faults.",
     )
     parser.addoption(
         "--kv-minutes",
         type=float,
         default=10.0,
         metavar="MINUTES",
-        help="How long tests/kv/test_oracle.py goes on with fresh cases, under -m slow; by default 10.",
+        help="How long test_oracle.py goes on with fresh cases, under -m slow; by default 10.",
     )
 
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-# The load generator's tests have a server for `turnout bench`.
-sys.path.append(str(Path(__file__).parent.parent / "lab"))
 
 
 @dataclass

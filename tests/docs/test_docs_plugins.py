@@ -127,7 +127,7 @@ def test_every_class_attribute_is_there(base: type) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_complete_example_is_what_is_generated(name: str) -> None:
-    """tests/strangers runs the suites on what is generated."""
+    """tests/third_party runs the suites on what is generated."""
     kind, plugin_name = EXAMPLES[name]
     section = page(name).section("A complete example")
     assert f"`turnout plugins new {plugin_name} --kind {kind}`" in section

@@ -1,4 +1,4 @@
-"""A real server over a real socket, its engine in a real process; only the model is a parrot."""
+"""A real server over a real socket, its engine in a real process; in place of a model, the engine echoes."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _parrot_can_be_imported() -> Iterator[None]:
+def _echo_engine_can_be_imported() -> Iterator[None]:
     """By the engine's process too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"), prepend=os.pathsep)
         yield
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from parrot import VOCABULARY
+from echo_engine import VOCABULARY
 from running_server import RunningServer
 
 from turnout.lab.jobs.prompts import Prompts

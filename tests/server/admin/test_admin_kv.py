@@ -1,0 +1,244 @@
+"""How the KV pool stands, and prefixes that are kept, over a real socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from echo_engine import BYTES_PER_TOKEN, CONTEXT, POOL, VOCABULARY
+from running_server import RunningServer, Start, eventually
+from streaming import CHAT, COMPLETIONS
+
+KV = "/admin/kv"
+PREFIXES = "/admin/prefixes"
+BLOCK = 16
+
+
+@pytest.fixture
+def server(start: Start) -> Iterator[RunningServer]:
+    """One of its own: what others cached would be found."""
+    yield start()
+
+
+def shown(server: RunningServer, **query: str) -> dict[str, Any]:
+    response = server.http.get(KV, params=query)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def pin(server: RunningServer, name: str = "system", **body: object) -> dict[str, Any]:
+    response = server.post(PREFIXES, name=name, **body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def cached_tokens(server: RunningServer, prompt: list[int], **body: object) -> int:
+    """How much of a prompt another request found computed."""
+    response = server.post(COMPLETIONS, prompt=prompt, max_tokens=1, **body)
+    assert response.status_code == 200, response.text
+    return response.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def refusal(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    return error
+
+
+# ------------------------------------------------------------------ how the pool stands
+
+
+def test_an_idle_pool_is_free(server: RunningServer) -> None:
+    idle = shown(server)
+    assert idle["backend"] == "paged"
+    assert (idle["capacity"], idle["free"], idle["held"]) == (POOL, POOL, 0)
+    assert (idle["waste"], idle["hit_rate"], idle["unit"]) == (0, 0, BLOCK)
+    assert idle["bytes_per_token"] == BYTES_PER_TOKEN
+    assert idle["bytes"]["capacity"] == POOL * BYTES_PER_TOKEN
+
+
+def test_what_runs_is_held_and_what_ended_is_cached(server: RunningServer) -> None:
+    prompt = list(range(1, 41))
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(server.post, COMPLETIONS, prompt=prompt, max_tokens=20, user="slow")
+        eventually(lambda: shown(server)["computed"] >= len(prompt))
+        running = shown(server)
+        assert not stream.done()
+    assert running["held"] == running["capacity"] - running["free"] >= 3 * BLOCK
+    assert running["held"] % BLOCK == 0
+    assert running["waste"] == pytest.approx(1 - running["computed"] / running["held"], abs=1e-4)
+    eventually(lambda: shown(server)["held"] == 0)
+    ended = shown(server)
+    assert ended["cached"] == 3 * BLOCK, "59 tokens have their KV: the 60th was never fed back"
+    assert (ended["lookups"], ended["hits"]) == (40, 0)
+    assert cached_tokens(server, prompt) == 2 * BLOCK
+    again = shown(server)
+    assert (again["lookups"], again["hits"], again["hit_rate"]) == (80, 32, 0.4)
+
+
+def test_the_map_is_left_out_unless_asked_for(server: RunningServer) -> None:
+    assert "states" not in shown(server)
+    assert "states" not in shown(server, map="false")
+    assert shown(server, map="true")["states"] == [["free", POOL // BLOCK]]
+    cached_tokens(server, list(range(1, 41)))
+    states = shown(server, map="true")["states"]
+    assert sum(count for _, count in states) == POOL // BLOCK
+    assert sum(count for state, count in states if state == "cached") == 2
+    assert refusal(server.http.get(KV, params={"map": "maybe"}), 400)["param"] == "map"
+
+
+def test_a_pool_without_blocks_stands_somehow_too(start: Start) -> None:
+    server = start({"kv": "contiguous"})
+    idle = shown(server, map="true")
+    assert (idle["backend"], idle["capacity"], idle["cached"]) == ("contiguous", POOL, 0)
+    assert sum(count for _, count in idle["states"]) * idle["unit"] == POOL
+
+
+# ------------------------------------------------------------------ pinning
+
+
+def test_a_prefix_is_pinned_computed_and_found(server: RunningServer) -> None:
+    prefix = list(range(1, 41))
+    assert pin(server, prompt=prefix) == {"name": "system", "tokens": 32, "cached": 32}
+    assert server.http.get(PREFIXES).json() == {"prefixes": [{"name": "system", "tokens": 32, "cached": 32}]}
+    assert shown(server)["pinned"] == 32
+    assert cached_tokens(server, [*prefix, 50, 51]) == 32
+
+
+def test_a_prefix_may_wait_for_the_first_who_needs_it(server: RunningServer) -> None:
+    prefix = list(range(1, 41))
+    assert pin(server, prompt=prefix, compute=False) == {"name": "system", "tokens": 32, "cached": 0}
+    assert cached_tokens(server, [*prefix, 50]) == 0
+    assert server.http.get(PREFIXES).json()["prefixes"][0]["cached"] == 32
+
+
+def test_text_and_conversations_are_tokenized_as_requests_are(server: RunningServer) -> None:
+    text = "You are a parrot. You say nothing but what has been said to you before. " * 2
+    pinned = pin(server, prompt=text)
+    assert pinned["cached"] == pinned["tokens"] > 0
+    response = server.post(COMPLETIONS, prompt=text + "Hello", max_tokens=1)
+    assert response.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == pinned["tokens"]
+
+    talk = text.replace("parrot", "magpie")
+    pinned = pin(server, "chat", messages=[{"role": "system", "content": talk}])
+    messages = [{"role": "system", "content": talk}, {"role": "user", "content": "Hello"}]
+    response = server.post(CHAT, messages=messages, max_tokens=1)
+    assert response.json()["usage"]["prompt_tokens_details"]["cached_tokens"] == pinned["tokens"]
+
+
+def test_prefixes_are_listed_by_name_replaced_and_removed(server: RunningServer) -> None:
+    pin(server, "b", prompt=list(range(1, 33)))
+    pin(server, "a", prompt=list(range(2, 50)))
+    names = [prefix["name"] for prefix in server.http.get(PREFIXES).json()["prefixes"]]
+    assert names == ["a", "b"]
+    assert pin(server, "b", prompt=list(range(3, 60)))["tokens"] == 48
+    assert shown(server)["pinned"] == 96
+    assert server.http.delete(f"{PREFIXES}/b").json() == {"name": "b", "deleted": True}
+    assert [prefix["name"] for prefix in server.http.get(PREFIXES).json()["prefixes"]] == ["a"]
+    assert shown(server)["pinned"] == 48
+
+
+def test_pins_stay_when_the_engine_dies(server: RunningServer) -> None:
+    pin(server, "kept", prompt=list(range(1, 41)))
+    pin(server, "gone", prompt=list(range(2, 42)))
+    server.http.delete(f"{PREFIXES}/gone")
+    os.kill(server.client.pid, signal.SIGKILL)
+    eventually(lambda: server.client.restarting)
+    eventually(lambda: not server.client.restarting, 15)
+    assert server.http.get(PREFIXES).json()["prefixes"] == [{"name": "kept", "tokens": 32, "cached": 0}]
+    assert cached_tokens(server, list(range(1, 43))) == 0
+    assert server.http.get(PREFIXES).json()["prefixes"][0]["cached"] == 32
+
+
+def test_only_the_same_salt_shares(server: RunningServer) -> None:
+    prompt = list(range(1, 41))
+    assert cached_tokens(server, prompt, cache_salt="red") == 0
+    assert cached_tokens(server, prompt, cache_salt="blue") == 0
+    assert cached_tokens(server, prompt) == 0
+    assert cached_tokens(server, prompt, cache_salt="red") == 32
+    pin(server, prompt=list(range(100, 140)), cache_salt="red")
+    assert cached_tokens(server, list(range(100, 142))) == 0
+    assert cached_tokens(server, list(range(100, 142)), cache_salt="red") == 32
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"prompt": "a"}, "name", "this field is required"),
+        ({"name": "a/b", "prompt": "a"}, "name", "pattern"),
+        ({"name": "a"}, "prompt", "either prompt or messages"),
+        ({"name": "a", "prompt": ""}, "prompt", "either prompt or messages"),
+        ({"name": "a", "prompt": []}, "prompt", "either prompt or messages"),
+        (
+            {"name": "a", "prompt": "a", "messages": [{"role": "user", "content": "b"}]},
+            "prompt",
+            "either prompt or messages",
+        ),
+        ({"name": "a", "prompt": ["a"]}, None, "prompt"),
+        ({"name": "a", "prompt": [VOCABULARY]}, "prompt", f"token id {VOCABULARY} is outside the vocabulary"),
+        ({"name": "a", "prompt": [1] * CONTEXT}, "prompt", f"the prefix has {CONTEXT} tokens"),
+        ({"name": "a", "prompt": [1] * 20, "cache_salt": ""}, "cache_salt", "at least 1 character"),
+        ({"name": "a", "prompt": [1] * 20, "compute": "no"}, "compute", "valid boolean"),
+        ({"name": "a", "prompt": [1] * 20, "salt": "x"}, "salt", "not permitted"),
+    ],
+)
+def test_what_is_wrong_is_named_and_pins_nothing(
+    server: RunningServer, body: dict[str, object], param: str | None, message: str
+) -> None:
+    error = refusal(server.post(PREFIXES, **body), 400)
+    assert message in error["message"]
+    if param is not None:
+        assert error["param"] == param
+    assert server.http.get(PREFIXES).json() == {"prefixes": []}
+
+
+def test_a_prefix_that_fills_no_block_is_refused(server: RunningServer) -> None:
+    error = refusal(server.post(PREFIXES, name="a", prompt=list(range(1, BLOCK))), 400)
+    assert "15 tokens" in error["message"] and "16" in error["message"]
+    assert server.http.get(PREFIXES).json() == {"prefixes": []}
+
+
+def test_what_is_not_there_cannot_be_removed(server: RunningServer) -> None:
+    error = refusal(server.http.delete(f"{PREFIXES}/nothing"), 404)
+    assert error["code"] == "prefix_not_found" and "'nothing'" in error["message"]
+
+
+def test_a_backend_that_keeps_no_prefixes_says_so_by_name(start: Start) -> None:
+    server = start({"kv": "contiguous"})
+    for response in (
+        server.post(PREFIXES, name="a", prompt=list(range(1, 41))),
+        server.http.get(PREFIXES),
+        server.http.delete(f"{PREFIXES}/a"),
+    ):
+        error = refusal(response, 409)
+        assert error["code"] == "prefixes_unsupported"
+        assert "kv backend 'contiguous' keeps no prefixes" in error["message"]
+
+
+def test_a_prefix_that_cannot_be_computed_now_is_pinned_all_the_same(start: Start) -> None:
+    server = start({"max_waiting": 1, "max_num_seqs": 1})
+    with ThreadPoolExecutor(2) as pool:
+        streams = [pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=40, user="slow")]
+        eventually(lambda: server.work() == 1)
+        streams.append(pool.submit(server.post, COMPLETIONS, prompt="b", max_tokens=1))
+        eventually(lambda: server.work() == 2)
+        response = server.post(PREFIXES, name="a", prompt=list(range(1, 41)))
+    assert all(stream.result().status_code == 200 for stream in streams)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (503, "prefix_not_computed")
+    assert "is pinned" in error["message"] and "requests are waiting" in error["message"]
+    assert server.http.get(PREFIXES).json()["prefixes"] == [{"name": "a", "tokens": 32, "cached": 0}]
+
+
+def test_an_empty_salt_is_no_salt(server: RunningServer) -> None:
+    error = refusal(server.post(COMPLETIONS, prompt="a", cache_salt=""), 400)
+    assert error["param"] == "cache_salt"

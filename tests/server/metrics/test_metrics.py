@@ -1,0 +1,198 @@
+"""What Prometheus is told: of requests as the server saw them, of the engine as it says."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+from echo_engine import BYTES_PER_TOKEN, POOL
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+from running_server import RunningServer, Start, eventually
+from streaming import COMPLETIONS, events
+
+from turnout.core.types.messages import Stats
+from turnout.server.metrics.engine_metrics import Scrape
+
+NAMED_AS_VLLM = {
+    "turnout:num_requests_running",
+    "turnout:num_requests_waiting",
+    "turnout:kv_cache_usage_perc",
+    "turnout:prefix_cache_queries_total",
+    "turnout:prefix_cache_hits_total",
+    "turnout:num_preemptions_total",
+    "turnout:prompt_tokens_total",
+    "turnout:generation_tokens_total",
+    "turnout:request_success_total",
+    "turnout:time_to_first_token_seconds_count",
+    "turnout:inter_token_latency_seconds_count",
+    "turnout:request_time_per_output_token_seconds_count",
+    "turnout:e2e_request_latency_seconds_count",
+    "turnout:request_prompt_tokens_count",
+    "turnout:request_generation_tokens_count",
+}
+
+
+class Metrics:
+    """A scrape: the values by name, `finished_reason` and `le`."""
+
+    def __init__(self, server: RunningServer) -> None:
+        response = server.http.get("/metrics")
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/plain")
+        self.samples = {
+            (sample.name, sample.labels.get("finished_reason"), sample.labels.get("le")): sample
+            for family in text_string_to_metric_families(response.text)
+            for sample in family.samples
+        }
+
+    @property
+    def names(self) -> set[str]:
+        return {name for name, _, _ in self.samples}
+
+    def __call__(self, name: str, reason: str | None = None, le: str | None = None) -> float:
+        return self.samples[f"turnout:{name}", reason, le].value
+
+
+@pytest.fixture
+def server(start: Start) -> RunningServer:
+    return start()
+
+
+def test_names_are_vllms_and_all_say_which_model(server: RunningServer) -> None:
+    metrics = Metrics(server)
+    assert metrics.names >= NAMED_AS_VLLM
+    assert all(sample.labels["model_name"] == "parrot" for sample in metrics.samples.values())
+
+
+def test_requests_are_counted_as_they_end(server: RunningServer) -> None:
+    server.post(COMPLETIONS, prompt=[1, 2, 3], max_tokens=5)
+    server.post(COMPLETIONS, prompt=[1, 2, 3, 4], max_tokens=3, n=2)
+    server.post(COMPLETIONS, prompt="abc", max_tokens=9, stop=["b"])
+    server.post(COMPLETIONS, prompt=[[7], [8]], max_tokens=1)
+    metrics = Metrics(server)
+    assert metrics("prompt_tokens_total") == 3 + 4 + 3 + 2
+    assert metrics("generation_tokens_total") == 5 + 6 + 2 + 2
+    assert metrics("request_success_total", "length") == 1 + 2 + 2
+    assert metrics("request_success_total", "stop") == 1
+    assert metrics("request_success_total", "abort") == metrics("request_success_total", "error") == 0
+    assert metrics("time_to_first_token_seconds_count") == metrics("request_prompt_tokens_count") == 5
+    assert metrics("e2e_request_latency_seconds_count") == metrics("request_generation_tokens_count") == 6
+    assert metrics("request_generation_tokens_sum") == 15
+    assert metrics("inter_token_latency_seconds_count") == 4 + 2 * 2 + 1
+    assert metrics("request_time_per_output_token_seconds_count") == 4, "one token takes no time after itself"
+
+
+def test_times_are_those_of_the_tokens(server: RunningServer) -> None:
+    server.post(COMPLETIONS, prompt="a", max_tokens=6, user="slow")
+    metrics = Metrics(server)
+    assert 0.02 <= metrics("time_to_first_token_seconds_sum") < 1
+    assert 4 * 0.02 <= metrics("inter_token_latency_seconds_sum") < 2
+    assert 0.02 <= metrics("request_time_per_output_token_seconds_sum") < 0.4
+    assert 5 * 0.02 <= metrics("e2e_request_latency_seconds_sum") < 3
+
+
+def test_buckets_are_vllms(server: RunningServer) -> None:
+    server.post(COMPLETIONS, prompt=[1, 2, 3], max_tokens=5)
+    bounds = [le for name, _, le in Metrics(server).samples if name == "turnout:request_prompt_tokens_bucket"]
+    assert bounds == ["1.0", "2.0", "5.0", "10.0", "20.0", "50.0", "100.0", "200.0", "500.0", "+Inf"]
+    metrics = Metrics(server)
+    assert metrics("request_prompt_tokens_bucket", le="2.0") == 0
+    assert metrics("request_prompt_tokens_bucket", le="5.0") == 1
+
+
+def test_who_leaves_aborted_it_and_what_fails_is_an_error(server: RunningServer) -> None:
+    body = {"prompt": "a", "max_tokens": 400, "n": 2, "stream": True, "user": "slow"}
+    with server.http.stream("POST", COMPLETIONS, json=body) as stream:
+        next(stream.iter_bytes())
+    eventually(lambda: Metrics(server)("request_success_total", "abort") == 2)
+    assert server.post(COMPLETIONS, prompt="a", user="confused").status_code == 500
+    metrics = Metrics(server)
+    assert metrics("request_success_total", "error") == 1
+    assert metrics("e2e_request_latency_seconds_count") == 0
+
+
+def test_what_is_refused_was_no_request(server: RunningServer) -> None:
+    assert server.post(COMPLETIONS, prompt="a", max_tokens=100_000).status_code == 400
+    metrics = Metrics(server)
+    reasons = [reason for name, reason, _ in metrics.samples if name == "turnout:request_success_total"]
+    assert sorted(reasons) == ["abort", "error", "length", "stop"]
+    assert sum(metrics("request_success_total", reason) for reason in reasons) == 0
+
+
+def test_the_engine_says_how_it_stands(server: RunningServer) -> None:
+    prompt = list(range(1, 41))
+    with ThreadPoolExecutor(1) as pool:
+        stream = pool.submit(events, server, COMPLETIONS, prompt=prompt, max_tokens=100, user="slow")
+        eventually(lambda: Metrics(server)("num_requests_running") == 1)
+        eventually(lambda: Metrics(server)("kv_cache_held_tokens") >= 48)
+        running = Metrics(server)
+        assert not stream.done()
+    assert 0 < running("kv_cache_usage_perc") < 0.01
+    assert running("kv_cache_capacity_tokens") == POOL
+    assert running("kv_cache_held_tokens") + running("kv_cache_free_tokens") == POOL
+    assert 0 <= running("kv_cache_waste_ratio") < 1  # 0 at the end of a block
+    assert running("kv_cache_bytes_per_token") == BYTES_PER_TOKEN
+    assert running("prefix_cache_queries_total") == 40
+    assert running("computed_tokens_total") >= 40
+    server.post(COMPLETIONS, prompt=prompt, max_tokens=1)
+    eventually(lambda: Metrics(server)("prefix_cache_hits_total") == 32)
+    assert Metrics(server)("prefix_cache_hit_ratio") == pytest.approx(0.4)
+    eventually(lambda: Metrics(server)("num_requests_running") == 0)
+
+
+def test_many_scrapes_ask_the_engine_once(server: RunningServer) -> None:
+    asked = []
+    admin = server.client.admin
+    server.client.admin = lambda command: (asked.append(command), admin(command))[1]  # type: ignore[method-assign]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: Metrics(server), range(16)))
+    assert len(asked) == 1
+
+
+def test_a_busy_engine_is_not_waited_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("turnout.server.metrics.kv_stats.PATIENCE", 0.1)
+    server = start()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=1, user="napping")
+        eventually(lambda: server.work() or server.client._live)
+        metrics = Metrics(server)
+    assert "turnout:kv_cache_held_tokens" not in metrics.names
+    assert "turnout:num_requests_running" in metrics.names
+
+
+def test_an_engine_that_is_gone_says_nothing_and_the_next_one_begins_anew(start: Start) -> None:
+    server = start()
+    server.post(COMPLETIONS, prompt="a", max_tokens=2)
+    eventually(lambda: Metrics(server)("engine_steps_total") > 0)
+    os.kill(server.client.pid, signal.SIGKILL)
+    eventually(lambda: server.client.restarting)
+    metrics = Metrics(server)
+    assert metrics("generation_tokens_total") == 2
+    assert metrics("engine_restarts_total") == 1
+    assert not metrics.names & {"turnout:num_requests_running", "turnout:kv_cache_held_tokens"}
+    eventually(lambda: "turnout:kv_cache_held_tokens" in Metrics(server).names, 15)
+    eventually(lambda: Metrics(server)("engine_steps_total") == 0)
+
+
+def test_what_decoding_strategies_count_is_told_by_their_names() -> None:
+    numbers = dict.fromkeys(Stats.__struct_fields__, 0)
+    stats = msgspec.convert({**numbers, "counters": {"drafts accepted": 3.0}}, Stats)
+    families = list(Scrape(CollectorRegistry(), "parrot", 0, stats, None, 1).collect())
+    (counter,) = (family for family in families if family.name == "turnout:drafts_accepted")
+    assert [(sample.name, sample.value) for sample in counter.samples] == [
+        ("turnout:drafts_accepted_total", 3)
+    ]
+
+
+def test_monitors_need_no_key(start: Start) -> None:
+    assert start(api_key="secret", admin_key="more").http.get("/metrics").status_code == 200
+
+
+def test_openmetrics_is_spoken_to_who_asks(server: RunningServer) -> None:
+    response = server.http.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    assert response.text.endswith("# EOF\n")

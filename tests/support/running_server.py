@@ -1,0 +1,124 @@
+"""A server in a thread, with a real socket and a real engine process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import uvicorn
+
+from turnout.core.config import EngineConfig, ServerConfig
+from turnout.lab.ab.blocks import BlockSize
+from turnout.lab.ab.live_trial import LiveTrial
+from turnout.server.ab.arms import Arms, ServedArm
+from turnout.server.app import create_app
+from turnout.server.engine.client import ProcessClient
+from turnout.text.tokenizer import Tokenizer
+
+FACTORY = "echo_engine:build"
+
+
+class RunningServer:
+    """A server in a thread, and a look behind its API."""
+
+    def __init__(self, arms: Arms, loop: asyncio.AbstractEventLoop, url: str) -> None:
+        self.arms = arms
+        self.client: ProcessClient = arms.first.client
+        self.loop = loop
+        self.url = url
+        self.http = httpx.Client(base_url=url, timeout=20)
+
+    def post(self, path: str, **body: object) -> httpx.Response:
+        return self.http.post(path, json=body)
+
+    def work(self) -> int:
+        """Requests in the engine."""
+        stats = self.client.stats
+        return 0 if stats is None else stats.running + stats.waiting
+
+
+Start = Callable[..., RunningServer]
+
+
+@dataclass(frozen=True)
+class Other:
+    """A second arm beside the first, which is then called ``base``."""
+
+    name: str = "long"
+    share: float = 0.5
+    engine: dict[str, object] = field(default_factory=dict)
+    block: BlockSize = field(default_factory=BlockSize)
+
+
+def arms_of(
+    clients: list[ProcessClient], tokenizer: Tokenizer, engine: EngineConfig, other: Other | None
+) -> Arms:
+    if other is None:
+        return Arms.of_one(clients[0], tokenizer)
+    changed = engine.model_copy(update=other.engine)
+    changes = {name: str(value) for name, value in other.engine.items()}
+    base = ServedArm(clients[0], tokenizer, "base", engine, {}, 1 - other.share)
+    arm = ServedArm(clients[1], tokenizer, other.name, changed, changes, other.share)
+    return Arms([base, arm], LiveTrial("base", other.name, size=other.block))
+
+
+@contextmanager
+def running(
+    tokenizer: Tokenizer,
+    engine: EngineConfig,
+    config: ServerConfig,
+    factory: str = FACTORY,
+    other: Other | None = None,
+) -> Iterator[RunningServer]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    started, stop = threading.Event(), asyncio.Event()
+    servers: list[RunningServer] = []
+
+    async def main() -> None:
+        clients = [
+            ProcessClient(factory=factory, log_level="critical", restarts=config.engine_restarts)
+            for _ in range(2 if other else 1)
+        ]
+        arms = arms_of(clients, tokenizer, engine, other)
+        for client, arm in zip(clients, arms.all, strict=True):
+            client.configure(arm.config if other else engine)
+            await client.start()
+        watching = asyncio.create_task(arms.gone())
+        app = create_app(arms, config)
+        server = uvicorn.Server(
+            uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+        )
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        servers.append(RunningServer(arms, asyncio.get_running_loop(), url))
+        started.set()
+        serving = asyncio.create_task(server.serve([listener]))
+        await stop.wait()
+        server.should_exit = True
+        await serving
+        watching.cancel()
+        await arms.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    assert started.wait(60)
+    (server,) = servers
+    try:
+        yield server
+    finally:
+        server.http.close()
+        server.loop.call_soon_threadsafe(stop.set)
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def eventually(condition: Callable[[], object], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)

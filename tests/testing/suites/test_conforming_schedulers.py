@@ -1,0 +1,41 @@
+"""Our own scheduling policies pass the suite that third parties' do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from turnout.core.registry.registry import Registry
+from turnout.testing import SchedulingPolicySuite
+
+
+@dataclass(frozen=True)
+class Claims:
+    bound: float | None = None
+    fairness: float | None = None
+    drops: bool = False
+
+
+ALL = {name: Claims() for name in Registry.load().names("scheduler")} | {
+    # Small enough that workloads of a few tokens reach what they limit.
+    "deadline": Claims(drops=True),
+    "deadline:hopeless=last": Claims(),
+    "fcfs": Claims(bound=60),
+    "fair": Claims(fairness=40),
+    "sjf:aging=2": Claims(bound=100),
+    "lpm:max_wait=5,max_queue=3": Claims(),
+    "mlfq:quantum=2,levels=3,starve_limit=9": Claims(),
+    "sarathi:chunk=1": Claims(),
+    "sarathi": Claims(bound=60),
+    "static:size=2": Claims(),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+class TestScheduler(SchedulingPolicySuite):
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        self.spec = name  # type: ignore[misc]
+        for claim, value in vars(ALL[name]).items():
+            setattr(self, claim, value)

@@ -1,0 +1,138 @@
+"""`turnout plugins new`: what it writes is found and passes its own tests; nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from installed_packages import lay_out, run, turnout
+
+from turnout.cli.main import cli
+from turnout.cli.plugins.kinds import KINDS
+from turnout.core.registry.kinds import AXES, OBSERVER_AXIS
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one generated package of each kind is installed."""
+    site, made = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("made")
+    for kind in KINDS:
+        new(f"my-{kind}", kind, made)
+        lay_out(made / f"turnout-my-{kind}", site)
+    shutil.copytree(made, site / "made")
+    return site
+
+
+def new(name: str, kind: str, folder: Path) -> Result:
+    done = CliRunner().invoke(cli, ["plugins", "new", name, "--kind", kind, "--folder", str(folder)])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def test_every_axis_has_a_kind() -> None:
+    assert {kind.axis for kind in KINDS.values()} <= {*AXES, OBSERVER_AXIS}
+    assert len(KINDS) >= 10
+
+
+def test_each_package_passes_its_own_tests(site: Path) -> None:
+    """All in one run, with warnings as errors: they have nothing in common but Turnout."""
+    folders = [str(site / "made" / f"turnout-my-{kind}" / "tests") for kind in KINDS]
+    plugin = ["-p", "turnout.testing.pytest_plugin", "--turnout-trials", "4"]
+    command = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=",
+        "-W",
+        "error",
+        *plugin,
+        *folders,
+    ]
+    done = run(site, *command, cwd=site / "made")
+    assert done.returncode == 0, done.stdout[-3000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed and int(passed[1]) > 60, done.stdout[-300:]
+
+
+def test_each_is_listed_with_its_package(site: Path) -> None:
+    listed = json.loads(turnout(site, "plugins", "--json", cwd=site).stdout)
+    mine = {entry["axis"]: entry for entry in listed if entry["distribution"].startswith("turnout-my-")}
+    assert mine.keys() == {kind.axis for kind in KINDS.values()}
+    assert all((entry["state"], entry["version"]) == ("ok", "0.1.0") for entry in mine.values())
+    assert all(entry["hook_api"] == 1 for entry in mine.values())
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        ["my-scheduler:aging=3", "--claim", "bound=60"],
+        ["kv_eviction/my-eviction", "--claim", "ends_first=false"],
+        ["router/my-router", "--claim", "spreads=false"],
+        ["observer/my-observer.request_finished"],
+    ],
+    ids=lambda target: target[0],
+)
+def test_each_can_be_checked(site: Path, target: list[str]) -> None:
+    done = turnout(site, "plugins", "check", *target, cwd=site)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\nconforms: \d+ passed, \d+ skipped, 0 failed\n$", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ("ends_frist=false", "EvictionPolicySuite knows no claim 'ends_frist'; known: ends_first, "),
+        ("ends_first", "'ends_first' is no claim; expected NAME=VALUE"),
+    ],
+)
+def test_what_is_no_claim_is_refused(site: Path, claim: str, message: str) -> None:
+    done = turnout(site, "plugins", "check", "my-eviction", "--claim", claim, cwd=site)
+    assert done.returncode == 2 and message in done.stderr
+
+
+def test_a_policy_is_ready_in_three_commands(tmp_path: Path) -> None:
+    """The policy's own code, without what every plugin has, is no more than 15 lines."""
+    new("mine", "scheduler", tmp_path)
+    source = (tmp_path / "turnout-mine" / "turnout_mine.py").read_text()
+    body = source.partition("class Mine")[2].partition("@hookimpl")[0]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 15
+
+
+@pytest.mark.parametrize(("kind", "noun"), [("eviction", "an eviction policy"), ("kv", "a KV backend")])
+def test_what_was_written_is_called_by_its_kind(tmp_path: Path, kind: str, noun: str) -> None:
+    done = CliRunner().invoke(cli, ["plugins", "new", "mine", "--kind", kind, "--folder", str(tmp_path)])
+    assert f"turnout-mine is {noun}:" in done.output
+    readme = (tmp_path / "turnout-mine" / "README.md").read_text()
+    assert f"{noun[0].upper()}{noun[1:]} for Turnout: turnout_mine.py has it." in readme
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    new("mine", "kv", tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    time.sleep(0.01)
+    again = ["plugins", "new", "turnout-mine", "--kind", "scheduler", "--folder", str(tmp_path)]
+    done = CliRunner().invoke(cli, again)
+    assert done.exit_code == 2 and "exists already" in done.output
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["My", "my_plugin", "../mine", "mine/", "1st", "my--plugin", ""])
+def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+    done = CliRunner().invoke(cli, ["plugins", "new", name, "--kind", "kv", "--folder", str(tmp_path)])
+    assert done.exit_code == 2 and "is no name" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_may_have_dashes(tmp_path: Path) -> None:
+    done = new("round-robin", "scheduler", tmp_path)
+    module = tmp_path / "turnout-round-robin" / "turnout_round_robin.py"
+    assert "class RoundRobin(SchedulingPolicy)" in module.read_text()
+    assert f"pip install -e {tmp_path / 'turnout-round-robin'}" in done.output
