@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.registry.kinds import POLICY_AXES
+from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import parse_options
 from turnout.runner.policies import check_policies
@@ -99,11 +99,11 @@ def _check_fields(changes: Mapping[str, str]) -> None:
 
 def _quotes_missing(field: str, changes: Mapping[str, str]) -> str:
     """For ``scheduler=ljf:aging=2,by=prompt``, where `by` was meant for the policy."""
-    for axis, spec in changes.items():
-        if axis == field:
+    for kind, spec in changes.items():
+        if kind == field:
             break
-        if axis in POLICY_AXES and ":" in spec:
-            return f'; if it belongs to {spec.partition(":")[0]}, quote the whole: {axis}="{spec},{field}=…"'
+        if kind in POLICY_KINDS and ":" in spec:
+            return f'; if it belongs to {spec.partition(":")[0]}, quote the whole: {kind}="{spec},{field}=…"'
     return ""
 
 

@@ -14,7 +14,7 @@ from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.registry.kinds import POLICY_AXES
+from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 
@@ -48,7 +48,7 @@ class HostPolicies:
 
 @dataclass(frozen=True)
 class Policies(HostPolicies):
-    """One object for each axis, but all decoding strategies, the default one first, and all processors.
+    """One object for each kind, but all decoding strategies, the default one first, and all processors.
 
     Without the quantizer, which depends on how the checkpoint is stored.
     """
@@ -77,14 +77,14 @@ def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def choices(config: EngineConfig, axis: str) -> list[Choice]:
-    """What `config` asks for on an axis; several only of decoding. Raises ConfigError."""
-    spec: str | None = getattr(config, axis)
+def choices(config: EngineConfig, kind: str) -> list[Choice]:
+    """What `config` asks for of a kind; several only of decoding. Raises ConfigError."""
+    spec: str | None = getattr(config, kind)
     if spec is None:  # left to the backend
         return []
-    if axis == "kv":
+    if kind == "kv":
         return [Choice(spec, {"block_size": config.block_size})]
-    if axis == "decoding":
+    if kind == "decoding":
         return _decoding_choices(config)
     return [Choice(spec, {})]
 
@@ -106,9 +106,9 @@ def _decoding_choices(config: EngineConfig) -> list[Choice]:
 
 def check_policies(registry: Registry, config: EngineConfig) -> None:
     """Find misspelt policies and options before anything heavy is loaded."""
-    for axis in POLICY_AXES:
-        for spec, given in choices(config, axis):
-            registry.create(axis, spec, **given)
+    for kind in POLICY_KINDS:
+        for spec, given in choices(config, kind):
+            registry.create(kind, spec, **given)
 
 
 def build_policies(registry: Registry, config: EngineConfig) -> Policies:

@@ -31,7 +31,7 @@ def load_weights(
     kernels: FusedKernels | None = None,
     progress: bool = True,
 ) -> nn.Module:
-    """quantization: a spec of that axis; kernels: what to compute with, where there are some for the device.
+    """quantization: a spec of that kind; kernels: what to compute with, where there are some for the device.
 
     Raises ConfigError where it asks for what the checkpoint is not, or the weights cannot fit.
     """

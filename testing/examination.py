@@ -9,7 +9,7 @@ from typing import Any, Literal
 from unittest import SkipTest
 
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.registry.kinds import OBSERVER_AXIS
+from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import Registry
 from turnout.testing.suites.decoding import DecodingSuite
 from turnout.testing.suites.eviction import EvictionPolicySuite
@@ -27,7 +27,7 @@ from turnout.testing.suites.suite import Suite, is_slow
 __all__ = ["SUITES", "Finding", "examine", "make_claim", "suite_for"]
 
 SUITES: dict[str, type[Suite[Any]]] = {
-    suite.axis: suite
+    suite.kind: suite
     for suite in (
         SchedulingPolicySuite,
         KVBackendSuite,
@@ -41,7 +41,7 @@ SUITES: dict[str, type[Suite[Any]]] = {
         ModelFamilySuite,
     )
 }
-"""By axis; observers have a suite of their own."""
+"""By kind; observers have a suite of their own."""
 
 Examined = Suite[Any] | ObserverSuite
 
@@ -57,16 +57,16 @@ class Finding:
     error: Exception | None = None
 
 
-def suite_for(axis: str, spec: str, registry: Registry) -> Examined:
+def suite_for(kind: str, spec: str, registry: Registry) -> Examined:
     """A suite for an installed plugin, with the claims that any of its kind makes.
 
     What a plugin claims beyond them only its own tests say.
     """
-    if axis == OBSERVER_AXIS:
+    if kind == OBSERVER_KIND:
         return _observer_suite(spec.rpartition(".")[0] or spec, registry)
-    if axis not in SUITES:
-        raise ConfigError(f"there is no suite for the axis {axis!r}; there are: {', '.join(SUITES)}")
-    suite = SUITES[axis]()
+    if kind not in SUITES:
+        raise ConfigError(f"there is no suite for the kind {kind!r}; there are: {', '.join(SUITES)}")
+    suite = SUITES[kind]()
     suite.spec = spec  # type: ignore[misc]  # of this one alone
     suite.registry = lambda: registry  # type: ignore[method-assign]
     return suite
@@ -82,7 +82,7 @@ def _observer_suite(plugin: str, registry: Registry) -> ObserverSuite:
 def make_claim(suite: Examined, name: str, value: object) -> None:
     """What the plugin says of itself. Raises ConfigError, with the claims that a suite knows."""
     claims = {n for kind in type(suite).__mro__ for n in vars(kind).get("__annotations__", {})}
-    known = sorted(claims - {"axis", "light", "spec", "plugin"})
+    known = sorted(claims - {"kind", "light", "spec", "plugin"})
     if name not in known:
         kind = type(suite).__name__
         raise ConfigError(f"{kind} knows no claim {name!r}; known: {', '.join(known)}{nearest(name, known)}")

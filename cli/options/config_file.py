@@ -9,7 +9,7 @@ from typing import Any
 
 from turnout.core.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, nearest
-from turnout.core.registry.kinds import POLICY_AXES
+from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.spec import PluginSpec
 
 __all__ = ["build_configs", "read_config_file"]
@@ -39,7 +39,7 @@ def read_config_file(file: Path) -> dict[str, Any]:
             raise ConfigError(f"{file}: unknown key {str(key)!r}; known: {', '.join(known)}{hint}")
         if name in values:
             raise ConfigError(f"{file}: {key!r} is given twice, once with '-' and once with '_'")
-        if name in POLICY_AXES and isinstance(value, dict):
+        if name in POLICY_KINDS and isinstance(value, dict):
             with _naming(file, key):
                 value = str(PluginSpec.from_mapping(value))
         if value is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from turnout.cli.plugins.find import find_plugin
-from turnout.core.registry.kinds import OBSERVER_AXIS
+from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ WORDS = {"ok": "ok     ", "failed": "FAILED ", "skipped": "skipped"}
 
 
 @click.command(name="check")
-@click.argument("target", metavar="[AXIS/]NAME[:OPTION=VALUE,…]")
+@click.argument("target", metavar="[KIND/]NAME[:OPTION=VALUE,…]")
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")
 @click.option("--slow", is_flag=True, help="Also the tests that serve the embedded model, a minute or so.")
 @click.option(
@@ -43,16 +43,16 @@ def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool, cla
     name, colon, options = target.partition(":")
     registry: Registry = ctx.obj
     entry = find_plugin(registry, name)
-    if entry.axis != OBSERVER_AXIS:
-        registry.check(entry.axis, entry.name + colon + options)
+    if entry.kind != OBSERVER_KIND:
+        registry.check(entry.kind, entry.name + colon + options)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the toy's tensors are too small to be shared out
     from turnout.testing.examination import examine, make_claim, suite_for  # only now: may import torch
 
-    suite = suite_for(entry.axis, entry.name + colon + options, registry)
+    suite = suite_for(entry.kind, entry.name + colon + options, registry)
     for claim in claims:
         make_claim(suite, *_parsed(claim))
     findings = examine(suite, slow=slow)
-    title = f"{entry.axis}/{entry.name}{colon}{options}, from {entry.origin}"
+    title = f"{entry.kind}/{entry.name}{colon}{options}, from {entry.origin}"
     failed = _print_json(title, findings) if as_json else _print(title, findings)
     ctx.exit(1 if failed else 0)
 

@@ -14,7 +14,7 @@ from turnout.cli.plugins.find import find_plugin
 from turnout.cli.plugins.new import new_plugin
 from turnout.cli.plugins.use import use_of
 from turnout.cli.terminal.table import aligned
-from turnout.core.registry.kinds import AXES
+from turnout.core.registry.kinds import KINDS
 from turnout.core.registry.options import Option
 from turnout.core.registry.registry import PluginEntry, Registry
 
@@ -52,7 +52,7 @@ def command(
     plugins_folder: Path | None,
     disabled: tuple[str, ...],
 ) -> None:
-    """List the policies on offer by axis, with the package each comes from and its state."""
+    """List the policies on offer by kind, with the package each comes from and its state."""
     if ctx.invoked_subcommand == "new":
         return  # it needs no list
     flags = {"plugins_folder": plugins_folder and str(plugins_folder), "disable_plugin": disabled or None}
@@ -69,13 +69,13 @@ command.add_command(check_plugin)
 
 
 @command.command()
-@click.argument("target", metavar="[AXIS/]NAME")
+@click.argument("target", metavar="[KIND/]NAME")
 @click.pass_obj
 def show(registry: Registry, target: str) -> None:
     """Print a policy's description and options."""
     entry = find_plugin(registry, target)
-    parts = [f"{entry.axis}/{entry.name}, from {entry.origin}", inspect.cleandoc(entry.docstring)]
-    options = registry.options(entry.axis, entry.name) if entry.axis in AXES else []
+    parts = [f"{entry.kind}/{entry.name}, from {entry.origin}", inspect.cleandoc(entry.docstring)]
+    options = registry.options(entry.kind, entry.name) if entry.kind in KINDS else []
     parts += ["\n".join([*_describe(options), f"Use: {use_of(entry, options)}"])]
     click.echo("\n\n".join(part for part in parts if part))
 
@@ -84,8 +84,8 @@ def show(registry: Registry, target: str) -> None:
 
 
 def _order(entry: PluginEntry) -> tuple[int, str, str]:
-    axes = list(AXES)
-    return axes.index(entry.axis) if entry.axis in axes else len(axes), entry.name, entry.distribution
+    kinds = list(KINDS)
+    return kinds.index(entry.kind) if entry.kind in kinds else len(kinds), entry.name, entry.distribution
 
 
 def _as_json(entries: list[PluginEntry]) -> str:
@@ -93,9 +93,9 @@ def _as_json(entries: list[PluginEntry]) -> str:
 
 
 def _as_table(entries: list[PluginEntry]) -> str:
-    rows = [("AXIS", "NAME", "DISTRIBUTION", "VERSION", "API", "STATE")]
+    rows = [("KIND", "NAME", "DISTRIBUTION", "VERSION", "API", "STATE")]
     rows += [
-        (e.axis, e.name, e.distribution, e.version or "-", str(e.hook_api or "-"), e.state) for e in entries
+        (e.kind, e.name, e.distribution, e.version or "-", str(e.hook_api or "-"), e.state) for e in entries
     ]
     problems = dict.fromkeys(f"{entry.title}: {entry.error}" for entry in entries if entry.error)
     return "\n".join([*aligned(rows), *([""] if problems else []), *problems])

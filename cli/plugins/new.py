@@ -10,17 +10,31 @@ from string import Template
 import click
 
 from turnout.cli.options.output_file import writing
-from turnout.cli.plugins.kinds import KINDS, Kind
+from turnout.cli.plugins.skeletons import SKELETONS, Skeleton
 from turnout.core.registry.hookspecs import HOOK_API_VERSION
 
 __all__ = ["new_plugin", "package_files", "rendered"]
 
+_SHORT_KINDS = {"eviction": "kv_eviction", "predictor": "length_predictor", "quantizer": "quantization"}
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+
+
+class _KindName(click.Choice[str]):
+    """A kind of plugin; its dashes are read as underscores, and three kinds have a short name."""
+
+    def __init__(self) -> None:
+        super().__init__(list(SKELETONS))
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = value.replace("-", "_")
+        return super().convert(_SHORT_KINDS.get(name, name), param, ctx)
 
 
 @click.command(name="new")
 @click.argument("name")
-@click.option("--kind", required=True, type=click.Choice(list(KINDS)), help="What it is.")
+@click.option(
+    "--kind", required=True, type=_KindName(), help="What the plugin is, as `turnout plugins` lists it."
+)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
@@ -35,7 +49,9 @@ def new_plugin(name: str, kind: str, folder: Path) -> None:
     """
     name = name.removeprefix("turnout-")
     if not NAME.fullmatch(name):
-        raise click.BadParameter(f"{name!r} is no name; use small letters, digits and dashes: my-{kind}")
+        raise click.BadParameter(
+            f"{name!r} is no name; use small letters, digits and dashes: my-{kind.replace('_', '-')}"
+        )
     root = folder / f"turnout-{name}"
     if root.exists():
         raise click.UsageError(f"{root} exists already, and nothing is overwritten; take another name")
@@ -45,7 +61,7 @@ def new_plugin(name: str, kind: str, folder: Path) -> None:
         with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-    click.echo(_report(root, list(contents), KINDS[kind], name))
+    click.echo(_report(root, list(contents), SKELETONS[kind], name))
 
 
 def package_files(name: str, kind: str) -> dict[str, str]:
@@ -63,26 +79,26 @@ def package_files(name: str, kind: str) -> dict[str, str]:
 def rendered(template: str, name: str, kind: str) -> str:
     """A template, filled in for a plugin of that name and kind."""
     source = files("turnout.cli.plugins").joinpath("templates", f"{template}.txt")
-    return Template(source.read_text(encoding="utf-8")).substitute(_values(name, KINDS[kind]))
+    return Template(source.read_text(encoding="utf-8")).substitute(_values(name, SKELETONS[kind]))
 
 
-def _values(name: str, kind: Kind) -> dict[str, str]:
+def _values(name: str, skeleton: Skeleton) -> dict[str, str]:
     def named(text: str) -> str:
         return Template(text).substitute(name=name)
 
     return {
         "name": name,
-        "listed": named(kind.listed),
-        "axis": kind.axis,
+        "listed": named(skeleton.listed),
+        "kind": skeleton.kind,
         "distribution": f"turnout-{name}",
-        "description": f"{kind.article.capitalize()} {kind.noun} for Turnout",
+        "description": f"{skeleton.article.capitalize()} {skeleton.noun} for Turnout",
         "module": _module(name),
         "class_name": "".join(part.capitalize() for part in name.split("-")),
-        "noun": kind.noun,
-        "suite": kind.suite,
-        "claims": "\n    ".join(map(named, kind.claims)),
-        "use": named(kind.use),
-        "checked": kind.checked,
+        "noun": skeleton.noun,
+        "suite": skeleton.suite,
+        "claims": "\n    ".join(map(named, skeleton.claims)),
+        "use": named(skeleton.use),
+        "checked": skeleton.checked,
         "hook_api": str(HOOK_API_VERSION),
     }
 
@@ -91,7 +107,9 @@ def _module(name: str) -> str:
     return f"turnout_{name.replace('-', '_')}"
 
 
-def _report(root: Path, paths: list[str], kind: Kind, name: str) -> str:
+def _report(root: Path, paths: list[str], skeleton: Skeleton, name: str) -> str:
     listed = "\n".join(f"  {path}" for path in paths)
-    use = Template(kind.use).substitute(name=name)
-    return f"{root} is {kind.article} {kind.noun}:\n{listed}\n\nNext:\n  pip install -e {root}\n  {use}"
+    use = Template(skeleton.use).substitute(name=name)
+    return (
+        f"{root} is {skeleton.article} {skeleton.noun}:\n{listed}\n\nNext:\n  pip install -e {root}\n  {use}"
+    )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from turnout.core.registry.entry import PluginEntry
 from turnout.core.registry.hookspecs import PROJECT
-from turnout.core.registry.kinds import OBSERVER_AXIS
+from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.options import Option
 from turnout.core.registry.spec import PluginSpec
 
@@ -17,9 +17,9 @@ SERVE = "turnout serve"
 
 def use_of(entry: PluginEntry, options: Sequence[Option]) -> str:
     """A command, with the first option as it would be given; or why there is none."""
-    use = _USES.get(entry.axis)
+    use = _USES.get(entry.kind)
     spec = _spec(entry.name, options)
-    return use(entry, spec) if use is not None else f"{SERVE} --{entry.axis.replace('_', '-')} {spec}"
+    return use(entry, spec) if use is not None else f"{SERVE} --{entry.kind.replace('_', '-')} {spec}"
 
 
 def _spec(name: str, options: Sequence[Option]) -> str:
@@ -68,6 +68,6 @@ _USES: dict[str, Callable[[PluginEntry, str], str]] = {
     "proposer": _proposer,
     "model": _model,
     "logits_processor": _processor,
-    OBSERVER_AXIS: _observer,
+    OBSERVER_KIND: _observer,
 }
 """Of the kinds that no flag of ``turnout serve`` chooses by name."""

@@ -15,10 +15,10 @@ import pluggy
 from turnout.core.errors import PluginError
 from turnout.core.registry.hookspecs import Factory
 
-__all__ = ["NO_AXIS", "Origin", "PluginEntry", "explain"]
+__all__ = ["UNKNOWN_KIND", "Origin", "PluginEntry", "explain"]
 
-NO_AXIS = "unknown"
-"""The axis shown for a plugin that broke before it could say what it offers."""
+UNKNOWN_KIND = "unknown"
+"""The kind shown for a plugin that broke before it could say what it offers."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class PluginEntry:
-    """A name on an axis, and what stands behind it."""
+    """A policy on offer: its kind, its name and the factory behind it."""
 
-    axis: str
+    kind: str
     name: str
     origin: Origin
     factory: Factory | None
@@ -61,7 +61,7 @@ class PluginEntry:
     def summarized(self) -> dict[str, Any]:
         """For whoever lists plugins, in a terminal or over HTTP."""
         return {
-            "axis": self.axis,
+            "kind": self.kind,
             "name": self.name,
             "plugin": self.origin.plugin,
             "distribution": self.distribution,
@@ -106,7 +106,7 @@ class PluginEntry:
     @property
     def title(self) -> str:
         """How messages name it."""
-        what = "plugin" if self.axis == NO_AXIS else self.axis
+        what = "plugin" if self.kind == UNKNOWN_KIND else self.kind
         return f"{what} {self.name!r} of {self.origin}"
 
 

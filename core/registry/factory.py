@@ -9,14 +9,14 @@ from typing import Any, get_args
 
 from turnout.core.errors import ConfigError, PluginError, TurnoutError
 from turnout.core.registry.entry import PluginEntry, explain
-from turnout.core.registry.kinds import AXES, axis_named
+from turnout.core.registry.kinds import KINDS, kind_named
 from turnout.core.registry.options import Options, read_options
 from turnout.core.registry.spec import PluginSpec
 
 __all__ = ["Create", "Recipe", "options_of"]
 
 Create = Callable[[str, str], object]
-"""From an axis and a spec such as ``ngram:longest=3`` to the plugin."""
+"""From a kind and a spec such as ``ngram:longest=3`` to the plugin."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Recipe:
         `create` builds what an option names that is itself a plugin.
         """
         factory = entry.resolve()
-        base = axis_named(entry.axis).base
+        base = kind_named(entry.kind).base
         if isinstance(factory, type) and not issubclass(factory, base):
             raise PluginError(f"{entry.title} is {factory.__qualname__!r}, which is no {base.__name__}")
         options = options_of(entry)
@@ -54,7 +54,7 @@ class Recipe:
             raise
         except Exception as error:
             raise PluginError(f"{self.entry.title} failed to start: {explain(error)}") from error
-        base = axis_named(self.entry.axis).base
+        base = kind_named(self.entry.kind).base
         if not isinstance(built, base):
             given = type(built).__name__
             raise PluginError(f"{self.entry.title} gave a {given!r}, which is no {base.__name__}")
@@ -66,7 +66,7 @@ def _naming(entry: PluginEntry) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{entry.axis} {entry.name!r}: {error}") from None
+        raise ConfigError(f"{entry.kind} {entry.name!r}: {error}") from None
 
 
 def options_of(entry: PluginEntry) -> Options:
@@ -80,16 +80,16 @@ def options_of(entry: PluginEntry) -> Options:
 
 def _with_plugins(options: Options, values: dict[str, object], create: Create) -> dict[str, object]:
     """Options whose type is a plugin's base class are given as that plugin's name and options."""
-    axes = {name: axis for name, kind in options.kinds().items() if (axis := _axis_of(kind)) is not None}
+    kinds = {name: kind for name, type_ in options.types().items() if (kind := _kind_of(type_)) is not None}
     return {
-        name: create(axes[name], value) if name in axes and isinstance(value, str) else value
+        name: create(kinds[name], value) if name in kinds and isinstance(value, str) else value
         for name, value in values.items()
     }
 
 
-def _axis_of(kind: Any) -> str | None:
-    kinds = (kind, *get_args(kind))  # X, or the X of `X | None`
-    return next((axis.name for axis in AXES.values() if any(axis.base is each for each in kinds)), None)
+def _kind_of(annotation: Any) -> str | None:
+    types = (annotation, *get_args(annotation))  # X, or the X of `X | None`
+    return next((kind.name for kind in KINDS.values() if any(kind.base is each for each in types)), None)
 
 
 def _merged(options: Mapping[str, str], given: Mapping[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The axes along which Turnout can be extended; most are a field of `EngineConfig`."""
+"""The kinds of plugins; most are chosen by a field of `EngineConfig`."""
 
 from __future__ import annotations
 
@@ -15,47 +15,49 @@ from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 
-__all__ = ["AXES", "OBSERVER_AXIS", "OBSERVER_HOOKS", "POLICY_AXES", "Axis", "axis_named"]
+__all__ = ["KINDS", "OBSERVER_HOOKS", "OBSERVER_KIND", "POLICY_KINDS", "Kind", "kind_named"]
 
 
 @dataclass(frozen=True)
-class Axis:
-    """A kind of plugin: how it is called, which hook offers it, what it must be."""
+class Kind:
+    """A kind of plugin: its name, the hook that offers it, the base class that it must have."""
 
     name: str
     hook: str
     base: type
 
 
-AXES = {
-    axis.name: axis
-    for axis in (
-        Axis("scheduler", "register_schedulers", SchedulingPolicy),
-        Axis("kv", "register_kv_backends", KVBackend),
-        Axis("kv_eviction", "register_evictions", EvictionPolicy),
-        Axis("quantization", "register_quantizers", Quantizer),
-        Axis("decoding", "register_decodings", Decoding),
-        Axis("proposer", "register_proposers", Proposer),
-        Axis("length_predictor", "register_length_predictors", LengthPredictor),
-        Axis("router", "register_routers", Router),
-        Axis("logits_processor", "register_logits_processors", LogitsProcessor),
-        Axis("model", "register_models", ModelFamily),
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("scheduler", "register_schedulers", SchedulingPolicy),
+        Kind("kv", "register_kv_backends", KVBackend),
+        Kind("kv_eviction", "register_evictions", EvictionPolicy),
+        Kind("quantization", "register_quantizers", Quantizer),
+        Kind("decoding", "register_decodings", Decoding),
+        Kind("proposer", "register_proposers", Proposer),
+        Kind("length_predictor", "register_length_predictors", LengthPredictor),
+        Kind("router", "register_routers", Router),
+        Kind("logits_processor", "register_logits_processors", LogitsProcessor),
+        Kind("model", "register_models", ModelFamily),
     )
 }
 
-OBSERVER_AXIS = "observer"
+OBSERVER_KIND = "observer"
 """Where hooks that watch are listed; they are not chosen, all of them are called."""
 OBSERVER_HOOKS = ("step_finished", "request_finished")
 
-POLICY_AXES = tuple(name for name in AXES if name not in ("proposer", "router", "logits_processor", "model"))
-"""Those chosen by a config field of the same name.
+_CHOSEN_OTHERWISE = ("proposer", "router", "logits_processor", "model")
+POLICY_KINDS = tuple(name for name in KINDS if name not in _CHOSEN_OTHERWISE)
+"""The kinds chosen by the config field of the same name.
 
 A model's family follows from its checkpoint; logits processors are all active; a proposer is an option of the
-strategy that asks it; a router stands in front of engines, not in one.
+decoding strategy that asks it; a router stands in front of engines, not in one.
 """
 
 
-def axis_named(name: str) -> Axis:
-    if name not in AXES:
-        raise ConfigError(f"no axis is called {name!r}; known: {', '.join(AXES)}{nearest(name, AXES)}")
-    return AXES[name]
+def kind_named(name: str) -> Kind:
+    if name not in KINDS:
+        known = f"{', '.join(KINDS)}{nearest(name, KINDS)}"
+        raise ConfigError(f"no kind of plugin is called {name!r}; known: {known}")
+    return KINDS[name]

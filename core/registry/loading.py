@@ -17,9 +17,9 @@ import pluggy
 
 from turnout.core.errors import ConfigError, PluginError, nearest
 from turnout.core.registry import hookspecs
-from turnout.core.registry.entry import NO_AXIS, Origin, PluginEntry, explain
+from turnout.core.registry.entry import UNKNOWN_KIND, Origin, PluginEntry, explain
 from turnout.core.registry.hookspecs import PROJECT, Factory
-from turnout.core.registry.kinds import AXES, OBSERVER_AXIS, OBSERVER_HOOKS, Axis
+from turnout.core.registry.kinds import KINDS, OBSERVER_HOOKS, OBSERVER_KIND, Kind
 from turnout.core.registry.spec import NAME
 
 __all__ = ["INLINE_FILE", "disabled_by_environment", "find_plugins"]
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 INLINE_FILE = "turnout_plugins.py"
 DISABLE = "TURNOUT_DISABLE_PLUGINS"
-_HOOKS = [*(axis.hook for axis in AXES.values()), *OBSERVER_HOOKS]
+_HOOKS = [*(kind.hook for kind in KINDS.values()), *OBSERVER_HOOKS]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _disabled(origin: Origin) -> PluginEntry:
     if origin.distribution == PROJECT:
         raise ConfigError(f"{origin.plugin!r} has Turnout's own policies, which cannot be disabled")
     error = f"disabled by --disable-plugin or {DISABLE}"
-    return PluginEntry(NO_AXIS, origin.plugin, origin, None, state="disabled", error=error)
+    return PluginEntry(UNKNOWN_KIND, origin.plugin, origin, None, state="disabled", error=error)
 
 
 def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
@@ -114,7 +114,7 @@ def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
         _ask(plugin, candidate.origin, offered)
     except (Exception, SystemExit) as error:  # a module may call sys.exit as it is imported
         message = str(error) if isinstance(error, PluginError) else explain(error)
-        nameless = PluginEntry(NO_AXIS, candidate.origin.plugin, candidate.origin, None)
+        nameless = PluginEntry(UNKNOWN_KIND, candidate.origin.plugin, candidate.origin, None)
         return [replace(entry, state="broken", error=message, cause=error) for entry in offered or [nameless]]
     api = getattr(plugin, "turnout_hook_api", None)
     return [replace(entry, hook_api=api if isinstance(api, int) else None) for entry in offered]
@@ -141,12 +141,12 @@ def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:
     _check_parameters(manager, plugin)
     manager.register(plugin)
     _check_hooks(manager, plugin)
-    for axis in AXES.values():
-        getattr(manager.hook, axis.hook)(register=_register(axis, origin, offered))
+    for kind in KINDS.values():
+        getattr(manager.hook, kind.hook)(register=_register(kind, origin, offered))
     for name in OBSERVER_HOOKS:
         hook = getattr(manager.hook, name)
         if hook.get_hookimpls():
-            offered.append(PluginEntry(OBSERVER_AXIS, f"{origin.plugin}.{name}", origin, hook))
+            offered.append(PluginEntry(OBSERVER_KIND, f"{origin.plugin}.{name}", origin, hook))
 
 
 def _check_version(plugin: object) -> None:
@@ -186,12 +186,12 @@ def _check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
             raise PluginError(f"there is no hook {hook.name!r}; known: {', '.join(_HOOKS)}{hint}")
 
 
-def _register(axis: Axis, origin: Origin, offered: list[PluginEntry]) -> Callable[[str, Factory], None]:
+def _register(kind: Kind, origin: Origin, offered: list[PluginEntry]) -> Callable[[str, Factory], None]:
     def register(name: str, factory: Factory) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for a {axis.name}; use letters, digits, '_', '-' and '.'")
+            raise ValueError(f"{name!r} is no name for a {kind.name}; use letters, digits, '_', '-' and '.'")
         if not callable(factory) and not (isinstance(factory, str) and all(factory.partition(":"))):
-            raise TypeError(f"{axis.name} {name!r} needs a class or 'package.module:Class', not {factory!r}")
-        offered.append(PluginEntry(axis.name, name, origin, factory))
+            raise TypeError(f"{kind.name} {name!r} needs a class or 'package.module:Class', not {factory!r}")
+        offered.append(PluginEntry(kind.name, name, origin, factory))
 
     return register

@@ -40,7 +40,7 @@ class Options:
     def describe(self) -> list[Option]:
         return [_describe(name, field) for name, field in self.model.model_fields.items()]
 
-    def kinds(self) -> dict[str, object]:
+    def types(self) -> dict[str, object]:
         """The type of each option."""
         return {name: field.annotation for name, field in self.model.model_fields.items()}
 

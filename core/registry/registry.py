@@ -1,4 +1,4 @@
-"""The registry: every policy on offer, by axis and name."""
+"""The registry: every policy on offer, by kind and name."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.registry.entry import NO_AXIS, PluginEntry
+from turnout.core.registry.entry import UNKNOWN_KIND, PluginEntry
 from turnout.core.registry.factory import Recipe, options_of
 from turnout.core.registry.hookspecs import PROJECT
-from turnout.core.registry.kinds import OBSERVER_AXIS, OBSERVER_HOOKS, axis_named
+from turnout.core.registry.kinds import OBSERVER_HOOKS, OBSERVER_KIND, kind_named
 from turnout.core.registry.loading import disabled_by_environment, find_plugins
 from turnout.core.registry.options import Option
 from turnout.core.registry.spec import PluginSpec
@@ -78,61 +78,61 @@ class Registry:
         """All of them, broken ones too, ours first."""
         return list(self._entries)
 
-    def names(self, axis: str) -> list[str]:
-        """Names on an axis that can be asked for, sorted."""
-        axis_named(axis)
-        return sorted({entry.name for entry in self._entries if entry.axis == axis and entry.state == "ok"})
+    def names(self, kind: str) -> list[str]:
+        """The names of the policies of a kind that can be used, sorted."""
+        kind_named(kind)
+        return sorted({entry.name for entry in self._entries if entry.kind == kind and entry.state == "ok"})
 
-    def entry(self, axis: str, name: str) -> PluginEntry:
+    def entry(self, kind: str, name: str) -> PluginEntry:
         """Raises UnknownPlugin, or PluginError for one that is broken or offered twice."""
         for entry in self._entries:
-            if (entry.axis, entry.name) == (axis, name):
+            if (entry.kind, entry.name) == (kind, name):
                 if entry.state != "ok":
                     raise entry.fault()
                 return entry
-        raise self._unknown(axis, name)
+        raise self._unknown(kind, name)
 
-    def options(self, axis: str, name: str) -> list[Option]:
+    def options(self, kind: str, name: str) -> list[Option]:
         """What may follow the name, as ``name:option=value``."""
-        return options_of(self.entry(axis, name)).describe()
+        return options_of(self.entry(kind, name)).describe()
 
     # -------------------------------------------------------------- building
 
     @overload
-    def create(self, axis: Literal["scheduler"], spec: str, **given: object) -> SchedulingPolicy: ...
+    def create(self, kind: Literal["scheduler"], spec: str, **given: object) -> SchedulingPolicy: ...
     @overload
-    def create(self, axis: Literal["kv"], spec: str, **given: object) -> KVBackend: ...
+    def create(self, kind: Literal["kv"], spec: str, **given: object) -> KVBackend: ...
     @overload
-    def create(self, axis: Literal["kv_eviction"], spec: str, **given: object) -> EvictionPolicy: ...
+    def create(self, kind: Literal["kv_eviction"], spec: str, **given: object) -> EvictionPolicy: ...
     @overload
-    def create(self, axis: Literal["quantization"], spec: str, **given: object) -> Quantizer: ...
+    def create(self, kind: Literal["quantization"], spec: str, **given: object) -> Quantizer: ...
     @overload
-    def create(self, axis: Literal["decoding"], spec: str, **given: object) -> Decoding: ...
+    def create(self, kind: Literal["decoding"], spec: str, **given: object) -> Decoding: ...
     @overload
-    def create(self, axis: Literal["length_predictor"], spec: str, **given: object) -> LengthPredictor: ...
+    def create(self, kind: Literal["length_predictor"], spec: str, **given: object) -> LengthPredictor: ...
     @overload
-    def create(self, axis: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
+    def create(self, kind: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
     @overload
-    def create(self, axis: Literal["proposer"], spec: str, **given: object) -> Proposer: ...
+    def create(self, kind: Literal["proposer"], spec: str, **given: object) -> Proposer: ...
     @overload
-    def create(self, axis: Literal["router"], spec: str, **given: object) -> Router: ...
+    def create(self, kind: Literal["router"], spec: str, **given: object) -> Router: ...
     @overload
-    def create(self, axis: Literal["model"], spec: str, **given: object) -> ModelFamily: ...
+    def create(self, kind: Literal["model"], spec: str, **given: object) -> ModelFamily: ...
     @overload
-    def create(self, axis: str, spec: str, **given: object) -> object: ...
-    def create(self, axis: str, spec: str, **given: object) -> object:
+    def create(self, kind: str, spec: str, **given: object) -> object: ...
+    def create(self, kind: str, spec: str, **given: object) -> object:
         """Build what `spec` (``name:option=value,…``) says.
 
         `given` are options that come from flags of their own, such as ``block_size``; None is not given.
         Raises ConfigError for what the user got wrong, PluginError for what the plugin did.
         """
-        built = self._prepare(axis, spec, given).build()
+        built = self._prepare(kind, spec, given).build()
         self._warn()
         return built
 
-    def check(self, axis: str, spec: str, **given: object) -> None:
+    def check(self, kind: str, spec: str, **given: object) -> None:
         """Raise what `create` would, as far as can be told without building."""
-        self._prepare(axis, spec, given)
+        self._prepare(kind, spec, given)
 
     def family(self, architecture: str) -> ModelFamily:
         """The family that builds an architecture of ``config.json``. Raises ModelError if none does."""
@@ -154,13 +154,13 @@ class Registry:
 
         Raises ConfigError or PluginError where one cannot be: they are all active, so each is asked for.
         """
-        entries = [e for e in self._entries if (e.axis, e.state) == ("logits_processor", "ok")]
+        entries = [e for e in self._entries if (e.kind, e.state) == ("logits_processor", "ok")]
         entries.sort(key=lambda e: "" if e.distribution == PROJECT else e.name)
         return [(entry.title, self.create("logits_processor", entry.name)) for entry in entries]
 
     def observers(self) -> dict[str, list[Observer]]:
         """Every function that observes, by the name of its hook."""
-        watching = [entry for entry in self._entries if entry.axis == OBSERVER_AXIS and entry.state == "ok"]
+        watching = [entry for entry in self._entries if entry.kind == OBSERVER_KIND and entry.state == "ok"]
         return {
             hook: [Observer(e.title, e.resolve()) for e in watching if e.name.endswith(f".{hook}")]
             for hook in OBSERVER_HOOKS
@@ -179,20 +179,20 @@ class Registry:
                 found.setdefault(architecture, []).append(name)
         return found
 
-    def _prepare(self, axis: str, spec: str, given: dict[str, object]) -> Recipe:
+    def _prepare(self, kind: str, spec: str, given: dict[str, object]) -> Recipe:
         parsed = PluginSpec.parse(spec)
-        return Recipe.prepare(self.entry(axis, parsed.name), parsed, given, self.create)
+        return Recipe.prepare(self.entry(kind, parsed.name), parsed, given, self.create)
 
     # -------------------------------------------------------------- what is wrong
 
-    def _unknown(self, axis: str, name: str) -> ConfigError:
+    def _unknown(self, kind: str, name: str) -> ConfigError:
         for entry in self._entries:
-            if entry.axis == NO_AXIS and name in (entry.name, entry.distribution):
+            if entry.kind == UNKNOWN_KIND and name in (entry.name, entry.distribution):
                 return entry.fault()
-        known = self.names(axis)
+        known = self.names(kind)
         listed = ", ".join(known) or "none (is turnout itself installed? its own come by an entry point)"
         return UnknownPlugin(
-            f"no {axis} is called {name!r}; known: {listed}{nearest(name, known)}{self._broken_note()}"
+            f"no {kind} is called {name!r}; known: {listed}{nearest(name, known)}{self._broken_note()}"
         )
 
     def _broken_note(self) -> str:
@@ -213,9 +213,9 @@ def _marking_duplicates(entries: Iterable[PluginEntry]) -> list[PluginEntry]:
     entries = list(entries)
     offers: dict[tuple[str, str], list[PluginEntry]] = {}
     for entry in entries:
-        if entry.axis != NO_AXIS:
-            offers.setdefault((entry.axis, entry.name), []).append(entry)
-    return [_marked(entry, offers.get((entry.axis, entry.name), [])) for entry in entries]
+        if entry.kind != UNKNOWN_KIND:
+            offers.setdefault((entry.kind, entry.name), []).append(entry)
+    return [_marked(entry, offers.get((entry.kind, entry.name), [])) for entry in entries]
 
 
 def _marked(entry: PluginEntry, offers: list[PluginEntry]) -> PluginEntry:

@@ -221,7 +221,7 @@ class PinnedPrefixes(msgspec.Struct, frozen=True, tag=True):
 class PluginState(msgspec.Struct, frozen=True, kw_only=True):
     """A policy on offer, or a plugin that is not: as ``turnout plugins`` has it."""
 
-    axis: str
+    kind: str
     name: str
     plugin: str
     distribution: str

@@ -45,7 +45,7 @@ CATALOGUE = (
 class DecodingSuite(Suite[Decoding]):
     """Answers are whole, the same for a seed whatever else is served, and of the model's distribution."""
 
-    axis = "decoding"
+    kind = "decoding"
     trials: ClassVar[int] = 12
     """Requests that are served together."""
 

@@ -23,7 +23,7 @@ __all__ = ["EvictionPolicySuite"]
 class EvictionPolicySuite(Suite[EvictionPolicy]):
     """Gives up what it was given, each once, and nothing else."""
 
-    axis = "kv_eviction"
+    kind = "kv_eviction"
     light = True
 
     ends_first: ClassVar[bool] = True

@@ -43,7 +43,7 @@ _names = count()
 class KVBackendSuite(Suite[KVBackend]):
     """Tokens are those of a model without memory; and what was taken comes back."""
 
-    axis = "kv"
+    kind = "kv"
     trials: ClassVar[int] = 12
 
     dtype: ClassVar[str] = "float64"

@@ -22,7 +22,7 @@ __all__ = ["LengthPredictorSuite"]
 class LengthPredictorSuite(Suite[LengthPredictor]):
     """A guess is a number of tokens, and guessing changes nothing."""
 
-    axis = "length_predictor"
+    kind = "length_predictor"
     light = True
 
     def test_a_guess_is_a_number_of_tokens(self) -> None:

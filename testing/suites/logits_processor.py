@@ -41,7 +41,7 @@ CATALOGUE = (
 class LogitsProcessorSuite(Suite[LogitsProcessor]):
     """What is done to a row depends on its tokens alone, however they came about."""
 
-    axis = "logits_processor"
+    kind = "logits_processor"
     trials: ClassVar[int] = 6
     """Outputs to follow."""
     length: ClassVar[int] = 6

@@ -22,7 +22,7 @@ Split = Sequence[tuple[int, int]]
 class ModelFamilySuite(Suite[ModelFamily]):
     """A small model of the family, with random weights: a flat batch is its sequences, in chunks or whole."""
 
-    axis = "model"
+    kind = "model"
 
     config: ClassVar[Mapping[str, Any]] = {}
     """A small model's ``config.json``."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from turnout.core.engine.observers import Observers
 from turnout.core.errors import UnknownPlugin
-from turnout.core.registry.kinds import OBSERVER_AXIS, OBSERVER_HOOKS
+from turnout.core.registry.kinds import OBSERVER_HOOKS, OBSERVER_KIND
 from turnout.core.registry.registry import Registry
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.brute_force import expected
@@ -19,7 +19,7 @@ __all__ = ["ObserverSuite"]
 class ObserverSuite:
     """Takes every record, and disturbs nothing. Says what is under test by `plugin`."""
 
-    axis = OBSERVER_AXIS
+    kind = OBSERVER_KIND
     plugin: ClassVar[str] = ""
     """Its entry point's name, as ``turnout plugins`` lists it before the dot."""
 
@@ -28,7 +28,7 @@ class ObserverSuite:
 
     def test_it_implements_a_hook(self) -> None:
         names = {f"{self.plugin}.{hook}" for hook in OBSERVER_HOOKS}
-        found = [entry.name for entry in self.registry().entries() if entry.axis == OBSERVER_AXIS]
+        found = [entry.name for entry in self.registry().entries() if entry.kind == OBSERVER_KIND]
         if not names & set(found):
             raise UnknownPlugin(f"no observer is called {self.plugin!r}; found: {', '.join(found) or 'none'}")
 

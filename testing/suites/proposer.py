@@ -37,7 +37,7 @@ PARAMS = (
 class ProposerSuite(Suite[Proposer]):
     """Guesses are what was asked for, and change no answer."""
 
-    axis = "proposer"
+    kind = "proposer"
     trials: ClassVar[int] = 12
     """Requests that are served together."""
 

@@ -30,7 +30,7 @@ NAMES = (
 class QuantizerSuite(Suite[Quantizer]):
     """What takes a layer's place computes nearly what it did, and frees it."""
 
-    axis = "quantization"
+    kind = "quantization"
 
     error: ClassVar[float] = 0.05
     """Of outputs for normally distributed weights and inputs: root mean square, relative to theirs."""

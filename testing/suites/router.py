@@ -17,7 +17,7 @@ REQUESTS = 200
 class RouterSuite(Suite[Router]):
     """Always names a replica that is there, and the same one for the same requests."""
 
-    axis = "router"
+    kind = "router"
     light = True
 
     spreads: ClassVar[bool] = True

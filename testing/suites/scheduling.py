@@ -39,7 +39,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
     What a policy claims beyond that it says in the class attributes; what it does not claim is not tested.
     """
 
-    axis = "scheduler"
+    kind = "scheduler"
     light = True
 
     bound: ClassVar[float | None] = None

@@ -12,7 +12,7 @@ from unittest import SkipTest
 
 import msgspec
 
-from turnout.core.registry.kinds import axis_named
+from turnout.core.registry.kinds import kind_named
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 
@@ -47,7 +47,7 @@ class Suite(Generic[Plugin]):
     then the installed plugin of that name is built as a server would build it, or `make`.
     """
 
-    axis: ClassVar[str]
+    kind: ClassVar[str]
     spec: ClassVar[str] = ""
     """``NAME`` or ``NAME:option=value,…``, as it would be chosen."""
     trials: ClassVar[int] = 25
@@ -62,7 +62,7 @@ class Suite(Generic[Plugin]):
     def make(self) -> Plugin:
         """A new one of what is under test."""
         assert self.spec, f"{type(self).__name__} must have a `spec`, such as 'mine', or define `make`"
-        made: Any = self.registry().create(self.axis, self.spec)
+        made: Any = self.registry().create(self.kind, self.spec)
         return made  # type: ignore[no-any-return]
 
     def embedded(self) -> Embedded:
@@ -76,7 +76,7 @@ class Suite(Generic[Plugin]):
     # -------------------------------------------------------------- what holds for any kind
 
     def test_it_is_of_its_kind(self) -> None:
-        base = axis_named(self.axis).base
+        base = kind_named(self.kind).base
         made = self.make()
         assert isinstance(made, base), f"got a {type(made).__name__}, which is no {base.__name__}"
         assert self.make() is not made, "each one built must be another object: engines share no state"
@@ -85,16 +85,16 @@ class Suite(Generic[Plugin]):
         """By an entry point, or whatever else the registry reads."""
         if not self.spec:
             skip("`make` builds it, so no name is known; give `spec` to test how it is found")
-        entry = self.registry().entry(self.axis, PluginSpec.parse(self.spec).name)
+        entry = self.registry().entry(self.kind, PluginSpec.parse(self.spec).name)
         assert entry.state == "ok", entry.error
         assert entry.docstring, f"{entry.title} has no docstring for `turnout plugins show`"
-        for option in self.registry().options(self.axis, entry.name):
+        for option in self.registry().options(self.kind, entry.name):
             assert re.fullmatch(r"[a-z][a-z0-9_]*", option.name), f"{option.name!r} is no name for an option"
 
     def test_importing_it_imports_no_torch(self) -> None:
         """It is imported by the server's own process, and whenever plugins are listed."""
         if not self.light:
-            skip(f"a {self.axis} plugin may import torch where it computes")
+            skip(f"a {self.kind} plugin may import torch where it computes")
         module = type(self.make()).__module__
         if module == "__main__" or module not in sys.modules or not _importable(module):
             skip(f"{module} cannot be imported again by its name")

@@ -68,14 +68,14 @@ def inline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_list_is_an_aligned_table() -> None:
     done = run("plugins")
     head, *lines = done.stdout.splitlines()
-    assert head.split() == ["AXIS", "NAME", "DISTRIBUTION", "VERSION", "API", "STATE"]
+    assert head.split() == ["KIND", "NAME", "DISTRIBUTION", "VERSION", "API", "STATE"]
     assert ["scheduler", "fcfs", "turnout", version("turnout"), "1", "ok"] in [line.split() for line in lines]
     assert {line.index(" ok") for line in lines if line.endswith(" ok")} == {head.index("STATE") - 1}
 
 
 def test_json_is_a_list_of_objects() -> None:
     listed = json.loads(run("plugins", "--json").stdout)
-    names = {(entry["axis"], entry["name"]) for entry in listed if entry["distribution"] == "turnout"}
+    names = {(entry["kind"], entry["name"]) for entry in listed if entry["distribution"] == "turnout"}
     assert names >= {
         ("scheduler", "fcfs"),
         ("kv", "contiguous"),
@@ -87,7 +87,7 @@ def test_json_is_a_list_of_objects() -> None:
         ("model", "qwen2"),
     }
     assert all(
-        entry.keys() >= {"axis", "name", "distribution", "version", "hook_api", "state"} for entry in listed
+        entry.keys() >= {"kind", "name", "distribution", "version", "hook_api", "state"} for entry in listed
     )
 
 
@@ -196,7 +196,7 @@ def test_a_plugin_is_found_by_its_own_name_where_it_offers_one_thing(inline: Pat
         ("pagd", "no plugin is called 'pagd'"),
         ("pagd", "did you mean 'paged'?"),
         ("kv/pagd", "no kv is called 'pagd'; known: contiguous, paged"),
-        ("cv/paged", "no axis is called 'cv'"),
+        ("cv/paged", "no kind of plugin is called 'cv'"),
         ("paged", "say kv/paged or scheduler/paged"),
     ],
 )

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from turnout.cli.main import COMMANDS
 from turnout.cli.options.config_file import build_configs
 from turnout.core.config import EngineConfig, ServerConfig, parse_bytes
-from turnout.core.registry.kinds import POLICY_AXES
+from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
 from turnout.runner.policies import check_policies
 
@@ -82,10 +82,10 @@ def test_the_config_file_is_what_it_says(tmp_path: Path) -> None:
 
 def test_every_option_of_a_policy_is_in_a_document() -> None:
     registry, text = Registry.load(), "".join(document.text for document in DOCS)
-    for axis in POLICY_AXES:
-        for name in registry.names(axis):
-            for option in registry.options(axis, name):
-                assert f"`{option.name}`" in text, f"the option {option.name} of {axis} {name}"
+    for kind in POLICY_KINDS:
+        for name in registry.names(kind):
+            for option in registry.options(kind, name):
+                assert f"`{option.name}`" in text, f"the option {option.name} of {kind} {name}"
 
 
 MANUALS = [README, CONFIGURATION, SERVING, PLUGINS, TROUBLESHOOTING]

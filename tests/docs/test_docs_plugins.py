@@ -12,15 +12,15 @@ import pytest
 from documents import DOCS, PLUGINS, README, ROOT, Document, code, rows
 from toy import drive, expected, toy_engine, toy_kv, toy_request
 
-from turnout.cli.plugins.kinds import KINDS
 from turnout.cli.plugins.new import rendered
+from turnout.cli.plugins.skeletons import SKELETONS
 from turnout.core import interfaces
 from turnout.core.interfaces import eviction, logits_processor, proposer, router
 from turnout.core.interfaces import scheduling as policy
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.registry import hookspecs
 from turnout.core.registry.hookspecs import HOOK_API_VERSION
-from turnout.core.registry.kinds import AXES
+from turnout.core.registry.kinds import KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.views import RequestView, View
@@ -50,14 +50,14 @@ PAGES = {
 
 EXAMPLES = {
     "schedulers": ("scheduler", "shortest-first"),
-    "length-predictors": ("predictor", "moving-average"),
+    "length-predictors": ("length_predictor", "moving-average"),
     "kv-backends": ("kv", "positions"),
-    "evictions": ("eviction", "most-recent"),
-    "quantizers": ("quantizer", "eight-bits"),
+    "evictions": ("kv_eviction", "most-recent"),
+    "quantizers": ("quantization", "eight-bits"),
     "decoding": ("decoding", "sure-or-drawn"),
     "proposers": ("proposer", "stutter"),
     "routers": ("router", "short-apart"),
-    "logits-processors": ("logits-processor", "no-digits"),
+    "logits-processors": ("logits_processor", "no-digits"),
     "models": ("model", "mimic"),
     "observers": ("observer", "log-requests"),
 }
@@ -92,9 +92,9 @@ def test_every_hook_is_there_with_its_exact_signature() -> None:
     assert sorted(listed) == sorted(hooks)
 
 
-def test_every_axis_has_a_base_class_that_is_described() -> None:
-    assert {axis.base for axis in AXES.values()} <= PAGES.keys()
-    assert {axis.hook for axis in AXES.values()} <= HOOKS.keys()
+def test_every_kind_has_a_base_class_that_is_described() -> None:
+    assert {kind.base for kind in KINDS.values()} <= PAGES.keys()
+    assert {kind.hook for kind in KINDS.values()} <= HOOKS.keys()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_the_complete_example_is_what_is_generated(name: str) -> None:
 
 
 def test_every_kind_has_a_page() -> None:
-    assert {kind for kind, _ in EXAMPLES.values()} == KINDS.keys()
+    assert {kind for kind, _ in EXAMPLES.values()} == SKELETONS.keys()
     assert all(f"]({name}.md)" in PLUGINS.text for name in EXAMPLES)
 
 
@@ -230,8 +230,8 @@ def test_an_example_loads(source: str) -> None:
     offered = [entry for entry in registry.entries() if entry.distribution == "example_plugin"]
     assert offered and all(entry.state == "ok" for entry in offered), offered
     for entry in offered:
-        if entry.axis in AXES:
-            assert registry.create(entry.axis, entry.name)
+        if entry.kind in KINDS:
+            assert registry.create(entry.kind, entry.name)
 
 
 @pytest.mark.parametrize("source", examples())
@@ -239,7 +239,7 @@ def test_a_scheduler_that_is_shown_serves_everything(source: str) -> None:
     """Strictly: a fault would be an error."""
     registry = Registry.load(extra=[plugin(source)])
     for entry in registry.entries():
-        if (entry.axis, entry.distribution) == ("scheduler", "example_plugin"):
+        if (entry.kind, entry.distribution) == ("scheduler", "example_plugin"):
             serve_everything(registry.create("scheduler", entry.name))
 
 

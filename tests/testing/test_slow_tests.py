@@ -16,7 +16,7 @@ pytest_plugins = ["pytester"]
 
 
 class Sluggish(Suite[SchedulingPolicy]):
-    axis = "scheduler"
+    kind = "scheduler"
 
     def make(self) -> SchedulingPolicy:
         return Fcfs()

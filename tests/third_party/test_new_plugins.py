@@ -13,17 +13,17 @@ from click.testing import CliRunner, Result
 from installed_packages import lay_out, run, turnout
 
 from turnout.cli.main import cli
-from turnout.cli.plugins.kinds import KINDS
-from turnout.core.registry.kinds import AXES, OBSERVER_AXIS
+from turnout.cli.plugins.skeletons import SKELETONS
+from turnout.core.registry.kinds import KINDS, OBSERVER_KIND
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where one generated package of each kind is installed."""
     site, made = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("made")
-    for kind in KINDS:
-        new(f"my-{kind}", kind, made)
-        lay_out(made / f"turnout-my-{kind}", site)
+    for kind in SKELETONS:
+        new(mine(kind), kind, made)
+        lay_out(made / f"turnout-{mine(kind)}", site)
     shutil.copytree(made, site / "made")
     return site
 
@@ -34,14 +34,34 @@ def new(name: str, kind: str, folder: Path) -> Result:
     return done
 
 
-def test_every_axis_has_a_kind() -> None:
-    assert {kind.axis for kind in KINDS.values()} <= {*AXES, OBSERVER_AXIS}
-    assert len(KINDS) >= 10
+def mine(kind: str) -> str:
+    return f"my-{kind.replace('_', '-')}"
+
+
+def test_every_kind_has_a_skeleton() -> None:
+    assert SKELETONS.keys() == {*KINDS, OBSERVER_KIND}
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ("kv-eviction", "kv_eviction"),
+        ("eviction", "kv_eviction"),
+        ("quantizer", "quantization"),
+        ("predictor", "length_predictor"),
+        ("logits-processor", "logits_processor"),
+    ],
+)
+def test_kinds_have_short_names_and_dashes(tmp_path: Path, given: str, kind: str) -> None:
+    new("same", given, tmp_path / "short")
+    new("same", kind, tmp_path / "listed")
+    short, listed = (tmp_path / folder / "turnout-same" / "turnout_same.py" for folder in ("short", "listed"))
+    assert short.read_text() == listed.read_text()
 
 
 def test_each_package_passes_its_own_tests(site: Path) -> None:
     """All in one run, with warnings as errors: they have nothing in common but Turnout."""
-    folders = [str(site / "made" / f"turnout-my-{kind}" / "tests") for kind in KINDS]
+    folders = [str(site / "made" / f"turnout-{mine(kind)}" / "tests") for kind in SKELETONS]
     plugin = ["-p", "turnout.testing.pytest_plugin", "--turnout-trials", "4"]
     command = [
         "-m",
@@ -64,17 +84,17 @@ def test_each_package_passes_its_own_tests(site: Path) -> None:
 
 def test_each_is_listed_with_its_package(site: Path) -> None:
     listed = json.loads(turnout(site, "plugins", "--json", cwd=site).stdout)
-    mine = {entry["axis"]: entry for entry in listed if entry["distribution"].startswith("turnout-my-")}
-    assert mine.keys() == {kind.axis for kind in KINDS.values()}
-    assert all((entry["state"], entry["version"]) == ("ok", "0.1.0") for entry in mine.values())
-    assert all(entry["hook_api"] == 1 for entry in mine.values())
+    ours = {entry["kind"]: entry for entry in listed if entry["distribution"].startswith("turnout-my-")}
+    assert ours.keys() == SKELETONS.keys()
+    assert all((entry["state"], entry["version"]) == ("ok", "0.1.0") for entry in ours.values())
+    assert all(entry["hook_api"] == 1 for entry in ours.values())
 
 
 @pytest.mark.parametrize(
     "target",
     [
         ["my-scheduler:aging=3", "--claim", "bound=60"],
-        ["kv_eviction/my-eviction", "--claim", "ends_first=false"],
+        ["kv_eviction/my-kv-eviction", "--claim", "ends_first=false"],
         ["router/my-router", "--claim", "spreads=false"],
         ["observer/my-observer.request_finished"],
     ],
@@ -94,7 +114,7 @@ def test_each_can_be_checked(site: Path, target: list[str]) -> None:
     ],
 )
 def test_what_is_no_claim_is_refused(site: Path, claim: str, message: str) -> None:
-    done = turnout(site, "plugins", "check", "my-eviction", "--claim", claim, cwd=site)
+    done = turnout(site, "plugins", "check", "my-kv-eviction", "--claim", claim, cwd=site)
     assert done.returncode == 2 and message in done.stderr
 
 

@@ -66,7 +66,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 def test_our_own_come_by_the_same_entry_point() -> None:
     entries = [entry for entry in Registry.load().entries() if entry.distribution == "turnout"]
-    assert {entry.axis for entry in entries} == {
+    assert {entry.kind for entry in entries} == {
         "scheduler",
         "length_predictor",
         "kv",
@@ -85,7 +85,7 @@ def test_an_installed_plugin_is_listed_built_and_described(install: Install) -> 
     install("turnout-tidal", POLICY + HOOK, "2.3")
     registry = Registry.load()
     (entry,) = [entry for entry in registry.entries() if entry.name == "tidal"]
-    assert (entry.axis, entry.distribution, entry.version, entry.state) == (
+    assert (entry.kind, entry.distribution, entry.version, entry.state) == (
         "scheduler",
         "turnout-tidal",
         "2.3",

@@ -1,4 +1,4 @@
-"""Quantized models loaded, described and served: with other axes, and with a draft."""
+"""Quantized models loaded, described and served: with other kinds of plugins, and with a draft."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_parameters_are_counted_as_they_were_trained(random_model: Path) -> None
     assert first[0] == first[1]
 
 
-# ------------------------------------------------------------------ with the other axes
+# ------------------------------------------------------------------ with other kinds of plugins
 
 
 @pytest.fixture(scope="module")

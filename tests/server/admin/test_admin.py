@@ -50,7 +50,7 @@ def test_the_policy_changes_and_says_so(busy: RunningServer) -> None:
 
 def test_the_plugins_are_those_of_the_engine(busy: RunningServer) -> None:
     listed = busy.http.get("/admin/plugins").json()["plugins"]
-    by_name = {(plugin["axis"], plugin["name"]): plugin for plugin in listed}
+    by_name = {(plugin["kind"], plugin["name"]): plugin for plugin in listed}
     assert by_name["scheduler", "fcfs"]["distribution"] == "turnout"
     assert by_name["scheduler", "shuffling"]["state"] == "ok", "known to the engine's process alone"
     assert all(plugin["error"] == "" for plugin in listed if plugin["state"] == "ok")

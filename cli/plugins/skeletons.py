@@ -1,15 +1,17 @@
-"""The kinds of plugins that ``turnout plugins new`` can begin."""
+"""What ``turnout plugins new`` writes about each kind of plugin."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "Kind"]
+__all__ = ["SKELETONS", "Skeleton"]
 
 
 @dataclass(frozen=True)
-class Kind:
-    axis: str
+class Skeleton:
+    """How a kind is called and tested in a new package; ``templates/KIND.py.txt`` is the plugin itself."""
+
+    kind: str
     """As ``turnout plugins`` lists it."""
     noun: str
     suite: str
@@ -27,18 +29,18 @@ class Kind:
 
     @property
     def listed(self) -> str:
-        """Its name on the axis."""
-        return "$name.request_finished" if self.axis == "observer" else "$name"
+        """The name that ``turnout plugins`` gives the plugin."""
+        return "$name.request_finished" if self.kind == "observer" else "$name"
 
 
 SERVE = "turnout serve"
 
-KINDS = {
-    "scheduler": Kind(
+_ALL = (
+    Skeleton(
         "scheduler", "scheduling policy", "SchedulingPolicySuite", f"{SERVE} --scheduler $name:aging=50"
     ),
-    "kv": Kind("kv", "KV backend", "KVBackendSuite", f"{SERVE} --kv $name"),
-    "eviction": Kind(
+    Skeleton("kv", "KV backend", "KVBackendSuite", f"{SERVE} --kv $name"),
+    Skeleton(
         "kv_eviction",
         "eviction policy",
         "EvictionPolicySuite",
@@ -46,8 +48,8 @@ KINDS = {
         ('spec = "$name"', "ends_first = False  # leave this out if yours gives up the end first"),
         " --claim ends_first=false",
     ),
-    "quantizer": Kind("quantization", "quantizer", "QuantizerSuite", f"{SERVE} --quantization $name"),
-    "decoding": Kind(
+    Skeleton("quantization", "quantizer", "QuantizerSuite", f"{SERVE} --quantization $name"),
+    Skeleton(
         "decoding",
         "decoding strategy",
         "DecodingSuite",
@@ -55,19 +57,19 @@ KINDS = {
         ('spec = "$name"', "unbiased = False  # leave this out if yours draws from the model's distribution"),
         " --claim unbiased=false",
     ),
-    "proposer": Kind(
+    Skeleton(
         "proposer",
         "proposer for speculative decoding",
         "ProposerSuite",
         f"{SERVE} --decoding speculative:proposer=$name",
     ),
-    "predictor": Kind(
+    Skeleton(
         "length_predictor",
         "length predictor",
         "LengthPredictorSuite",
         f"{SERVE} --scheduler sjf --length-predictor $name:weight=0.5",
     ),
-    "router": Kind(
+    Skeleton(
         "router",
         "router",
         "RouterSuite",
@@ -75,13 +77,13 @@ KINDS = {
         ('spec = "$name"', "spreads = False  # leave this out if yours leaves no idle replica out"),
         " --claim spreads=false",
     ),
-    "logits-processor": Kind(
+    Skeleton(
         "logits_processor", "logits processor", "LogitsProcessorSuite", f"{SERVE}     # it is always active"
     ),
-    "observer": Kind(
+    Skeleton(
         "observer", "observer", "ObserverSuite", f"{SERVE}     # it is always called", ('plugin = "$name"',)
     ),
-    "model": Kind(
+    Skeleton(
         "model",
         "model family",
         "ModelFamilySuite",
@@ -103,5 +105,7 @@ KINDS = {
             'refused = ({"use_sliding_window": True},)',
         ),
     ),
-}
-"""By what ``--kind`` is given. Another axis is a row here and a template in ``plugin_templates``."""
+)
+
+SKELETONS = {skeleton.kind: skeleton for skeleton in _ALL}
+"""By the kind's name. A new kind of plugin needs an entry here and a file in ``templates``."""
