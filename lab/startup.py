@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -12,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
-import httpx
+import aiohttp
 
-from turnout.core.errors import EngineError
+from turnout.core.errors import EngineError, described
 
 __all__ = ["Startup", "measure_startup"]
 
@@ -70,12 +71,19 @@ def _url(server: subprocess.Popen[str], errors: IO[str]) -> str:
 
 
 def _first_token(url: str, timeout: float) -> None:
-    body = {"prompt": [5, 6, 7, 8], "max_tokens": 1, "ignore_eos": True, "stream": True}
     try:
-        with httpx.stream(
-            "POST", f"{url}/v1/completions", json=body, timeout=timeout, trust_env=False
-        ) as answer:
-            answer.raise_for_status()
-            next(answer.iter_bytes())
-    except (httpx.HTTPError, StopIteration) as error:
-        raise EngineError(f"turnout serve at {url} gave no first token: {error}") from None
+        asyncio.run(_first_bytes(f"{url}/v1/completions", timeout))
+    except (aiohttp.ClientError, OSError, EOFError) as error:  # OSError: TimeoutError, too
+        raise EngineError(f"turnout serve at {url} gave no first token: {described(error)}") from None
+
+
+async def _first_bytes(url: str, timeout: float) -> None:
+    """Raises EOFError for an answer without any."""
+    body = {"prompt": [5, 6, 7, 8], "max_tokens": 1, "ignore_eos": True, "stream": True}
+    limit = aiohttp.ClientTimeout(total=timeout)
+    async with (
+        aiohttp.ClientSession(timeout=limit, raise_for_status=True) as session,
+        session.post(url, json=body) as response,
+    ):
+        if not await response.content.readany():
+            raise EOFError("the answer is empty")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import time
+from http.client import HTTPException
 from pathlib import Path
+from urllib.request import ProxyHandler, build_opener
 
 import click
-import httpx
 from peers.environments import environment, tail
 
 from turnout.lab.jobs.prompts import Prompts
@@ -21,6 +23,7 @@ __all__ = ["Server", "free_port"]
 
 POLL = 0.2
 """Seconds between questions whether it is there."""
+DIRECT = build_opener(ProxyHandler({}))
 
 
 class Server:
@@ -65,10 +68,9 @@ class Server:
         """What it serves, as soon as it does."""
         while self._process.poll() is None:
             try:
-                answer = httpx.get(url, trust_env=False)
-                if answer.is_success:
-                    return str(answer.json()["data"][0]["id"])
-            except httpx.HTTPError:
+                with DIRECT.open(url, timeout=5) as answer:
+                    return str(json.load(answer)["data"][0]["id"])
+            except (OSError, HTTPException):  # not there yet
                 pass
             time.sleep(POLL)
         code = self._process.returncode

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
+import msgspec
 
-from turnout.core.errors import TurnoutError, described
+from turnout.core.errors import ConfigError, TurnoutError, described
+from turnout.lab.load.event_reader import EventReader, error_message, error_text
+from turnout.lab.load.target import server_url
 
 __all__ = ["ChatClient", "ChatError", "Message"]
 
@@ -16,6 +22,8 @@ Message = Mapping[str, str]
 """``{"role": …, "content": …}``."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+CONNECT_SECONDS = 10
+"""To connect. Afterwards there is no limit: a long prompt takes its time to the first token."""
 
 
 class ChatError(TurnoutError):
@@ -25,52 +33,76 @@ class ChatError(TurnoutError):
 class ChatClient:
     """One server, and what to send with each request besides the messages."""
 
-    def __init__(self, url: str, api_key: str | None = None) -> None:
-        url = url if "://" in url else f"http://{url}"
-        self.url = url.rstrip("/").removesuffix("/v1")
-        headers = {b"Authorization": f"Bearer {api_key}".encode()} if api_key else {}
+    def __init__(self, address: str, api_key: str | None = None) -> None:
+        """Raises ChatError for an address that is none."""
         try:
-            self._http = httpx.Client(
-                base_url=self.url,
-                headers=headers,
-                timeout=httpx.Timeout(10, read=None),  # a long prompt takes its time to the first token
-                trust_env=httpx.URL(self.url).host not in LOOPBACK,  # no proxy reaches this machine's own
-            )
-        except (httpx.InvalidURL, ValueError) as error:
-            raise ChatError(f"{url!r} is no address of a server: {error}") from None
+            self.url = server_url(address)
+        except ConfigError as error:
+            raise ChatError(str(error)) from None
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
 
     def models(self) -> list[str]:
-        """What the server serves. Raises ChatError when there is none."""
+        """The models that the server serves. Raises ChatError where no server answers."""
         try:
-            response = self._http.get("/v1/models")
-            self._check(response)
-            return [str(model["id"]) for model in response.json()["data"]]
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from None
+            with self._reaching():
+                content = asyncio.run(self._get("/v1/models"))
+            return [str(model["id"]) for model in json.loads(content)["data"]]
         except (ValueError, KeyError, TypeError):
             raise ChatError(f"what answers at {self.url} is no OpenAI-compatible server") from None
 
     def answer(self, messages: Sequence[Message], parameters: Mapping[str, Any]) -> Generator[str]:
         """The answer's text, piece by piece; closing the iterator early makes the server stop."""
         body = _encoded({**parameters, "messages": list(messages), "stream": True})
-        kind = {"Content-Type": "application/json"}
+        with self._reaching(), asyncio.Runner() as runner:  # which closes the connection when it ends
+            pieces = self._pieces(body)
+            while (piece := runner.run(_next(pieces))) is not None:
+                yield piece
+
+    # -------------------------------------------------------------- requests
+
+    async def _get(self, path: str) -> bytes:
+        async with self._request("GET", path) as response:
+            return await response.read()
+
+    async def _pieces(self, body: bytes) -> AsyncGenerator[str]:
+        reader = EventReader(_Chunk)
+        async with self._request("POST", "/v1/chat/completions", body) as response:
+            async for data in response.content.iter_any():
+                for chunk in _decoded(reader, data):
+                    for text in chunk.texts():
+                        yield text
+                if reader.done:
+                    return
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, body: bytes | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Raises ChatError where the server refuses."""
+        local = urlsplit(self.url).hostname in LOOPBACK  # no proxy reaches this machine's own servers
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+        async with (
+            aiohttp.ClientSession(headers=self._headers, timeout=timeout, trust_env=not local) as session,
+            session.request(method, self.url + path, data=body, allow_redirects=False) as response,
+        ):
+            if response.status >= 400:
+                reason = error_text(await response.read()) or response.reason
+                raise ChatError(f"the server refused ({response.status}): {reason}")
+            yield response
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """A server that cannot be reached becomes a ChatError that says so."""
         try:
-            with self._http.stream("POST", "/v1/chat/completions", content=body, headers=kind) as response:
-                if response.is_error:
-                    response.read()
-                self._check(response)
-                yield from _pieces(response.iter_lines())
-        except httpx.HTTPError as error:
-            raise self._unreachable(error) from None
-
-    def _check(self, response: httpx.Response) -> None:
-        if response.is_error:
-            raise ChatError(f"the server refused ({response.status_code}): {_reason(response)}")
-
-    def _unreachable(self, error: httpx.HTTPError) -> ChatError:
-        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
-            return ChatError(f"no server answers at {self.url} ({error}); start one with: turnout serve")
-        return ChatError(f"the connection to {self.url} broke: {described(error)}")
+            yield
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise ChatError(
+                f"no server answers at {self.url} ({error}); start one with: turnout serve"
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError, too
+            raise ChatError(f"the connection to {self.url} broke: {described(error)}") from None
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
@@ -80,29 +112,37 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
         raise ChatError(f"this cannot be sent: {error}") from None
 
 
-def _pieces(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        field, _, data = line.partition(":")
-        if field != "data":
-            continue
-        if data.strip() == "[DONE]":
-            return
-        yield from _texts(data)
+async def _next(pieces: AsyncGenerator[str]) -> str | None:
+    """None after the last."""
+    return await anext(pieces, None)
 
 
-def _texts(data: str) -> list[str]:
+# ------------------------------------------------------------------ what comes back
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    error: dict[str, object] | str | None = None
+
+    def texts(self) -> list[str]:
+        """Raises ChatError for an error that the server reports, and for what is no chat completion."""
+        if self.error is not None:
+            raise ChatError(f"the server broke off: {error_message(self.error)}")
+        if self.choices is None:
+            raise ChatError("the server sent what is no chat completion: it has no choices")
+        return [choice.delta.content for choice in self.choices if choice.delta.content]
+
+
+def _decoded(reader: EventReader[_Chunk], data: bytes) -> list[_Chunk]:
     try:
-        chunk = json.loads(data)
-        if "error" not in chunk:
-            return [text for choice in chunk["choices"] if (text := choice["delta"].get("content"))]
-        problem = chunk["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        raise ChatError(f"the server sent what is no chat completion: {data.strip()[:200]}") from None
-    raise ChatError(f"the server broke off: {problem}")
-
-
-def _reason(response: httpx.Response) -> str:
-    try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return response.text.strip()[:200] or response.reason_phrase
+        return reader.feed(data)
+    except ValueError as error:
+        raise ChatError(f"the server sent what is no chat completion: {error}") from None

@@ -1,10 +1,10 @@
-"""What a streamed answer's events say, as far as a measurement needs it."""
+"""What the events of a streamed answer say, as far as a measurement needs it."""
 
 from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Event", "EventReader"]
+__all__ = ["Event", "Usage"]
 
 
 class _Delta(msgspec.Struct):
@@ -30,7 +30,7 @@ class Usage(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    """One ``data:`` line of completions or of chat."""
+    """The content of one ``data:`` line of completions or of chat."""
 
     choices: list[_Choice] = []
     usage: Usage | None = None
@@ -51,33 +51,3 @@ class Event(msgspec.Struct):
     @property
     def ends(self) -> bool:
         return bool(self.choices) and self.choices[0].finish_reason is not None
-
-
-class EventReader:
-    """Cuts a byte stream into events."""
-
-    def __init__(self) -> None:
-        self._decode = msgspec.json.Decoder(Event).decode
-        self._rest = b""
-        self.done = False
-        """The stream said that it is complete."""
-
-    def feed(self, data: bytes) -> list[Event]:
-        """Raises ValueError for what is no event."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        events = []
-        for line in lines:
-            if not line.startswith(b"data:"):
-                continue
-            content = line[5:].strip()
-            if content == b"[DONE]":
-                self.done = True
-            else:
-                events.append(self._decoded(content))
-        return events
-
-    def _decoded(self, content: bytes) -> Event:
-        try:
-            return self._decode(content)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"this is no completion: {content[:200]!r} ({error})") from None

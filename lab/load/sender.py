@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import aiohttp
-import msgspec
 
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.jobs.job import Job
-from turnout.lab.load.messages import Event, EventReader, Usage
+from turnout.lab.load.event_reader import EventReader, error_message, error_text
+from turnout.lab.load.messages import Event, Usage
 from turnout.lab.load.target import Target
 from turnout.lab.results.record import Record
 
@@ -36,7 +36,7 @@ class Answer:
     def take(self, event: Event, now: float) -> None:
         """Raises ValueError for an error that the server reports."""
         if event.error is not None:
-            raise ValueError(f"the server broke off: {_message(event.error)}")
+            raise ValueError(f"the server broke off: {error_message(event.error)}")
         if event.brings_tokens:
             self.times.append(now)
             self.pieces.append(event.text)
@@ -95,10 +95,10 @@ class Sender:
         return record, answer
 
     async def _exchange(self, body: bytes, answer: Answer, headers: dict[str, str]) -> None:
-        reader, clock = EventReader(), self._clock
+        reader, clock = EventReader(Event), self._clock
         async with self._http.post(self._url, data=body, headers=headers) as response:
             if response.status != 200:
-                raise ValueError(f"{response.status}: {_reason(await response.read())}")
+                raise ValueError(f"{response.status}: {error_text(await response.read())}")
             async for data in response.content.iter_any():
                 now = clock()
                 for event in reader.feed(data):
@@ -115,17 +115,3 @@ def _fill(record: Record, answer: Answer) -> None:
     record.digest = blake2b(answer.text.encode(), digest_size=8).hexdigest()
     if not record.error and not record.token_times:
         record.error = "the answer has no tokens"
-
-
-def _reason(body: bytes) -> str:
-    """OpenAI's error object, or what there is instead."""
-    try:
-        return _message(msgspec.json.decode(body))
-    except msgspec.DecodeError:
-        return body.decode(errors="replace").strip()[:200]
-
-
-def _message(content: object) -> str:
-    while isinstance(content, dict):
-        content = content.get("error") or content.get("message") or content.get("detail")
-    return str(content)

@@ -12,7 +12,7 @@ import msgspec
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
 
-__all__ = ["Content", "Target"]
+__all__ = ["Content", "Target", "server_url"]
 
 Content = str | list[int] | list[dict[str, str]]
 """A prompt as text or tokens, or the messages of a chat."""
@@ -39,16 +39,8 @@ class Target:
 
     @classmethod
     def at(cls, address: str, **more: Any) -> Target:
-        """`address`: with or without ``http://`` and ``/v1``. Raises ConfigError for what is none."""
-        url = (address if "://" in address else f"http://{address}").rstrip("/").removesuffix("/v1")
-        try:
-            parts = urlsplit(url)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ConfigError(f"{address!r} is no address of a server; expected http://HOST:PORT")
-        return cls(url, **more)
+        """The server at an address, as `server_url` reads it."""
+        return cls(server_url(address), **more)
 
     @property
     def path(self) -> str:
@@ -76,3 +68,16 @@ class Target:
         if job.priority:
             fields["priority"] = job.priority
         return msgspec.json.encode({**fields, **self.body})
+
+
+def server_url(address: str) -> str:
+    """`address`, with or without ``http://`` and ``/v1``, as ``http://HOST:PORT``. Raises ConfigError."""
+    url = (address if "://" in address else f"http://{address}").rstrip("/").removesuffix("/v1")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{address!r} is no address of a server; expected http://HOST:PORT")
+    return url
