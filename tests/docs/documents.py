@@ -78,10 +78,11 @@ def _blanked(match: re.Match[str]) -> str:
 
 
 README = Document(ROOT / "README.md")
+README_ZH = Document(ROOT / "README.zh-CN.md")
 CONTRIBUTING = Document(ROOT / "CONTRIBUTING.md")
 CONFIGURATION = Document(ROOT / "docs" / "reference" / "configuration.md")
 SERVING = Document(ROOT / "docs" / "reference" / "http-api.md")
 PLUGINS = Document(ROOT / "docs" / "reference" / "plugins" / "README.md")
 TROUBLESHOOTING = Document(ROOT / "docs" / "how-to" / "troubleshoot.md")
 DOCS = [Document(path) for path in sorted((ROOT / "docs").rglob("*.md"))]
-ALL = [README, CONTRIBUTING, *DOCS]
+ALL = [README, README_ZH, CONTRIBUTING, *DOCS]
