@@ -107,7 +107,10 @@ def measure(wish: dict[str, Any], running: int, prompt: int, steps: int) -> dict
         setattr(place, name, _timed(getattr(place, name), times[name.lstrip("_")]))
     encode = _timed(encoder.encode, times["encode"])
     step = _timed(lambda: encode(engine.step()), times["step"])
-    while not all(request.level for request in engine.scheduler.queues.running) or not engine.stats().steps:
+    while (
+        not all(request.decode_ready for request in engine.scheduler.queues.running)
+        or not engine.stats().steps
+    ):
         step()
     while engine.scheduler.queues.waiting_count:
         step()

@@ -73,7 +73,7 @@ def fill(scheduler: Scheduler, running: int, waiting: int) -> None:
     rng = random.Random(0)
     for number in range(running):
         scheduler.queues.arrive(make_request(number, rng))
-    while scheduler.queues.waiting_count or any(not r.level for r in scheduler.queues.running):
+    while scheduler.queues.waiting_count or any(not r.decode_ready for r in scheduler.queues.running):
         apply(scheduler, scheduler.plan(0.5)[0])
     scheduler.policy = policy
     for number in range(running, running + waiting):

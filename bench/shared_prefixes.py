@@ -41,7 +41,7 @@ def step_seconds(engine: Engine, requests: int, common: int, number: int) -> flo
         engine.step()
     names = [ask(str(index), 2 * requests + STEPS) for index in range(requests)]
     queues = engine.scheduler.queues
-    while queues.waiting_count or not all(request.level for request in queues.running):
+    while queues.waiting_count or not all(request.decode_ready for request in queues.running):
         engine.step()
     started = time.process_time()
     for _ in range(STEPS):

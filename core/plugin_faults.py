@@ -6,18 +6,18 @@ import logging
 
 from turnout.core.errors import described
 
-__all__ = ["Complaints"]
+__all__ = ["PluginFaults"]
 
 
-class Complaints:
+class PluginFaults:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._said: set[tuple[str, type[Exception]]] = set()
+        self._reported: set[tuple[str, type[Exception]]] = set()
 
-    def about(self, who: str, error: Exception) -> str:
+    def report(self, who: str, error: Exception) -> str:
         """What went wrong, in a line that names the plugin, for whom it harms."""
         message = f"{who} failed: {described(error)}"
-        if (who, type(error)) not in self._said:
-            self._said.add((who, type(error)))
+        if (who, type(error)) not in self._reported:
+            self._reported.add((who, type(error)))
             self._logger.error(message, exc_info=error)
         return message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core.engine.decoding_dispatch import Strategies
+from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.logits_processing import Processors
 from turnout.core.errors import RequestError
 from turnout.core.scheduling.scheduler import Scheduler
@@ -29,11 +29,11 @@ class Admission:
     """Refuses what can never run, with the sums, so that it never stands at the head of the queue."""
 
     def __init__(
-        self, limits: Limits, scheduler: Scheduler, strategies: Strategies, processors: Processors
+        self, limits: Limits, scheduler: Scheduler, dispatch: DecodingDispatch, processors: Processors
     ) -> None:
         self._limits = limits
         self._scheduler = scheduler
-        self._strategies = strategies
+        self._dispatch = dispatch
         self._processors = processors
 
     def admit(self, spec: RequestSpec, now: float) -> Request:
@@ -41,7 +41,7 @@ class Admission:
         self._check_tokens(spec)
         request = Request(
             spec,
-            self._strategies.choose(spec.params),
+            self._dispatch.choose(spec.params),
             now if spec.arrival is None else spec.arrival,
             len(spec.prompt) + self._output_limit(spec),
             self._stops(spec),

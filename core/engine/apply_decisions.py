@@ -1,9 +1,9 @@
-"""Applying decisions: who continues whom, and where a sequence ends.
+"""Applies decisions: continues, forks and drops sequences, and ends them at a stop or at their limit.
 
-Nothing here knows whether a decision was sampling, speculation or beam search.
+Nothing here knows whether a decision came from sampling, speculation or beam search.
 
-Where steps overlap, that a token was chosen is known before the token is: ``promise`` continues a sequence
-with one that is not known yet, ``keep`` says which it was.
+Where steps overlap, the engine knows that a token was chosen before it knows which: ``append_placeholders``
+continues sequences with placeholders, and ``resolve_placeholder`` replaces one by the token.
 """
 
 from __future__ import annotations
@@ -13,16 +13,24 @@ from turnout.core.types.decision import Completion, Continuation, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, Sequence
 
-__all__ = ["Promised", "advance", "complete", "keep", "promise"]
+__all__ = [
+    "RowOwners",
+    "append_placeholders",
+    "apply_completion",
+    "apply_continuations",
+    "resolve_placeholder",
+]
 
-Promised = list[tuple[int, Sequence]]
-"""Rows of what was chosen on the device, and whose tokens they are."""
+RowOwners = list[tuple[int, Sequence]]
+"""Rows of the tokens chosen on the device, each with the sequence that its token belongs to."""
 
 
-def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[list[Delta], list[Sequence]]:
-    """Continue, fork and drop the sequences of a request.
+def apply_continuations(
+    request: Request, chosen: list[Continuation], kv: KVCache
+) -> tuple[list[Delta], list[Sequence]]:
+    """Continues, forks and drops the sequences of a request.
 
-    Returns what a client may see of that, and the sequences that ended, whose memory is the caller's to free.
+    Returns the deltas for its client, and the sequences that ended. The caller frees the memory of those.
     """
     deltas, ended = [], []
     children = _descend(request, [continuation.parent for continuation in chosen], kv)
@@ -38,12 +46,13 @@ def advance(request: Request, chosen: list[Continuation], kv: KVCache) -> tuple[
     return deltas, ended
 
 
-def promise(request: Request, chosen: Promised, first: int, kv: KVCache) -> Promised:
-    """As `advance`, by a token each that is a place among those chosen on the device.
+def append_placeholders(request: Request, chosen: RowOwners, first: int, kv: KVCache) -> RowOwners:
+    """Continues a request as `apply_continuations` does, each sequence by a placeholder for one token.
 
-    chosen: a parent for each row, rows being numbered from `first` on. Returns the child for each.
+    A placeholder is a negative number: -1 stands for the first token chosen on the device in this step.
+    chosen: the parent of each row; `first` is the number of row 0. Returns the child of each row.
     """
-    if len(chosen) > 1 or len(request.live) > 1:  # else the one goes on in its place
+    if len(chosen) > 1 or len(request.live) > 1:  # otherwise the only sequence continues in place
         children = _descend(request, [parent for _, parent in chosen], kv)
         chosen = [(row, child) for (row, _), child in zip(chosen, children, strict=True)]
     for row, child in chosen:
@@ -53,17 +62,20 @@ def promise(request: Request, chosen: Promised, first: int, kv: KVCache) -> Prom
     return chosen
 
 
-def keep(sequence: Sequence, token: int, detail: TokenLogprobs | None) -> Delta:
-    """The token that a sequence was promised, whatever has become of its memory since."""
+def resolve_placeholder(sequence: Sequence, token: int, detail: TokenLogprobs | None) -> Delta:
+    """Replaces a placeholder by its token, whether or not the sequence still holds memory."""
     sequence.tokens[-1] = token
     if detail is not None:
         sequence.details.append(detail)
-    return _told(sequence, *_cut([token], sequence.request.stop_ids, sequence.room + 1))
+    return _delta(sequence, *_cut([token], sequence.request.stop_ids, sequence.room + 1))
 
 
-def complete(request: Request, completion: Completion) -> list[Delta]:
-    """The choices of a request that its strategy ends. The memory of what lives is the caller's to free."""
-    # Each live sequence got its next token, whichever of them a choice ends with.
+def apply_completion(request: Request, completion: Completion) -> list[Delta]:
+    """Returns a delta for each choice of a request that its strategy ends.
+
+    The caller frees the memory of the sequences that are still live.
+    """
+    # Each live sequence got its next token, whether or not a choice ends with it.
     request.output_tokens += len(request.live)
     return [
         Delta(
@@ -82,8 +94,10 @@ def complete(request: Request, completion: Completion) -> list[Delta]:
 
 
 def _descend(request: Request, parents: list[Sequence], kv: KVCache) -> list[Sequence]:
-    """A child for each of `parents`: the first of a parent stays in place, further ones fork; parents not
-    named go."""
+    """Returns a child for each of `parents`, which become the live sequences of the request.
+
+    A parent named once continues in place, one named again forks, and one not named is released.
+    """
     before = request.live
     if parents == list(before):
         return parents
@@ -103,9 +117,9 @@ def _fork(parent: Sequence, kv: KVCache) -> Sequence:
 
 
 def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
-    """Append what was decided, cut at the first stop, and say so."""
+    """Appends the tokens of a continuation, up to the first stop."""
     tokens, reason = _cut(continuation.tokens, sequence.request.stop_ids, sequence.room)
-    # Only what was guessed has its KV already; and something must be left to compute, for the next logits.
+    # The KV of accepted guesses exists already; one token must be left to compute, for the next logits.
     sequence.computed = len(sequence.tokens) + min(_agreed(sequence.draft, tokens), len(tokens) - 1)
     sequence.tokens += tokens
     sequence.draft = []
@@ -113,11 +127,11 @@ def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
     sequence.score = continuation.score
     if continuation.details is not None:
         sequence.details += continuation.details[: len(tokens)]
-    return _told(sequence, tokens, reason)
+    return _delta(sequence, tokens, reason)
 
 
-def _told(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
-    """What a client may know of `tokens`, which a sequence was continued with."""
+def _delta(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
+    """Returns the delta for a sequence that was just continued with `tokens`."""
     request = sequence.request
     shown = tokens if request.decoding.streams else sequence.output if reason else []
     scored = request.spec.params.logprobs is not None
@@ -133,7 +147,7 @@ def _told(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
 
 
 def _agreed(draft: list[int], tokens: list[int]) -> int:
-    """How many guesses came true: up to the first that did not."""
+    """Counts the leading guesses that were accepted."""
     if not draft:
         return 0
     pairs = enumerate(zip(draft, tokens, strict=False))
@@ -141,7 +155,7 @@ def _agreed(draft: list[int], tokens: list[int]) -> int:
 
 
 def _cut(tokens: list[int], stops: frozenset[int], room: int) -> tuple[list[int], str | None]:
-    """The tokens up to the first stop or the limit, and which of the two ended them."""
+    """Cuts tokens at the first stop or at the limit; returns them and the finish reason, None for neither."""
     if len(tokens) < room and stops.isdisjoint(tokens):  # nearly always
         return tokens, None
     for count, token in enumerate(tokens[:room], 1):

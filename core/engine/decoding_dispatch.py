@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 
-from turnout.core.engine.apply_decisions import Promised
+from turnout.core.engine.apply_decisions import RowOwners
 from turnout.core.errors import RequestError
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.plugin_faults import Complaints
-from turnout.core.types.decision import Chosen, Completion, Continuation, TokenLogprobs, known
+from turnout.core.plugin_faults import PluginFaults
+from turnout.core.types.decision import Chosen, Completion, Continuation, TokenLogprobs, resolve_tokens
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 
-__all__ = ["Decision", "Strategies", "by_strategy"]
+__all__ = ["Decision", "DecodingDispatch", "by_decoding"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ Decision = list[Continuation] | Completion
 """About one request."""
 
 
-class Strategies:
+class DecodingDispatch:
     """The strategies on offer."""
 
     def __init__(self, decodings: Sequence[Decoding], vocab_size: int) -> None:
@@ -32,7 +32,7 @@ class Strategies:
         self._vocab_size = vocab_size
         self._guess = any(type(decoding).draft is not Decoding.draft for decoding in decodings)
         """One of them does: else nobody need be asked, nor looked up who could be."""
-        self._complaints = Complaints(logger)
+        self._plugin_faults = PluginFaults(logger)
 
     def choose(self, params: SamplingParams) -> Decoding:
         """Who serves a request with these parameters. Raises RequestError when nobody does."""
@@ -41,20 +41,20 @@ class Strategies:
                 if decoding.accepts(params) and decoding.width(params) > 0:
                     return decoding
             except Exception as error:
-                raise RequestError(self._complain(decoding, error)) from error
+                raise RequestError(self._report(decoding, error)) from error
         raise RequestError("no decoding strategy serves these sampling parameters")
 
     def draft(self, requests: Iterable[Request]) -> None:
         """Let them guess ahead for requests about to get logits. A fault costs the guesses, no more."""
         if not self._guess:
             return
-        for decoding, group in by_strategy(requests).items():
+        for decoding, group in by_decoding(requests).items():
             try:
                 for sequence, guesses in decoding.draft([s for request in group for s in request.live]):
                     _check_tokens(guesses, self._vocab_size)
                     sequence.draft = guesses[: sequence.room - 1]
             except Exception as error:
-                self._complain(decoding, error)
+                self._report(decoding, error)
 
     def decide(
         self, decoding: Decoding, requests: Sequence[Request], logits: Logits, *, later: bool = False
@@ -69,23 +69,23 @@ class Strategies:
                 return decisions
             return _by_request(requests, decisions, self._vocab_size)
         except Exception as error:
-            return self._complain(decoding, error)
+            return self._report(decoding, error)
 
-    def known(
+    def resolve_decisions(
         self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
     ) -> dict[Request, Decision] | str:
         """As `decide`, of what was chosen: waits for it."""
         try:
             return _by_request(requests, chosen, self._vocab_size)
         except Exception as error:
-            return self._complain(decoding, error)
+            return self._report(decoding, error)
 
-    def promised(
+    def row_owners(
         self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
-    ) -> dict[Request, Promised] | str:
+    ) -> dict[Request, RowOwners] | str:
         """Of each of `requests` which rows were chosen for it, and by which parent; or, when that cannot be,
         why."""
-        rows: dict[Request, Promised] = {request: [] for request in requests}
+        rows: dict[Request, RowOwners] = {request: [] for request in requests}
         try:
             if len(chosen.tokens) != len(chosen.parents):
                 raise ValueError(f"chose {len(chosen.tokens)} tokens for {len(chosen.parents)} sequences")
@@ -97,17 +97,17 @@ class Strategies:
             if not all(rows.values()):
                 raise ValueError("chose nothing for a request that it was asked about")
         except Exception as error:
-            return self._complain(decoding, error)
+            return self._report(decoding, error)
         return rows
 
-    def read(self, decoding: Decoding, chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]] | str:
+    def resolve(self, decoding: Decoding, chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]] | str:
         """The token for each parent, and its details: waits."""
         try:
-            tokens = known(chosen)
+            tokens = resolve_tokens(chosen)
             _check_tokens((token for token, _ in tokens), self._vocab_size)
             return tokens
         except Exception as error:
-            return self._complain(decoding, error)
+            return self._report(decoding, error)
 
     def forget(self, request: Request, sequences: Collection[TokenSequence]) -> None:
         """These of its sequences are gone. A fault is named and harms nobody."""
@@ -116,7 +116,7 @@ class Strategies:
             try:
                 decoding.forget(list(sequences))
             except Exception as error:
-                self._complain(decoding, error)
+                self._report(decoding, error)
 
     def counters(self) -> dict[str, float]:
         """Of all strategies; those of equal names are added up."""
@@ -126,11 +126,11 @@ class Strategies:
                 for name, value in decoding.counters().items():
                     totals[name] = totals.get(name, 0) + value
             except Exception as error:
-                self._complain(decoding, error)
+                self._report(decoding, error)
         return totals
 
-    def _complain(self, decoding: Decoding, error: Exception) -> str:
-        return self._complaints.about(f"decoding strategy {type(decoding).__name__}", error)
+    def _report(self, decoding: Decoding, error: Exception) -> str:
+        return self._plugin_faults.report(f"decoding strategy {type(decoding).__name__}", error)
 
 
 def _by_request(
@@ -180,7 +180,7 @@ def _check(completion: Completion) -> None:
         raise ValueError(f"completed {request!r} with a choice without tokens")
 
 
-def by_strategy(requests: Iterable[Request]) -> dict[Decoding, list[Request]]:
+def by_decoding(requests: Iterable[Request]) -> dict[Decoding, list[Request]]:
     groups: dict[Decoding, list[Request]] = {}
     for request in requests:
         strategy: Decoding = request.decoding  # type: ignore[assignment]  # requests know less of it

@@ -8,12 +8,12 @@ from itertools import chain
 
 from turnout.core.clock import Clock
 from turnout.core.engine.admission import Admission, Limits
-from turnout.core.engine.apply_decisions import advance, complete, promise
-from turnout.core.engine.decoding_dispatch import Decision, Strategies, by_strategy
-from turnout.core.engine.inflight_tokens import Unread, may_wait
+from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
+from turnout.core.engine.decoding_dispatch import Decision, DecodingDispatch, by_decoding
+from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
 from turnout.core.engine.logits_processing import Processors
 from turnout.core.engine.observers import Observers
-from turnout.core.engine.request_table import Served
+from turnout.core.engine.request_table import RequestTable
 from turnout.core.errors import Overloaded
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.observers import StepRecord
@@ -47,15 +47,15 @@ class Engine:
         self.runner = runner
         self.limits = limits
         self.clock = clock
-        self._strategies = Strategies(decodings, limits.vocab_size)
+        self._dispatch = DecodingDispatch(decodings, limits.vocab_size)
         self._processors = processors or Processors()
-        self._admission = Admission(limits, scheduler, self._strategies, self._processors)
+        self._admission = Admission(limits, scheduler, self._dispatch, self._processors)
         self._observers = observers or Observers()
-        self._served = Served(scheduler, self._strategies, self._observers)
+        self._requests = RequestTable(scheduler, self._dispatch, self._observers)
         self._kv = scheduler.kv
         self._queues = scheduler.queues
         self._overlaps = overlaps
-        self._unread: list[Unread] = []
+        self._in_flight: list[InFlightTokens] = []
         """Of the latest step."""
         self._steps = self._computed_tokens = 0
 
@@ -73,10 +73,10 @@ class Engine:
             preemptions=self.scheduler.preemptions,
             swap_outs=self.scheduler.swap_outs,
             computed_tokens=self._computed_tokens,
-            output_tokens=self._served.output_tokens,
+            output_tokens=self._requests.output_tokens,
             policy_faults=self.scheduler.policy_faults,
             slow_orders=self.scheduler.slow_orders,
-            counters=self._strategies.counters(),
+            counters=self._dispatch.counters(),
         )
 
     # -------------------------------------------------------------- in and out
@@ -87,17 +87,17 @@ class Engine:
 
     def add(self, spec: RequestSpec) -> None:
         """Queue a request. Raises RequestError when it can never be served, with the sums."""
-        self._served.check_new(spec.id)
+        self._requests.check_new(spec.id)
         if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
             raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
-        self._served.arrive(self._admission.admit(spec, self.clock()))
+        self._requests.arrive(self._admission.admit(spec, self.clock()))
 
     def abort(self, request_id: str, index: int | None = None) -> Timing | None:
         """End a request, or one of its choices, and free its memory; unknown ones are ignored.
 
-        Returns the request's timing, complete if that was its end; None for an unknown one.
+        Returns the request's timing, apply_completion if that was its end; None for an unknown one.
         """
-        return self._served.abort(request_id, index, self.clock())
+        return self._requests.abort(request_id, index, self.clock())
 
     # -------------------------------------------------------------- a step
 
@@ -106,12 +106,12 @@ class Engine:
 
         Where steps overlap, what the one before brought: that is read while the device computes this one.
         """
-        self._strategies.draft(r for r in self._queues.running if r.level and r.live[0].tokens[-1] >= 0)
+        self._dispatch.draft(r for r in self._queues.running if r.decode_ready and r.live[0].tokens[-1] >= 0)
         started = self.clock()
         plan, dropped = self.scheduler.plan(started)
-        deltas = [self._served.give_up(drop, started) for drop in dropped]
-        logits = self.runner.run(self._with_unread(plan)) if plan else None
-        deltas += self._read()
+        deltas = [self._requests.give_up(drop, started) for drop in dropped]
+        logits = self.runner.run(self._with_in_flight(plan)) if plan else None
+        deltas += self._resolve_in_flight()
         if logits is None:
             return deltas
         self._record(plan, logits)
@@ -120,10 +120,10 @@ class Engine:
             self._observers.step_finished(self._step_record(plan, started))
         return deltas
 
-    def _with_unread(self, plan: Plan) -> Plan:
-        if not self._unread:
+    def _with_in_flight(self, plan: Plan) -> Plan:
+        if not self._in_flight:
             return plan
-        return replace(plan, chosen=tuple(unread.chosen.tokens for unread in self._unread))
+        return replace(plan, chosen=tuple(each.chosen.tokens for each in self._in_flight))
 
     def _record(self, plan: Plan, logits: Logits) -> None:
         self._steps += 1
@@ -140,85 +140,89 @@ class Engine:
         """The requests all of whose sequences have logits, by strategy."""
         fed = dict.fromkeys(sequence.request for sequence in logits.rows)
         has = logits.rows.__contains__
-        return by_strategy(r for r in fed if r.live and all(map(has, r.live)))
+        return by_decoding(r for r in fed if r.live and all(map(has, r.live)))
 
     def _decide(self, logits: Logits) -> list[Delta]:
         """Ask all strategies, then act; without knowing which tokens they chose, if that will do for all."""
         ready = self._ready(logits)
-        ask, later = self._strategies.decide, self._overlaps
+        ask, later = self._dispatch.decide, self._overlaps
         answers = {asked: ask(asked, requests, logits, later=later) for asked, requests in ready.items()}
         unknown = [answer for answer in answers.values() if isinstance(answer, Chosen)]
-        later = len(unknown) == len(answers) and all(map(may_wait, chain.from_iterable(ready.values())))
+        later = len(unknown) == len(answers) and all(map(may_defer, chain.from_iterable(ready.values())))
         deltas = []
         for decoding, answer in answers.items():
             requests = ready[decoding]
             if not isinstance(answer, Chosen):
-                deltas += self._act(requests, answer)
+                deltas += self._apply_all(requests, answer)
             elif not later:
-                deltas += self._act(requests, self._strategies.known(decoding, requests, answer))
+                deltas += self._apply_all(
+                    requests, self._dispatch.resolve_decisions(decoding, requests, answer)
+                )
             else:
-                deltas += self._promise(decoding, requests, answer)
+                deltas += self._append_placeholders(decoding, requests, answer)
         return deltas
 
-    def _act(self, requests: list[Request], decisions: dict[Request, Decision] | str) -> list[Delta]:
+    def _apply_all(self, requests: list[Request], decisions: dict[Request, Decision] | str) -> list[Delta]:
         now = self.clock()
         if isinstance(decisions, str):
-            return [delta for request in requests for delta in self._served.fail(request, decisions, now)]
+            return [delta for request in requests for delta in self._requests.fail(request, decisions, now)]
         deltas = []
         for request, chosen in decisions.items():
             if request.fault is not None:
-                deltas += self._served.fail(request, request.fault, now)
+                deltas += self._requests.fail(request, request.fault, now)
             else:
-                deltas += self._advance(request, chosen, now)
+                deltas += self._apply(request, chosen, now)
         return deltas
 
-    def _advance(self, request: Request, chosen: Decision, now: float) -> list[Delta]:
+    def _apply(self, request: Request, chosen: Decision, now: float) -> list[Delta]:
         before, parents = request.output_tokens, request.live
         if not isinstance(chosen, Completion):
-            deltas, ended = advance(request, chosen, self._kv)
+            deltas, ended = apply_continuations(request, chosen, self._kv)
         elif len(chosen.choices) == request.params.n:
-            deltas, ended = complete(request, chosen), list(request.live)
+            deltas, ended = apply_completion(request, chosen), list(request.live)
         else:
-            return self._served.fail(request, _too_few(chosen), now, "invalid")
-        self._served.continued(request, parents, before, now)
-        return self._served.told(request, deltas, ended, now)
+            return self._requests.fail(request, _too_few(chosen), now, "invalid")
+        self._requests.record_progress(request, parents, before, now)
+        return self._requests.deliver(request, deltas, ended, now)
 
-    # -------------------------------------------------------------- what is not known yet
+    # -------------------------------------------------------------- in-flight tokens
 
-    def _promise(self, decoding: Decoding, requests: list[Request], chosen: Chosen) -> list[Delta]:
-        """Go on with tokens that nobody knows yet; `_read` says what they were."""
-        rows, now = self._strategies.promised(decoding, requests, chosen), self.clock()
+    def _append_placeholders(
+        self, decoding: Decoding, requests: list[Request], chosen: Chosen
+    ) -> list[Delta]:
+        """Continues requests by tokens that are not known yet; `_resolve_in_flight` replaces them."""
+        rows, now = self._dispatch.row_owners(decoding, requests, chosen), self.clock()
         if isinstance(rows, str):
-            return [delta for request in requests for delta in self._served.fail(request, rows, now)]
-        first, deltas = sum(len(unread.chosen.parents) for unread in self._unread), list[Delta]()
-        unread = Unread(decoding, chosen, now)
-        self._unread.append(unread)
-        for request, mine in rows.items():
+            return [delta for request in requests for delta in self._requests.fail(request, rows, now)]
+        first, deltas = sum(len(each.chosen.parents) for each in self._in_flight), list[Delta]()
+        in_flight = InFlightTokens(decoding, chosen, now)
+        self._in_flight.append(in_flight)
+        for request, owners in rows.items():
             if request.fault is not None:
-                deltas += self._served.fail(request, request.fault, now)
+                deltas += self._requests.fail(request, request.fault, now)
                 continue
             before, parents = request.output_tokens, request.live
-            unread.owners[request] = promise(request, mine, first, self._kv)
-            self._served.continued(request, parents, before, now)
+            in_flight.owners[request] = append_placeholders(request, owners, first, self._kv)
+            self._requests.record_progress(request, parents, before, now)
             if not request.live[0].room:
-                self._queues.leave(request)
+                self._queues.finish(request)
         return deltas
 
-    def _read(self) -> list[Delta]:
-        """What was chosen in the step before, if nobody knows yet: waits for that, and for nothing later."""
-        unread, self._unread = self._unread, []
+    def _resolve_in_flight(self) -> list[Delta]:
+        """Waits for the tokens chosen in the step before, if they are in flight, and for nothing later."""
+        in_flight, self._in_flight = self._in_flight, []
         deltas = []
-        for each in unread:
-            known, now = self._strategies.read(each.decoding, each.chosen), self.clock()
+        for each in in_flight:
+            tokens, now = self._dispatch.resolve(each.decoding, each.chosen), self.clock()
             for request in each.owners:
-                if request.place == "gone":
+                if request.status == "gone":
                     continue
-                if isinstance(known, str):
-                    deltas += self._served.fail(request, known, now)
+                if isinstance(tokens, str):
+                    deltas += self._requests.fail(request, tokens, now)
                     continue
                 if request.timing.first_token == each.chosen_at:
                     request.timing.first_token = now
-                deltas += self._served.told(request, *each.told(request, known), now)
+                deltas += self._requests.deliver(request, *each.deltas(request, tokens), now)
         return deltas
 
     def _step_record(self, plan: Plan, started: float) -> StepRecord:

@@ -1,38 +1,41 @@
-"""Tokens that were chosen on the device and are not known yet, while the next step is computed already."""
+"""In-flight tokens: chosen on the device, not copied to the host yet, while the next step is computed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from turnout.core.engine.apply_decisions import Promised, keep
+from turnout.core.engine.apply_decisions import RowOwners, resolve_placeholder
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.types.decision import Chosen, TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, Sequence
 
-__all__ = ["Unread", "may_wait"]
+__all__ = ["InFlightTokens", "may_defer"]
 
 
 @dataclass(frozen=True)
-class Unread:
-    """What one strategy chose in a step, and whose it is."""
+class InFlightTokens:
+    """The tokens that one strategy chose in a step, and the sequences they belong to."""
 
     decoding: Decoding
     chosen: Chosen
     chosen_at: float
     """Seconds on the engine's clock."""
-    owners: dict[Request, Promised] = field(default_factory=dict)
-    """For each request places among what was chosen, and who goes on with that."""
+    owners: dict[Request, RowOwners] = field(default_factory=dict)
+    """For each request, the rows of its tokens and the sequences that continue with them."""
 
-    def told(
+    def deltas(
         self, request: Request, known: list[tuple[int, TokenLogprobs | None]]
     ) -> tuple[list[Delta], list[Sequence]]:
-        """What a client may see of it, and the sequences that ended; nothing of those that are gone."""
+        """Replaces the placeholders of a request; returns its deltas and the sequences that ended.
+
+        known: the token and its details for each row. Sequences that ended in the meantime are skipped.
+        """
         deltas, ended = [], []
-        for place, sequence in self.owners[request]:
+        for row, sequence in self.owners[request]:
             if sequence not in request.live:
                 continue
-            delta = keep(sequence, *known[place])
+            delta = resolve_placeholder(sequence, *known[row])
             if delta.finish_reason:
                 ended.append(sequence)
             if delta.finish_reason or delta.tokens:
@@ -40,9 +43,11 @@ class Unread:
         return deltas, ended
 
 
-def may_wait(request: Request) -> bool:
-    """A step can be planned without knowing its next tokens: nothing is guessed of them, and all of its
-    sequences end with them for want of room, or none."""
+def may_defer(request: Request) -> bool:
+    """Whether the next step can be planned before the request's next tokens are known.
+
+    It can if no sequence has a draft, and either all or none of them reach their limit with that token.
+    """
     live = request.live
     if len(live) == 1:
         return not live[0].draft

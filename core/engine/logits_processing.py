@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError, blaming
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
-from turnout.core.plugin_faults import Complaints
+from turnout.core.plugin_faults import PluginFaults
 from turnout.core.types.extra_args import check_known
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ActiveProcessor:
         self.place = place
         self.pick: Pick = getitem
         self.put: Put = _put
-        self._complaints = Complaints(logger)
+        self._plugin_faults = PluginFaults(logger)
 
     def preparation(self, spec: RequestSpec) -> Callable[[], object] | None:
         """Raises RequestError where it refuses the request, or fails; so does what is returned."""
@@ -63,7 +63,7 @@ class ActiveProcessor:
         try:
             self.processor.apply(logits, rows)
         except Exception as error:
-            return self._complaints.about(self.title, error)
+            return self._plugin_faults.report(self.title, error)
         return None
 
     def _carry_out(self, work: Callable[[], object]) -> None:
@@ -77,7 +77,7 @@ class ActiveProcessor:
         except RequestError:
             raise
         except Exception as error:
-            raise RequestError(self._complaints.about(self.title, error)) from error
+            raise RequestError(self._plugin_faults.report(self.title, error)) from error
 
 
 class Processors:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from turnout.core.engine.decoding_dispatch import Strategies
+from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.observers import Observers
 from turnout.core.errors import RequestError
 from turnout.core.interfaces.scheduling import Drop
@@ -14,19 +14,19 @@ from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, Timing
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.core.types.views import unveil
+from turnout.core.types.views import request_of
 
-__all__ = ["Served"]
+__all__ = ["RequestTable"]
 
 
-class Served:
+class RequestTable:
     """Who they are, and what becomes of their memory and of what strategies keep when they end."""
 
-    def __init__(self, scheduler: Scheduler, strategies: Strategies, observers: Observers) -> None:
+    def __init__(self, scheduler: Scheduler, dispatch: DecodingDispatch, observers: Observers) -> None:
         self.output_tokens = 0
         """Of all of them, those that ended too."""
         self._scheduler = scheduler
-        self._strategies = strategies
+        self._dispatch = dispatch
         self._observers = observers
         self._requests: dict[str, Request] = {}
 
@@ -49,18 +49,20 @@ class Served:
 
     # -------------------------------------------------------------- going on
 
-    def continued(self, request: Request, parents: Sequence[TokenSequence], before: int, now: float) -> None:
+    def record_progress(
+        self, request: Request, parents: Sequence[TokenSequence], before: int, now: float
+    ) -> None:
         """It went on, from `parents` and from `before` tokens of output."""
         if parents != request.live:
             dropped = [sequence for sequence in parents if sequence not in request.live]
-            self._strategies.forget(request, dropped)
+            self._dispatch.forget(request, dropped)
         produced = request.output_tokens - before
         self.output_tokens += produced
         if request.timing.first_token is None:
             request.timing.first_token = now
         self._scheduler.observe(request, produced, now)
 
-    def told(
+    def deliver(
         self, request: Request, deltas: list[Delta], ended: list[TokenSequence], now: float
     ) -> list[Delta]:
         """What its client is told beside its tokens; and whoever ended is."""
@@ -84,8 +86,8 @@ class Served:
 
     def give_up(self, drop: Drop, now: float) -> Delta:
         """What the policy dropped is out of the scheduler already."""
-        request = unveil(drop.request)
-        self._strategies.forget(request, request.live)
+        request = request_of(drop.request)
+        self._dispatch.forget(request, request.live)
         self._close(request, "error", now)
         return Delta(request_id=request.id, finish_reason="error", error=drop.reason, error_kind="timeout")
 
@@ -94,7 +96,7 @@ class Served:
         if not gone:
             return
         self._scheduler.kv.release(gone)
-        self._strategies.forget(request, gone)
+        self._dispatch.forget(request, gone)
         request.live = tuple(sequence for sequence in request.live if sequence not in gone)
         if not request.live:
             self._scheduler.remove(request)

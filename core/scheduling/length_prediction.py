@@ -6,21 +6,21 @@ import logging
 import math
 
 from turnout.core.interfaces.scheduling import LengthPredictor
-from turnout.core.plugin_faults import Complaints
+from turnout.core.plugin_faults import PluginFaults
 from turnout.core.types.views import RequestView
 
-__all__ = ["Predictions"]
+__all__ = ["GuardedPredictor"]
 
 logger = logging.getLogger(__name__)
 
 
-class Predictions:
+class GuardedPredictor:
     """Asks a predictor; where it fails, the guess is the client's own bound."""
 
     def __init__(self, predictor: LengthPredictor) -> None:
         self.predictor = predictor
         self.faults = 0
-        self._complaints = Complaints(logger)
+        self._plugin_faults = PluginFaults(logger)
 
     def predict(self, request: RequestView) -> float:
         try:
@@ -40,4 +40,4 @@ class Predictions:
 
     def _fault(self, error: Exception) -> None:
         self.faults += 1
-        self._complaints.about(f"length predictor {type(self.predictor).__name__}", error)
+        self._plugin_faults.report(f"length predictor {type(self.predictor).__name__}", error)

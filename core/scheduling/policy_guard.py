@@ -10,23 +10,23 @@ from turnout.core.errors import PolicyError, described
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.request import Request
-from turnout.core.types.views import RequestView, View, unveil
+from turnout.core.types.views import RequestView, View, request_of
 
-__all__ = ["PATIENCE", "Guard", "Turn", "arrival_order"]
+__all__ = ["MAX_ORDER_SECONDS", "PolicyGuard", "Turn", "arrival_order"]
 
 logger = logging.getLogger(__name__)
 
 Turn = tuple[Request, int]
 """Whose turn it is, and how many tokens it may compute this step."""
-ALL = 2**62
+NO_LIMIT = 2**62
 """No cap on them."""
-PATIENCE = 0.005
+MAX_ORDER_SECONDS = 0.005
 """Seconds that an order may take."""
-HABIT = 3
+MAX_SLOW_ORDERS = 3
 """Orders in a row that took longer, until the policy is named."""
 
 
-class Guard:
+class PolicyGuard:
     """Asks a policy on the mechanism's behalf. Raises PolicyError for its faults only when `strict`."""
 
     def __init__(
@@ -35,9 +35,9 @@ class Guard:
         self.policy = policy
         self.faults = 0
         self.slow_orders = 0
-        """Orders that took longer than `PATIENCE`."""
+        """Orders that took longer than `MAX_ORDER_SECONDS`."""
         self._slow_in_a_row = 0
-        self._slowness_said = False
+        self._slowness_logged = False
         self._stopwatch = stopwatch  # measures, and decides nothing: plans are the same without it
         self._queues = queues
         self._strict = strict
@@ -54,7 +54,7 @@ class Guard:
         try:
             for entry in self._timed_order(view):
                 request, turn = _turn(entry)
-                if request.place not in ("running", "waiting"):
+                if request.status not in ("running", "waiting"):
                     raise PolicyError(f"ordered {request!r}, which is neither running nor waiting")
                 if request in served:
                     raise PolicyError(f"ordered {request!r} twice")
@@ -69,7 +69,7 @@ class Guard:
         started = self._stopwatch()
         entries = list(self.policy.order(view))
         taken = self._stopwatch() - started
-        if taken <= PATIENCE:
+        if taken <= MAX_ORDER_SECONDS:
             self._slow_in_a_row = 0
         else:
             self._note_slowness(taken, len(view.running) + len(view.waiting))
@@ -79,15 +79,15 @@ class Guard:
         """Say it once, when it is a habit: a busy machine makes anybody slow now and then."""
         self.slow_orders += 1
         self._slow_in_a_row += 1
-        if self._slow_in_a_row == HABIT and not self._slowness_said:
-            self._slowness_said = True
+        if self._slow_in_a_row == MAX_SLOW_ORDERS and not self._slowness_logged:
+            self._slowness_logged = True
             logger.warning(
                 "scheduling policy %s took %.1f ms to order %d requests, for which all of them wait; "
                 "more than %g ms are too much for a step (said once)",
                 type(self.policy).__name__,
                 seconds * 1000,
                 requests,
-                PATIENCE * 1000,
+                MAX_ORDER_SECONDS * 1000,
             )
 
     def victim(self, request: Request, *, overruled: bool = False) -> Request | None:
@@ -98,18 +98,18 @@ class Guard:
         if not running:
             return None
         if self._default_victim or overruled:
-            return self._queues.newest if request.place == "running" else None
+            return self._queues.newest if request.status == "running" else None
         try:
             victim = self.policy.victim(request.view, running)
             return None if victim is None else self._checked_victim(victim)
         except Exception as error:
             self.fault(error, "the newest admission gives way instead")
-            return self._queues.newest if request.place == "running" else None
+            return self._queues.newest if request.status == "running" else None
 
     def _checked_victim(self, victim: RequestView) -> Request:
-        if not isinstance(victim, RequestView) or unveil(victim).place != "running":
+        if not isinstance(victim, RequestView) or request_of(victim).status != "running":
             raise PolicyError(f"named {victim!r} as victim, which is not running")
-        return unveil(victim)
+        return request_of(victim)
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
         """Tell the policy what a request produced, if it wants to know."""
@@ -133,18 +133,18 @@ class Guard:
 def _turn(entry: Entry) -> tuple[Request, Turn | Drop]:
     """What an entry means, and for whom. Raises PolicyError, as a policy may answer anything."""
     if type(entry) is RequestView:
-        request = unveil(entry)
-        return request, (request, ALL)
+        request = request_of(entry)
+        return request, (request, NO_LIMIT)
     if not isinstance(entry, Share | Drop) or type(entry.request) is not RequestView:
         raise PolicyError(f"ordered {entry!r}; expected requests of the view, or Shares or Drops of them")
     if isinstance(entry, Drop) and not isinstance(entry.reason, str):
         raise PolicyError(f"dropped {entry.request!r} without saying why: {entry.reason!r}")
-    request = unveil(entry.request)
+    request = request_of(entry.request)
     return request, entry if isinstance(entry, Drop) else (request, entry.limit)
 
 
 def arrival_order(view: View, served: Container[Request] = ()) -> Iterator[Turn]:
     """What is always right: those who run, then those who wait, as they came."""
-    for request in map(unveil, (*view.running, *view.waiting)):
+    for request in map(request_of, (*view.running, *view.waiting)):
         if request not in served:
-            yield request, ALL
+            yield request, NO_LIMIT

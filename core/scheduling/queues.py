@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
-from turnout.core.types.request import Place, Request
+from turnout.core.types.request import Request, RequestStatus
 from turnout.core.types.views import RequestView
 
 __all__ = ["Queues"]
 
 Views = tuple[RequestView, ...]
 
-HOLDING: tuple[Place, ...] = ("running", "leaving")
+HOLDING: tuple[RequestStatus, ...] = ("running", "finishing")
 """Places in which a request has sequence slots."""
 
 
@@ -32,7 +32,7 @@ class Queues:
         self._preempted: dict[Request, None] = {}
         self._arrived: dict[Request, None] = {}
         self._aside: dict[Request, None] = {}
-        self._leaving: dict[Request, None] = {}
+        self._finishing: dict[Request, None] = {}
         self._numbers: dict[Request, int] = {}
         """Of those who run, in order of admission."""
         self._admissions = count()
@@ -41,11 +41,11 @@ class Queues:
         self._waiting_views: Views | None = ()
 
     def __bool__(self) -> bool:
-        return bool(self._running or self._aside or self._leaving or self._preempted or self._arrived)
+        return bool(self._running or self._aside or self._finishing or self._preempted or self._arrived)
 
     @property
     def running(self) -> tuple[Request, ...]:
-        """But for those put aside or leaving, and so in all that follows but the counts and the width."""
+        """But for those put aside or finishing, and so in all that follows but the counts and the width."""
         return tuple(self._running)
 
     @property
@@ -54,7 +54,7 @@ class Queues:
 
     @property
     def running_count(self) -> int:
-        return len(self._running) + len(self._aside) + len(self._leaving)
+        return len(self._running) + len(self._aside) + len(self._finishing)
 
     @property
     def aside(self) -> int:
@@ -62,14 +62,16 @@ class Queues:
         return len(self._aside)
 
     @property
-    def leaving(self) -> int:
+    def finishing(self) -> int:
         """How many of those who run only wait for tokens that are chosen already."""
-        return len(self._leaving)
+        return len(self._finishing)
 
     @property
-    def only_leaving(self) -> bool:
+    def only_finishing(self) -> bool:
         """There are some, and nobody else."""
-        return bool(self._leaving) and not (self._running or self._aside or self._preempted or self._arrived)
+        return bool(self._finishing) and not (
+            self._running or self._aside or self._preempted or self._arrived
+        )
 
     @property
     def running_width(self) -> int:
@@ -116,14 +118,14 @@ class Queues:
         self._preempted = {request: None, **self._preempted}
         self._moved(request, "waiting")
 
-    def leave(self, request: Request) -> None:
+    def finish(self, request: Request) -> None:
         """It runs, and there is nothing left to plan for it."""
         del self._running[request]
-        self._leaving[request] = None
-        self._moved(request, "leaving")
+        self._finishing[request] = None
+        self._moved(request, "finishing")
 
     def remove(self, request: Request) -> None:
-        for queue in (self._running, self._leaving, self._preempted, self._arrived):
+        for queue in (self._running, self._finishing, self._preempted, self._arrived):
             queue.pop(request, None)
         self._numbers.pop(request, None)
         self._moved(request, "gone")
@@ -147,7 +149,7 @@ class Queues:
         if self._running_views is None:
             self._running = dict.fromkeys(sorted(self._running, key=self._numbers.__getitem__))
 
-    def _moved(self, request: Request, place: Place) -> None:
-        self._width += request.width * ((place in HOLDING) - (request.place in HOLDING))
-        request.place = place
+    def _moved(self, request: Request, status: RequestStatus) -> None:
+        self._width += request.width * ((status in HOLDING) - (request.status in HOLDING))
+        request.status = status
         self._running_views = self._waiting_views = None

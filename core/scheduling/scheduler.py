@@ -1,6 +1,6 @@
 """The mechanism that turns a policy's order into a plan: budget, KV memory, preemption.
 
-There is no prefill and no decode: a sequence has tokens, and some of them are computed. A step grants
+There is no prefill and no decode: a sequence has tokens, and some of them are computed. A step spans
 requests, in the policy's order, as much of the difference as the budget and the memory allow.
 """
 
@@ -13,15 +13,15 @@ from itertools import chain
 from turnout.core.errors import PolicyError
 from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy
-from turnout.core.scheduling.length_prediction import Predictions
-from turnout.core.scheduling.livelock import PATIENCE, Progress
-from turnout.core.scheduling.policy_guard import Guard, Turn, arrival_order
+from turnout.core.scheduling.length_prediction import GuardedPredictor
+from turnout.core.scheduling.livelock import MAX_EVICTIONS_PER_REQUEST, LivelockDetector
+from turnout.core.scheduling.policy_guard import PolicyGuard, Turn, arrival_order
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
 from turnout.core.scheduling.token_budget import affordable, chunk_of, without_draft
 from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import Request
-from turnout.core.types.views import KVView, RequestView, View, unveil
+from turnout.core.types.views import KVView, RequestView, View, request_of
 
 __all__ = ["Capacity", "Scheduler"]
 
@@ -52,7 +52,7 @@ class Scheduler:
         self.kv = kv
         self.capacity = capacity
         self.queues = Queues()
-        self.predictions = Predictions(predictor)
+        self.predictions = GuardedPredictor(predictor)
         self.preemptions = 0
         self.swap_outs = 0
         """Of the preemptions, those that kept what was computed."""
@@ -61,9 +61,9 @@ class Scheduler:
         """A policy's fault is fatal; otherwise the step falls back to arrival order."""
         self._overruled = False
         """The policy had requests evict each other for ever, and is not asked until one has ended."""
-        self._progress = Progress()
+        self._livelock = LivelockDetector()
         self._earlier_faults = self._earlier_slow_orders = 0
-        self._guard = Guard(policy, self.queues, strict=strict)
+        self._guard = PolicyGuard(policy, self.queues, strict=strict)
 
     @property
     def policy(self) -> SchedulingPolicy:
@@ -74,8 +74,8 @@ class Scheduler:
         """From the next step on; running and waiting requests stay."""
         self._earlier_faults += self._guard.faults
         self._earlier_slow_orders += self._guard.slow_orders
-        self._guard = Guard(policy, self.queues, strict=self._strict)
-        self._overruled, self._progress = False, Progress()
+        self._guard = PolicyGuard(policy, self.queues, strict=self._strict)
+        self._overruled, self._livelock = False, LivelockDetector()
 
     @property
     def policy_faults(self) -> int:
@@ -93,7 +93,7 @@ class Scheduler:
         """Forget a request that ended, wherever it is, and free what it holds."""
         self._free(request)
         self.queues.remove(request)
-        self._progress.forget(request)
+        self._livelock.forget(request)
         self._overruled = False
 
     # -------------------------------------------------------------- a step
@@ -103,24 +103,26 @@ class Scheduler:
 
         Raises PolicyError when strict and the policy is at fault.
         """
-        if self.queues.only_leaving:
+        if self.queues.only_finishing:
             return Plan([], self.kv.drain()), []
         view = self._view(now)
-        self._overrule_if_nobody_gets_on()
+        self._overrule_on_livelock()
         order = arrival_order(view) if self._overruled else self._guard.order(view)
         step = self._serve(order, now, overruled=self._overruled)
-        if not (step.useful or self.queues.aside or self.queues.leaving) and self.queues:
+        if not (step.useful or self.queues.aside or self.queues.finishing) and self.queues:
             self._guard.fault(PolicyError(_unserved(view)))
             step = self._serve(arrival_order(view), now, overruled=True)
-        self._progress.grant(step.granted)
-        return Plan(list(chain.from_iterable(step.granted.values())), self.kv.drain()), step.dropped
+        self._livelock.note_step(step.chunks)
+        return Plan(list(chain.from_iterable(step.chunks.values())), self.kv.drain()), step.dropped
 
-    def _overrule_if_nobody_gets_on(self) -> None:
+    def _overrule_on_livelock(self) -> None:
         """In order of arrival, where the newest admission gives way, the oldest always gets on."""
-        progress = self._progress
-        if progress.evictions > PATIENCE * (self.queues.running_count + self.queues.waiting_count):
-            self._progress, self._overruled = Progress(), True
-            self._guard.fault(PolicyError(f"had {progress.evictions} requests evicted while nobody got on"))
+        livelock = self._livelock
+        if livelock.evictions > MAX_EVICTIONS_PER_REQUEST * (
+            self.queues.running_count + self.queues.waiting_count
+        ):
+            self._livelock, self._overruled = LivelockDetector(), True
+            self._guard.fault(PolicyError(f"had {livelock.evictions} requests evicted while nobody got on"))
 
     def _view(self, now: float) -> View:
         return View(
@@ -129,7 +131,7 @@ class Scheduler:
             waiting=self.queues.waiting_views,
             kv=KVView(self.kv.free, self.kv.capacity),
             fits=self._fits,
-            cached=lambda request: self.kv.cached(unveil(request).live[0]),
+            cached=lambda request: self.kv.cached(request_of(request).live[0]),
             predict=self.predictions.predict,
         )
 
@@ -144,30 +146,30 @@ class Scheduler:
                 self._drop(turn, step)
                 continue
             request, limit = turn
-            if request.place == "running":
-                self._go_on(request, limit, step)
+            if request.status == "running":
+                self._continue(request, limit, step)
             elif not self._admit(request, limit, step):
                 step.closed = step.closed or self.policy.head_of_line
         return step
 
     def _drop(self, drop: Drop, step: _Step) -> None:
-        request = unveil(drop.request)
-        if request.place == "running":
+        request = request_of(drop.request)
+        if request.status == "running":
             step.slots += request.width
             step.runners_left -= 1
         step.dropped.append(drop)
         self.remove(request)
 
-    def _go_on(self, request: Request, limit: int, step: _Step) -> None:
+    def _continue(self, request: Request, limit: int, step: _Step) -> None:
         """Grant a running request what it can use of the step, if that is anything."""
         step.runners_left -= 1
-        if limit > 0 and self._grant_next(request, step):
+        if limit > 0 and self._schedule_next_token(request, step):
             return
-        grants = self._room_for(request, affordable(request, min(limit, step.budget), self.kv), step)
-        if grants:
-            self._grant(request, grants, step)
+        spans = self._reserve(request, affordable(request, min(limit, step.budget), self.kv), step)
+        if spans:
+            self._schedule(request, spans, step)
 
-    def _grant_next(self, request: Request, step: _Step) -> bool:
+    def _schedule_next_token(self, request: Request, step: _Step) -> bool:
         """One token for a request of one sequence: what nearly all who run want, by the shortest way."""
         if len(request.live) > 1:
             return False
@@ -177,7 +179,7 @@ class Scheduler:
             return False
         if not self.kv.reserve([Span(sequence, start, start + 1)]):
             return False
-        step.granted[request] = [Chunk(sequence, start, tokens[-1:], 1)]
+        step.chunks[request] = [Chunk(sequence, start, tokens[-1:], 1)]
         step.budget -= 1
         return True
 
@@ -186,64 +188,64 @@ class Scheduler:
         if request in step.preempted:
             step.runners_left -= 1
             return False
-        if step.closed or not self._make_place(request, step):
+        if step.closed or not self._make_slots(request, step):
             return False
-        grants = self._room_for(request, affordable(request, min(limit, step.budget), self.kv), step)
-        if not grants:
+        spans = self._reserve(request, affordable(request, min(limit, step.budget), self.kv), step)
+        if not spans:
             return False
-        self._grant(request, grants, step)
+        self._schedule(request, spans, step)
         self.queues.admit(request)
         step.slots -= request.width
         if request.timing.scheduled is None:
             request.timing.scheduled = step.now
             if request.spec.resume is None:
-                request.cached_tokens = grants[0].start
+                request.cached_tokens = spans[0].start
         return True
 
-    def _grant(self, request: Request, grants: list[Span], step: _Step) -> None:
-        for sequence, start, upto in grants:
+    def _schedule(self, request: Request, spans: list[Span], step: _Step) -> None:
+        for sequence, start, upto in spans:
             sequence.computed, sequence.held = start, True
             step.budget -= upto - start
-        step.granted[request] = [chunk_of(span) for span in grants]
+        step.chunks[request] = [chunk_of(span) for span in spans]
 
     def _free_slots(self) -> int:
         return self.capacity.sequences - self.queues.running_width
 
     def _fits(self, view: RequestView) -> bool:
-        request = unveil(view)
-        if request.place != "running" and request.width > self._free_slots():
+        request = request_of(view)
+        if request.status != "running" and request.width > self._free_slots():
             return False
-        grants = affordable(request, self.capacity.tokens, self.kv)
-        return bool(grants) and self.kv.fits([without_draft(span) for span in grants])
+        spans = affordable(request, self.capacity.tokens, self.kv)
+        return bool(spans) and self.kv.fits([without_draft(span) for span in spans])
 
     # -------------------------------------------------------------- making room
 
-    def _make_place(self, request: Request, step: _Step) -> bool:
+    def _make_slots(self, request: Request, step: _Step) -> bool:
         """Sequence slots for a newcomer, preempting whom the policy names until there are enough."""
         while request.width > step.slots:
             if not self._preempt_for(request, step):
                 return False
         return True
 
-    def _room_for(self, request: Request, grants: list[Span], step: _Step) -> list[Span]:
-        """What of `grants` there is memory for, now reserved: all, or all but drafts, or nothing.
+    def _reserve(self, request: Request, spans: list[Span], step: _Step) -> list[Span]:
+        """What of `spans` there is memory for, now reserved: all, or all but drafts, or nothing.
 
         Drafts are guesses: nobody is preempted for them.
         """
-        if not grants or self.kv.reserve(grants):
-            return grants
-        grants = [without_draft(span) for span in grants]
-        while not self.kv.reserve(grants):
+        if not spans or self.kv.reserve(spans):
+            return spans
+        spans = [without_draft(span) for span in spans]
+        while not self.kv.reserve(spans):
             if not self._preempt_for(request, step):
                 return []
-        return grants
+        return spans
 
     def _preempt_for(self, request: Request, step: _Step) -> bool:
         """False: nobody gives way, or `request` itself did."""
-        newcomer = request.place != "running"
+        newcomer = request.status != "running"
         if newcomer and step.declined:
             return False
-        if self.queues.leaving:  # nobody gives way for want of what is free in the next step
+        if self.queues.finishing:  # nobody gives way for want of what is free in the next step
             step.declined, step.closed = step.declined or newcomer, step.closed or not newcomer
             return False
         victim = self._guard.victim(request, overruled=step.overruled)
@@ -252,7 +254,7 @@ class Scheduler:
             return False
         # What a running request had freed is for those who run: nobody is admitted into it.
         step.closed = step.closed or not newcomer
-        self._progress.evict(victim)
+        self._livelock.note_eviction(victim)
         self._swap_out_or_free(victim)
         self.queues.preempt(victim)
         victim.timing.preempted.append(step.now)
@@ -273,7 +275,7 @@ class Scheduler:
 
 @dataclass(slots=True)
 class _Step:
-    """The running account of one step's grants."""
+    """The running account of one step's spans."""
 
     now: float
     budget: int
@@ -286,16 +288,16 @@ class _Step:
     """Nobody is admitted any more."""
     declined: bool = False
     """The policy would not make room for a newcomer, and is not asked again for a later one."""
-    granted: dict[Request, list[Chunk]] = field(default_factory=dict)
+    chunks: dict[Request, list[Chunk]] = field(default_factory=dict)
     preempted: set[Request] = field(default_factory=set)
     dropped: list[Drop] = field(default_factory=list)
 
     @property
     def useful(self) -> bool:
-        return bool(self.granted or self.preempted or self.dropped)
+        return bool(self.chunks or self.preempted or self.dropped)
 
     def preempt(self, victim: Request) -> None:
-        self.budget += sum(len(chunk.tokens) for chunk in self.granted.pop(victim, ()))
+        self.budget += sum(len(chunk.tokens) for chunk in self.chunks.pop(victim, ()))
         self.slots += victim.width
         self.preempted.add(victim)
 

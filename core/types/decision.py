@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from turnout.core.types.request import Request, Sequence
 
-__all__ = ["Choice", "Chosen", "Completion", "Continuation", "TokenLogprobs", "known"]
+__all__ = ["Choice", "Chosen", "Completion", "Continuation", "TokenLogprobs", "resolve_tokens"]
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -65,11 +65,11 @@ class Chosen:
     """Waits, and gives those of each token whose request wants them; None: nobody does."""
 
     def __iter__(self) -> Iterator[Continuation]:
-        for parent, (token, detail) in zip(self.parents, known(self), strict=True):
+        for parent, (token, detail) in zip(self.parents, resolve_tokens(self), strict=True):
             yield Continuation(parent, [token], details=None if detail is None else [detail])
 
 
-def known(chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]]:
+def resolve_tokens(chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]]:
     """Each token and its details: waits. Raises ValueError where there are not as many as `parents`."""
     tokens = chosen.read()
     details = [None] * len(tokens) if chosen.details is None else chosen.details()

@@ -12,7 +12,7 @@ from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import RequestView
 
-__all__ = ["Place", "Request", "RequestSpec", "Resumption", "Sequence", "Timing"]
+__all__ = ["Request", "RequestSpec", "RequestStatus", "Resumption", "Sequence", "Timing"]
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,11 +109,11 @@ class Sequence:
     def fork(self) -> Sequence:
         """A sibling that goes on from here; its KV memory is the caller's business."""
         request = self.request
-        request.births += 1
+        request.forks += 1
         return Sequence(
             request,
             list(self.tokens),
-            index=request.births - 1,
+            index=request.forks,
             computed=self.computed,
             draft=list(self.draft),
             held=self.held,
@@ -146,8 +146,8 @@ class AdjustsRows(Protocol):
     place: int
 
 
-Place = Literal["running", "waiting", "leaving", "gone"]
-"""``leaving``: its last tokens are chosen, and not known yet."""
+RequestStatus = Literal["running", "waiting", "finishing", "gone"]
+"""``finishing``: its last tokens are chosen, and not known yet."""
 
 
 class Request:
@@ -155,19 +155,19 @@ class Request:
 
     __slots__ = (
         "__weakref__",
-        "births",
         "cached_tokens",
         "decoding",
         "fault",
-        "furthest",
+        "forks",
         "limit",
         "live",
+        "most_computed",
         "output_tokens",
-        "place",
         "processors",
         "prompt_scores",
         "spec",
         "state",
+        "status",
         "stop_ids",
         "tells_prompt",
         "timing",
@@ -195,8 +195,8 @@ class Request:
         self.stop_ids = stop_ids
         self.width = decoding.width(spec.params)
         """Sequences it keeps alive at most."""
-        self.births = 1
-        """Sequences it ever had; numbers the next fork."""
+        self.forks = 0
+        """Sequences forked from others so far; numbers the next one."""
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
         self.prompt_scores: list[TokenLogprobs] = []
         """Of the prompt from its second token on, as far as computed, where the request wants them."""
@@ -204,9 +204,9 @@ class Request:
         """Its client still has to be told the `prompt_scores`."""
         self.cached_tokens = 0
         """Prompt tokens that its first admission found computed already."""
-        self.furthest = 0
+        self.most_computed = 0
         """Positions that one of its sequences had computed at most, when it was preempted."""
-        self.place: Place = "gone"
+        self.status: RequestStatus = "gone"
         """Which queue it is in; for `Queues` alone to set."""
         self.output_tokens = 0
         """Produced so far, over all its sequences, ended ones included."""
@@ -223,7 +223,7 @@ class Request:
             return
         self.timing.first_token = resume.first_token
         self.tells_prompt = False
-        self.births = self.width
+        self.forks = self.width - 1
         self.output_tokens = sum(len(output) for _, output in resume.choices)
         self.live = tuple(Sequence(self, self.prompt + output, index) for index, output in resume.choices)
 
@@ -255,7 +255,7 @@ class Request:
         return range(len(self.prompt_scores), len(self.prompt) - 1)
 
     @property
-    def level(self) -> bool:
+    def decode_ready(self) -> bool:
         """Every live sequence is one token away from its next logits."""
         for sequence in self.live:  # noqa: SIM110
             if len(sequence.tokens) - sequence.computed != 1:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from turnout.core.types.request import Request
 
-__all__ = ["KVView", "RequestView", "View", "unveil"]
+__all__ = ["KVView", "RequestView", "View", "request_of"]
 
 
 class RequestView:
@@ -101,7 +101,7 @@ class RequestView:
     @property
     def decoding(self) -> bool:
         """It needs nothing computed but its next tokens; False: a prompt, or what a preemption cost."""
-        return self._request.level
+        return self._request.decode_ready
 
     def __repr__(self) -> str:
         return repr(self._request)
@@ -111,7 +111,7 @@ def _after(arrival: float, seconds: float | None) -> float | None:
     return None if seconds is None else arrival + seconds
 
 
-def unveil(view: RequestView) -> Request:
+def request_of(view: RequestView) -> Request:
     """The request behind a view: for the mechanism alone."""
     return view._request
 

@@ -33,6 +33,6 @@ def continue_each(
 
 
 def _rows(request: Request) -> list[Row]:
-    if request.births == 1 and request.width > 1:
+    if request.forks == 0 and request.width > 1:
         return [Row(request.live[0], index) for index in range(request.width)]
     return [Row(sequence, sequence.index) for sequence in request.live]

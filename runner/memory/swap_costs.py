@@ -28,7 +28,7 @@ LENGTH = 2048
 """Longest context that is tried."""
 FIRST = 16
 """Tokens of the first chunk, which says how long a chunk may be."""
-PATIENCE = 0.15
+MEASURE_SECONDS = 0.15
 """Seconds that a chunk may take, as the first one suggests."""
 
 
@@ -44,7 +44,7 @@ def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> Swa
     moving = _seconds(runner, partial(_move, runner, length))
     compute = partial(_compute, runner, sequence)
     first = min(FIRST, chunk, length)
-    affordable = int(PATIENCE / _seconds(runner, partial(compute, 0, first)) * first)
+    affordable = int(MEASURE_SECONDS / _seconds(runner, partial(compute, 0, first)) * first)
     tokens = max(first, min(chunk, length - length // 2, affordable))
     alone = _seconds(runner, partial(compute, 0, tokens))
     behind = _seconds(runner, partial(compute, length - tokens, tokens))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 __all__ = ["Child"]
 
-PATIENCE = 2.0
+EXIT_SECONDS = 2.0
 """Seconds that a signal may take to work."""
 
 
@@ -65,7 +65,7 @@ class Child:
         """It has been asked to leave; after `grace` seconds insist."""
         if not await self._wait(grace):
             self._process.kill()
-            await self._wait(PATIENCE)
+            await self._wait(EXIT_SECONDS)
         self.release()
 
     def release(self) -> None:

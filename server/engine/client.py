@@ -42,7 +42,7 @@ FACTORY = "turnout.runner.assembly:build_engine"
 
 GRACE = 2.0
 """Seconds the engine may take to leave when told to; longer than most steps."""
-ADMIN_PATIENCE = 30.0
+ADMIN_TIMEOUT_SECONDS = 30.0
 """Seconds that an admin command may wait for the step to end."""
 
 
@@ -182,7 +182,7 @@ class ProcessClient:
         self._replies[command.id] = reply
         self._send(command)
         try:
-            async with asyncio.timeout(ADMIN_PATIENCE):
+            async with asyncio.timeout(ADMIN_TIMEOUT_SECONDS):
                 answer = await reply
         finally:
             del self._replies[command.id]

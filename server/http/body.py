@@ -13,7 +13,7 @@ from turnout.server.http.errors import ApiError
 
 __all__ = ["read_body"]
 
-PATIENCE = 8
+MAX_DISCARD_FACTOR = 8
 """How many times the limit a client may send before it is cut off."""
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -42,7 +42,7 @@ async def _read(request: Request, limit: int) -> bytes:
         length += len(chunk)
         if length <= limit:
             body += chunk
-        elif length > PATIENCE * limit:
+        elif length > MAX_DISCARD_FACTOR * limit:
             break
     if length > limit:
         message = f"the request's body is larger than {limit:,} bytes"

@@ -21,7 +21,7 @@ ENOUGH = 65536
 """Descriptors: more than one process can serve, and few enough for every system to grant."""
 RESERVED = 64
 """Descriptors for everything else: two engines and their successors take half of that."""
-PATIENCE = 0.05
+POLL_SECONDS = 0.05
 """Seconds until it is tried again."""
 
 
@@ -54,11 +54,11 @@ async def take_connections(
             if not told:
                 told = True
                 logger.warning("%d connections are open, the most that `ulimit -n` allows; more wait", most)
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(POLL_SECONDS)
         try:
             connection, _ = await loop.sock_accept(listener)
         except OSError:  # the client has left already, or other processes have the system's last descriptor
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(POLL_SECONDS)
             continue
         task = asyncio.create_task(loop.connect_accepted_socket(protocol, connection))
         arriving.add(task)

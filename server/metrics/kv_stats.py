@@ -15,7 +15,7 @@ __all__ = ["KVWatch"]
 
 INTERVAL = 1.0
 """Seconds between two questions to the engine, at least: whoever scrapes needs no key."""
-PATIENCE = 2.0
+MAX_WAIT_SECONDS = 2.0
 """Seconds that a scrape waits for the engine's step to end."""
 
 
@@ -36,7 +36,7 @@ class KVWatch:
         if self._answer is None or (self._answer.done() and self._clock() >= self._asked + INTERVAL):
             self._asked = self._clock()
             self._answer = asyncio.create_task(self._ask())
-        done, _ = await asyncio.wait({self._answer}, timeout=PATIENCE)
+        done, _ = await asyncio.wait({self._answer}, timeout=MAX_WAIT_SECONDS)
         return self._answer.result() if done else None
 
     async def _ask(self) -> KVSnapshot | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
-from turnout.core.types.views import RequestView, View, unveil
+from turnout.core.types.views import RequestView, View, request_of
 
 __all__ = ["WatchedPolicy"]
 
@@ -49,11 +49,11 @@ def _state(requests: tuple[RequestView, ...]) -> State:
     return [
         (
             request.id,
-            request.place,
+            request.status,
             request.output_tokens,
             list(request.prompt),
             tuple((s.id, s.computed, s.held, list(s.tokens), list(s.draft)) for s in request.live),
             (request.timing.arrival, request.timing.scheduled, list(request.timing.preempted)),
         )
-        for request in map(unveil, requests)
+        for request in map(request_of, requests)
     ]

@@ -98,7 +98,7 @@ class Parallel(ToyDecoding):
     later = True
 
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
-        if request.births == 1 and len(rows) == 1 and request.params.n > 1:
+        if request.forks == 0 and len(rows) == 1 and request.params.n > 1:
             ((sequence, logits),) = rows.items()
             best = sorted(range(VOCABULARY), key=lambda t: -logits[-1][t])
             return [Continuation(sequence, [token]) for token in best[: request.params.n]]
@@ -118,7 +118,7 @@ class Beam(ToyDecoding):
             for token, lp in enumerate(log_softmax(r[-1]))
         ]
         pool.sort(key=lambda c: (-c[0], c[1].tokens, c[2]))
-        width = len(request.live) if request.births > 1 else request.params.n
+        width = len(request.live) if request.forks > 0 else request.params.n
         return [Continuation(s, [token], lp) for _, s, token, lp in pool[:width]]
 
 

@@ -20,7 +20,7 @@ from turnout.server.admin.kv import KVReport
 from turnout.server.admin.prefixes import PrefixList, PrefixRequest, PrefixState
 from turnout.server.admin.scheduler import PolicyChange
 from turnout.server.app import ROUTES
-from turnout.server.engine.client import ADMIN_PATIENCE
+from turnout.server.engine.client import ADMIN_TIMEOUT_SECONDS
 from turnout.server.http.auth import ADMIN
 from turnout.server.http.errors import ErrorBody, error_body
 from turnout.server.protocol.base import GenerationRequest
@@ -106,6 +106,6 @@ ANSWERS: dict[str, Any] = {
 
 
 def test_what_is_said_of_errors_is_so() -> None:
-    assert f"after {ADMIN_PATIENCE:g} seconds" in " ".join(DOCUMENT.text.split())
+    assert f"after {ADMIN_TIMEOUT_SECONDS:g} seconds" in " ".join(DOCUMENT.text.split())
     dropped = error_body(Dropped("x")).error
     assert f'"type": "{dropped.type}"' in DOCUMENT.text and f'"code": "{dropped.code}"' in DOCUMENT.text

@@ -105,7 +105,7 @@ class Echo(Decoding):
         for request in requests:
             if request.spec.client == "confused":
                 raise RuntimeError("what did you say?")
-            if request.births == 1 and request.params.n > 1:
+            if request.forks == 0 and request.params.n > 1:
                 (parent,) = request.live
                 yield from (self._say(parent, index) for index in range(request.params.n))
             else:

@@ -75,7 +75,7 @@ class Stage:
         """Steps until all can decode; those not `computed`, by place, are only planned."""
         queues = self._engine.scheduler.queues
         for place in count():
-            if not queues.waiting_count and all(request.level for request in queues.running):
+            if not queues.waiting_count and all(request.decode_ready for request in queues.running):
                 return
             if place in computed:
                 yield self._step()

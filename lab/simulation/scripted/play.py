@@ -102,7 +102,7 @@ class _Sampling(Decoding):
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
         for request in requests:
-            if request.births == 1 and request.params.n > 1:
+            if request.forks == 0 and request.params.n > 1:
                 (parent,) = request.live
                 yield from (_continued(parent, choice) for choice in range(request.params.n))
             else:

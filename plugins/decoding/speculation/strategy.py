@@ -162,7 +162,7 @@ class Speculative(Decoding):
 
 def _forked(request: Request) -> bool:
     """Whether each of the request's choices has a sequence of its own."""
-    return request.births > 1 or request.width == 1
+    return request.forks > 0 or request.width == 1
 
 
 def _proposer(draft: str | None, ngram: bool, proposer: Proposer | None) -> Proposer:

@@ -17,7 +17,7 @@ from toy import (
     toy_request,
 )
 
-from turnout.core.engine.apply_decisions import advance
+from turnout.core.engine.apply_decisions import apply_continuations
 from turnout.core.interfaces.kv import PoolSize, Span
 from turnout.core.types.decision import Continuation
 from turnout.core.types.request import Request
@@ -42,7 +42,7 @@ def sequence(kv):
 
 
 def decide(sequence, kv, *continuations):
-    advance(sequence.request, [Continuation(sequence, tokens) for tokens in continuations], kv)
+    apply_continuations(sequence.request, [Continuation(sequence, tokens) for tokens in continuations], kv)
     return [(child.tokens[3:], child.computed) for child in sequence.request.live]
 
 
@@ -81,7 +81,7 @@ def test_guesses_beyond_the_budget_are_left_out(monkeypatch):
             yield sequence, guesses
 
     def choose(self, request, rows):
-        if request.births == 1:
+        if request.forks == 0:
             return first(self, request, rows)
         return [Continuation(sequence, [argmax(row) for row in logits]) for sequence, logits in rows.items()]
 

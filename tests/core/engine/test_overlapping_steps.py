@@ -73,7 +73,7 @@ def test_clients_that_leave_get_the_beginning_and_harm_nobody(seed):
             engine.add(todo.pop(0)[1])
         if rng.random() < 0.2:
             spec = rng.choice(arrivals)[1]
-            request = engine._served._requests.get(spec.id)
+            request = engine._requests._requests.get(spec.id)
             index = rng.choice([None, rng.randrange(spec.params.n)])
             if request is not None:
                 born = {sequence.index for sequence in request.live}

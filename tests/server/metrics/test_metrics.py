@@ -154,7 +154,7 @@ def test_many_scrapes_ask_the_engine_once(server: RunningServer) -> None:
 
 
 def test_a_busy_engine_is_not_waited_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnout.server.metrics.kv_stats.PATIENCE", 0.1)
+    monkeypatch.setattr("turnout.server.metrics.kv_stats.MAX_WAIT_SECONDS", 0.1)
     server = start()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=1, user="napping")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
-from turnout.core.types.views import RequestView, View, unveil
+from turnout.core.types.views import RequestView, View, request_of
 from turnout.plugins.schedulers.fair import Fair
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.plugins.schedulers.mlfq import Mlfq
@@ -87,7 +87,7 @@ class ChangesTheRequest(Fcfs):
     """Reaches behind the view."""
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
-        unveil(request).timing.arrival += 1e-9
+        request_of(request).timing.arrival += 1e-9
 
 
 class OrdersByChance(Fcfs):

@@ -61,7 +61,7 @@ class DeafToProcessors(Greedy):
         for request in requests:
             for sequence in request.live:
                 token = int(logits.of([sequence])[0].argmax())
-                children = request.width if request.births == 1 else 1
+                children = request.width if request.forks == 0 else 1
                 yield from [Continuation(sequence, [token])] * children
 
 
@@ -82,7 +82,7 @@ class OneChoiceShort(Sampling):
         for continuation in super().decide(requests, logits):
             request = continuation.parent.request
             seen[request] = seen.get(request, 0) + 1
-            if not (request.births == 1 and request.width > 1 and seen[request] == request.width):
+            if not (request.forks == 0 and request.width > 1 and seen[request] == request.width):
                 yield continuation
 
 

@@ -77,17 +77,17 @@ class RejectedGuessKept(Fault):
     """After a guess was wrong, its KV counts as that of the token that came instead."""
 
     def break_engine(self, engine: Engine) -> None:
-        advance = engine._advance
+        apply = engine._apply
 
         def keep(request: Request, chosen: list[Continuation], now: float) -> object:
             wrong = [c.parent for c in chosen if 0 < len(c.tokens) <= len(c.parent.draft)]
-            deltas = advance(request, chosen, now)
+            deltas = apply(request, chosen, now)
             for sequence in wrong:
                 if sequence in request.live and self.now():
                     sequence.computed += 1
             return deltas
 
-        engine._advance = keep  # type: ignore[method-assign,assignment]
+        engine._apply = keep  # type: ignore[method-assign,assignment]
 
 
 FAULTS: Mapping[str, Callable[[int], Fault]] = {

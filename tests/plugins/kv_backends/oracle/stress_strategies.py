@@ -89,7 +89,7 @@ class Choices(Strategy):
         self, request: Request, first: TokenSequence, tokens: list[int], logits: Rows
     ) -> Iterator[Continuation]:
         """Some of the new tokens are theirs too, so they share memory, and may get fewer than the first."""
-        for index in range(request.births, request.params.n):
+        for index in range(request.forks + 1, request.params.n):
             shared = max(0, _parting(request.spec, index) - len(first.output))
             if shared >= len(tokens) or EOS in tokens[:shared]:
                 return
@@ -156,7 +156,7 @@ class Beam(Strategy):
             for token, score in enumerate(log_softmax(logits[-1]))
         ]
         pool.sort(key=lambda entry: (-entry[0], entry[1], entry[2]))
-        width = len(request.live) if request.births > 1 else request.params.n
+        width = len(request.live) if request.forks > 0 else request.params.n
         return [Continuation(sequence, [token], score) for _, _, token, sequence, score in pool[:width]]
 
 
