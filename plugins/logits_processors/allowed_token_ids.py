@@ -1,4 +1,4 @@
-"""A choice among some tokens only."""
+"""Restricts the choice to some tokens."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ class AllowedTokenIds(LogitsProcessor):
         return params.allowed_token_ids is not None
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
-        from turnout.plugins.logits_processors.places import places
+        from turnout.plugins.logits_processors.token_index import token_index
 
-        index = places(
-            ((number, row.params.allowed_token_ids or ()) for number, row in enumerate(rows)), logits.device
-        )
+        allowed_ids = ((number, row.params.allowed_token_ids or ()) for number, row in enumerate(rows))
+        index = token_index(allowed_ids, logits.device)
         allowed = logits[index]
-        # Minus infinity: a distribution is left, since at least one token is allowed.
+        # Minus infinity leaves a distribution, since at least one token is allowed.
         logits.fill_(float("-inf"))
         logits[index] = allowed

@@ -1,4 +1,4 @@
-"""Words that must not be produced."""
+"""Forbids words in the output."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["BadWords"]
 
 
 class BadWords(LogitsProcessor):
-    """Holds back the last token of each of a request's `bad_words_token_ids` where the others precede it.
+    """Suppresses the last token of each of a request's `bad_words_token_ids` behind its other tokens.
 
-    Only the output counts: a word that begins in the prompt is not seen, as in vLLM.
+    Only the output counts: a word that begins in the prompt is not recognized, as in vLLM.
     """
 
     masks = True
@@ -35,9 +35,9 @@ class BadWords(LogitsProcessor):
             )
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
-        from turnout.plugins.logits_processors.places import hold_back
+        from turnout.plugins.logits_processors.token_index import suppress
 
-        hold_back(logits, ((number, list(_last_tokens(row))) for number, row in enumerate(rows)))
+        suppress(logits, ((number, list(_last_tokens(row))) for number, row in enumerate(rows)))
 
 
 def _last_tokens(row: Row) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Which tokens may come, as bits: 32 tokens a word, one row of words for each place in a grammar."""
+"""Bitmasks of the allowed tokens: 32 tokens a word, a row of words for each position in a grammar."""
 
 from __future__ import annotations
 
@@ -9,66 +9,69 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
-__all__ = ["Bitmasks", "Chain", "chains", "forbid"]
+__all__ = ["Bitmasks", "GuessPath", "forbid", "guess_paths"]
 
-EVERYTHING = -1
+ALL_ALLOWED = -1
 """A word that allows all of its tokens."""
-MANY = 16
-"""Chains that are worth waking other threads for: a mask takes some tens of microseconds."""
+MIN_PARALLEL = 16
+"""Paths from which on threads share the work: a mask takes some tens of microseconds."""
 CHUNK = 2**18
-"""Logits that a CPU changes at a time: what is made of their masks stays in its cache."""
+"""Logits that a CPU masks at a time, so that their expanded masks stay in its cache."""
 
 Guesses = tuple[int, ...]
 
 
 @dataclass
-class Chain:
-    """Places in a grammar behind more and more guesses, each beginning with those before it."""
+class GuessPath:
+    """Positions in a grammar behind guesses, each of which continues the guesses of the one before."""
 
     matcher: LLMatcher
-    places: list[Guesses]
+    positions: list[Guesses]
     first: int = 0
-    """The mask of the first place; a mask for each further guess follows."""
-    taken: int = 0
-    """Guesses that the matcher took to go to the first place."""
+    """The mask of the first position; a mask for each further guess follows."""
+    consumed: int = 0
+    """Guesses that the matcher consumed on the way to the first position."""
 
     @property
-    def drafts(self) -> list[int]:
-        """The guesses between the first place and the last."""
-        return list(self.places[-1][len(self.places[0]) :])
+    def further(self) -> list[int]:
+        """The guesses between the first position and the last."""
+        return list(self.positions[-1][len(self.positions[0]) :])
 
     @property
     def masks(self) -> dict[Guesses, int]:
-        """Which mask belongs to each place."""
-        return {place: self.first + len(place) - len(self.places[0]) for place in self.places}
+        """The mask of each position."""
+        return {guesses: self.first + len(guesses) - len(self.positions[0]) for guesses in self.positions}
 
     def enter(self) -> bool:
-        """Go to the first place. False: its guesses have left the grammar, so that no output gets there."""
-        start = list(self.places[0])
-        self.taken = self.matcher.try_consume_tokens(start) if start else 0
-        return self.taken == len(start) or self.matcher.is_stopped()
+        """Moves the matcher to the first position.
+
+        Returns False if the grammar does not allow its guesses; then no output reaches it.
+        """
+        start = list(self.positions[0])
+        self.consumed = self.matcher.try_consume_tokens(start) if start else 0
+        return self.consumed == len(start) or self.matcher.is_stopped()
 
     def leave(self) -> None:
-        """Undo `enter`."""
-        if self.taken:
-            self.matcher.rollback(self.taken)
+        """Undoes `enter`."""
+        if self.consumed:
+            self.matcher.rollback(self.consumed)
 
 
-def chains(matcher: LLMatcher, places: Iterable[Guesses]) -> list[Chain]:
-    """As few as have all `places`. Each has a matcher to itself, at the place without guesses."""
-    found: list[Chain] = []
-    for place in sorted(set(places), key=len):
-        for chain in found:
-            if place[: len(chain.places[-1])] == chain.places[-1]:
-                chain.places.append(place)
+def guess_paths(matcher: LLMatcher, positions: Iterable[Guesses]) -> list[GuessPath]:
+    """The fewest paths with all `positions`, each with its own matcher, at the position without guesses."""
+    found: list[GuessPath] = []
+    for guesses in sorted(set(positions), key=len):
+        for path in found:
+            if guesses[: len(path.positions[-1])] == path.positions[-1]:
+                path.positions.append(guesses)
                 break
         else:
-            found.append(Chain(matcher.deep_copy() if found else matcher, [place]))
+            found.append(GuessPath(matcher.deep_copy() if found else matcher, [guesses]))
     return found
 
 
 class Bitmasks:
-    """Fills in masks, several at a time."""
+    """Computes masks, several at a time."""
 
     def __init__(self, vocab_size: int) -> None:
         self._words = (vocab_size + 31) // 32
@@ -76,34 +79,34 @@ class Bitmasks:
         self._executor = LLExecutor(threads)
         self._parallel = threads > 1
 
-    def of(self, chains: Sequence[Chain]) -> Tensor:
-        """int32 [masks, words]; says in each chain which are its own.
+    def of(self, paths: Sequence[GuessPath]) -> Tensor:
+        """The masks of all paths, int32 [masks, words]; sets `first` of each path.
 
-        The first mask is nobody's, and allows everything.
+        The first mask belongs to no path, and allows all tokens.
         """
         count = 1
-        for chain in chains:
-            chain.first, count = count, count + 1 + len(chain.drafts)
-        masks = torch.full((count, self._words), EVERYTHING, dtype=torch.int32)
-        self._fill(masks, [chain for chain in chains if chain.enter()])
-        for chain in chains:
-            chain.leave()
+        for path in paths:
+            path.first, count = count, count + 1 + len(path.further)
+        masks = torch.full((count, self._words), ALL_ALLOWED, dtype=torch.int32)
+        self._fill(masks, [path for path in paths if path.enter()])
+        for path in paths:
+            path.leave()
         return masks
 
-    def _fill(self, masks: Tensor, chains: Sequence[Chain]) -> None:
+    def _fill(self, masks: Tensor, paths: Sequence[GuessPath]) -> None:
         where = masks.data_ptr(), masks.element_size() * self._words, len(masks)
-        plain = [(chain.matcher, chain.first) for chain in chains if not chain.drafts]
-        drafted = [(chain.matcher, chain.first, chain.drafts) for chain in chains if chain.drafts]
-        # One by one they are done in this thread.
-        at_once = len(chains) if self._parallel and len(chains) >= MANY else 1
+        plain = [(path.matcher, path.first) for path in paths if not path.further]
+        guessed = [(path.matcher, path.first, path.further) for path in paths if path.further]
+        # A call with a single path computes its masks in this thread.
+        at_once = len(paths) if self._parallel and len(paths) >= MIN_PARALLEL else 1
         for start in range(0, len(plain), at_once):
             self._executor.unsafe_compute_mask_ptr(plain[start : start + at_once], *where)
-        for start in range(0, len(drafted), at_once):
-            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted[start : start + at_once], *where)
+        for start in range(0, len(guessed), at_once):
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(guessed[start : start + at_once], *where)
 
 
 def forbid(logits: Tensor, masks: Tensor) -> None:
-    """Minus infinity for every token whose bit is 0.
+    """Sets the logit of every token whose bit is 0 to minus infinity.
 
     logits: fp32 [rows, columns]; masks: int32 [rows, words].
     """
@@ -117,5 +120,5 @@ def _forbid(logits: Tensor, masks: Tensor) -> None:
     shifts = torch.arange(32, dtype=masks.dtype, device=masks.device)
     bits = (~masks).unsqueeze(-1) >> shifts & 1
     forbidden = bits.flatten(1)[:, : logits.shape[1]].to(logits.dtype)
-    # By arithmetic: masked_fill takes five times as long where allowed and forbidden tokens alternate.
+    # `masked_fill` would take five times as long where allowed and forbidden tokens alternate.
     logits -= forbidden.mul_(torch.finfo(logits.dtype).max).mul_(2)

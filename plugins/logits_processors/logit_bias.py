@@ -1,4 +1,4 @@
-"""A bias on single tokens."""
+"""Adds a bias to the logits of single tokens."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class LogitBias(LogitsProcessor):
         import torch
 
         from turnout.kernels.gpu.staging import to_device
-        from turnout.plugins.logits_processors.places import places
+        from turnout.plugins.logits_processors.token_index import token_index
 
-        index = places(((number, row.params.logit_bias) for number, row in enumerate(rows)), logits.device)
+        biased = ((number, row.params.logit_bias) for number, row in enumerate(rows))
+        index = token_index(biased, logits.device)
         values = list(chain.from_iterable(row.params.logit_bias.values() for row in rows))
         logits[index] += to_device(torch.tensor(values, dtype=logits.dtype), logits.device)

@@ -1,4 +1,4 @@
-"""No end before so many tokens."""
+"""Keeps an output from ending too early."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MinTokens"]
 
 
 class MinTokens(LogitsProcessor):
-    """Holds end-of-sequence and stop tokens back until the output has `min_tokens` tokens."""
+    """Suppresses end-of-sequence and stop tokens until the output has `min_tokens` tokens."""
 
     masks = True
 
@@ -23,7 +23,7 @@ class MinTokens(LogitsProcessor):
         return params.min_tokens > 0
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
-        from turnout.plugins.logits_processors.places import hold_back
+        from turnout.plugins.logits_processors.token_index import suppress
 
         short = [
             (number, row.request.stop_ids)
@@ -31,4 +31,4 @@ class MinTokens(LogitsProcessor):
             if row.output_length < row.params.min_tokens
         ]
         if short:
-            hold_back(logits, short)
+            suppress(logits, short)

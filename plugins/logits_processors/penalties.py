@@ -17,10 +17,11 @@ __all__ = ["Penalties"]
 
 
 class Penalties(LogitsProcessor):
-    """Makes tokens that were there already less likely, or likelier.
+    """Makes tokens that occurred already less likely, or more likely.
 
-    Repetition, over prompt and output, divides positive logits and multiplies others (Keskar et al. 2019).
-    Presence and frequency, over the output, are taken off, as OpenAI defines them.
+    The repetition penalty divides the positive logits of tokens in prompt and output, and multiplies the
+    others (Keskar et al. 2019). Presence and frequency penalties are subtracted for tokens in the output, as
+    OpenAI defines them.
     """
 
     def start(self, model: ServedModel) -> None:

@@ -1,4 +1,4 @@
-"""Which tokens a sequence holds, and how often its output does; kept up to date instead of counted anew."""
+"""The distinct tokens of a sequence and how often each is in its output, updated with each new token."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from turnout.kernels.gpu.staging import to_device
 __all__ = ["CountTable", "TokenCounts"]
 
 SPARE = 64
-"""Places for new tokens before the arrays grow."""
+"""Room for new tokens before the arrays grow."""
 
 
 class CountTable(NamedTuple):
-    """The distinct tokens of each row; what is short is filled up with the row's first token, again."""
+    """The distinct tokens of each row, padded by repeating the row's first token."""
 
     tokens: Tensor
     """int64 [rows, most]."""
     counts: Tensor
-    """fp32 [rows, most]: how often each stands in the output; 0 for one of the prompt alone."""
+    """fp32 [rows, most]: how often each token is in the output; 0 for tokens of the prompt alone."""
 
 
 class TokenCounts:
-    """The counts of all sequences that are asked for. They go when the sequence does."""
+    """The token counts of sequences, each kept as long as its sequence exists."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[TokenSequence, _Counts] = WeakKeyDictionary()
@@ -54,43 +54,43 @@ class TokenCounts:
 
 
 class _Counts:
-    """Of one sequence: parallel arrays of distinct tokens and counts, and where each token stands in them."""
+    """One sequence's distinct tokens and their counts, in parallel arrays, and the index of each token."""
 
     def __init__(self, sequence: TokenSequence) -> None:
         prompt = list(dict.fromkeys(sequence.request.prompt))
         self.length = len(sequence.request.prompt)
         """Tokens of the sequence that are in the counts."""
-        self._place = {token: place for place, token in enumerate(prompt)}
+        self._index = {token: index for index, token in enumerate(prompt)}
         self._tokens: npt.NDArray[np.int64] = np.array([*prompt, *[0] * SPARE], dtype=np.int64)
         self._counts: npt.NDArray[np.float32] = np.zeros(len(self._tokens), dtype=np.float32)
 
     @property
     def size(self) -> int:
-        return len(self._place)
+        return len(self._index)
 
     def add(self, tokens: Sequence[int]) -> None:
         for token in tokens:
-            place = self._place.setdefault(token, self.size)
-            if place == len(self._tokens):
+            index = self._index.setdefault(token, self.size)
+            if index == len(self._tokens):
                 self._tokens = np.concatenate([self._tokens, np.zeros_like(self._tokens)])
                 self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
-            self._tokens[place] = token
-            self._counts[place] += 1
+            self._tokens[index] = token
+            self._counts[index] += 1
         self.length += len(tokens)
 
     def write(
         self, guesses: Sequence[int], tokens: npt.NDArray[np.int64], counts: npt.NDArray[np.float32]
     ) -> None:
-        """Fill a row of the table: our tokens, then those of `guesses` that are new, then our first again."""
+        """Writes a row of the table: the sequence's tokens, the new ones among `guesses`, then padding."""
         size = self.size
         tokens[:size], counts[:size] = self._tokens[:size], self._counts[:size]
         counts[size:] = 0
         new: dict[int, int] = {}
         for guess in guesses:
-            place = self._place.get(guess)
-            if place is None:
-                place = new.setdefault(guess, size + len(new))
-                tokens[place] = guess
-            counts[place] += 1
+            index = self._index.get(guess)
+            if index is None:
+                index = new.setdefault(guess, size + len(new))
+                tokens[index] = guess
+            counts[index] += 1
         end = size + len(new)
         tokens[end:], counts[end:] = tokens[0], counts[0]

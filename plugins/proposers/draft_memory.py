@@ -1,10 +1,10 @@
-"""What of each sequence is in a draft's KV memory. Integers only.
+"""The tokens of each sequence that are in a draft model's KV memory. Integers only.
 
 ::
 
-    tokens   [ prompt and output ................ | not yet run ]
-    known    [ KV is right ...................... )
-    guessed                                       [ fed on top, right as far as they were accepted ]
+    tokens   [ prompt and output ................ | not computed yet ]
+    valid    [ KV computed from these tokens .... )
+    guessed                                       [ guesses computed, valid as far as they were accepted ]
 """
 
 from __future__ import annotations
@@ -21,58 +21,63 @@ __all__ = ["DraftMemory"]
 
 
 @dataclass(slots=True)
-class _Track:
-    known: int
+class _Held:
+    """What the draft holds of a sequence."""
+
+    valid: int
     guessed: list[int] = field(default_factory=list)
 
 
 class DraftMemory:
-    """Follows sequences by their tokens alone.
+    """The KV memory of a draft model, by sequence.
 
-    So it need not be told of acceptance, rejection or preemption: what was guessed either has become part of
-    the sequence, or is overwritten. Sequences that are not drafted for lose their memory to those that are,
-    the longest unused first, and are computed again should they come back.
+    It compares tokens, so that it needs no notice of acceptance, rejection or preemption: a guess either has
+    become part of its sequence, or is overwritten. When memory is short, the sequences that were not drafted
+    for the longest lose theirs; they are computed again if they are drafted for again.
     """
 
     def __init__(self, kv: KVCache, max_positions: int) -> None:
         self.kv = kv
         self._max_positions = max_positions
-        self._tracks: OrderedDict[TokenSequence, _Track] = OrderedDict()
+        self._held: OrderedDict[TokenSequence, _Held] = OrderedDict()
 
-    def known(self, sequence: TokenSequence) -> int:
-        """Leading tokens that need not be run; always short of the last one."""
-        track = self._tracks.get(sequence)
-        if track is None:
+    def valid(self, sequence: TokenSequence) -> int:
+        """Leading tokens with valid KV; never the last token, whose logits are needed."""
+        held = self._held.get(sequence)
+        if held is None:
             return self.kv.cached(sequence)
-        confirmed = _agreeing(track.guessed, sequence.tokens[track.known :])
-        return min(track.known + confirmed, len(sequence.tokens) - 1)
+        accepted = _agreeing(held.guessed, sequence.tokens[held.valid :])
+        return min(held.valid + accepted, len(sequence.tokens) - 1)
 
     def backlog(self, sequence: TokenSequence) -> int:
-        """Tokens to run before the last one."""
-        return len(sequence.tokens) - 1 - self.known(sequence)
+        """Tokens before the last one that the draft has not computed."""
+        return len(sequence.tokens) - 1 - self.valid(sequence)
 
-    def depth(self, sequence: TokenSequence, wanted: int) -> int:
-        """Guesses that the draft's own context has room for."""
+    def limit(self, sequence: TokenSequence, wanted: int) -> int:
+        """`wanted`, or fewer guesses if the draft's context has no room for more."""
         return max(0, min(wanted, self._max_positions - len(sequence.tokens)))
 
     def reserve(self, sequence: TokenSequence, upto: int, using: Collection[TokenSequence]) -> int | None:
-        """Room up to that position: where to run from, or None. Those in `using` keep what they have."""
-        start = self.known(sequence)
+        """Reserves memory up to a position; sequences in `using` keep theirs.
+
+        Returns the position to compute from; None if there is no room.
+        """
+        start = self.valid(sequence)
         while not self.kv.reserve([Span(sequence, start, upto)]):
             if not self._evict(using):
                 return None
-        self._tracks[sequence] = _Track(start)
-        self._tracks.move_to_end(sequence)
+        self._held[sequence] = _Held(start)
+        self._held.move_to_end(sequence)
         return start
 
-    def ran(self, sequence: TokenSequence, upto: int) -> None:
-        """Its own tokens have been run up to there."""
-        self._tracks[sequence].known = upto
+    def computed(self, sequence: TokenSequence, upto: int) -> None:
+        """The sequence's tokens were computed up to a position."""
+        self._held[sequence].valid = upto
         self.kv.commit(sequence, upto)
 
-    def fed(self, sequence: TokenSequence, guesses: list[int]) -> None:
-        """These have been run behind its tokens."""
-        self._tracks[sequence].guessed += guesses
+    def computed_guesses(self, sequence: TokenSequence, guesses: list[int]) -> None:
+        """Guesses behind the sequence's tokens were computed."""
+        self._held[sequence].guessed += guesses
 
     def moves(self) -> list[Move]:
         return self.kv.drain()
@@ -80,11 +85,11 @@ class DraftMemory:
     def forget(self, sequences: Iterable[TokenSequence]) -> None:
         gone = list(sequences)
         for sequence in gone:
-            self._tracks.pop(sequence, None)
+            self._held.pop(sequence, None)
         self.kv.release(gone)
 
     def _evict(self, using: Collection[TokenSequence]) -> bool:
-        oldest = next((sequence for sequence in self._tracks if sequence not in using), None)
+        oldest = next((sequence for sequence in self._held if sequence not in using), None)
         if oldest is None:
             return False
         self.forget([oldest])
@@ -92,7 +97,7 @@ class DraftMemory:
 
 
 def _agreeing(guessed: Sequence[int], tokens: Sequence[int]) -> int:
-    """How many of `guessed`, from the first on, came true."""
+    """The number of leading guesses that equal the tokens."""
     count = 0
     for guess, token in zip(guessed, tokens, strict=False):
         if guess != token:

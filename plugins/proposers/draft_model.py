@@ -1,4 +1,4 @@
-"""A smaller model that guesses what the served one will say."""
+"""A smaller model that guesses the tokens of the served model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["DraftModel"]
 
 
 class DraftModel(Proposer):
-    """Runs a smaller model of the same vocabulary ahead, for all sequences at once.
+    """Runs a smaller model with the same vocabulary, for all sequences at once.
 
-    It has KV memory of its own. A sequence for which there is none, or that is longer than the draft's
-    context, is decoded without guesses. Its guesses are drawn as the request draws its tokens: adjusted by
-    the same logits processors, at the same temperature, with the same noise.
+    The draft model has a KV memory of its own. A sequence that finds no room in it, or that is longer than
+    the draft's context, is decoded without guesses. Guesses are drawn as the request draws its tokens: with
+    the same logits processors, temperature and noise.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class DraftModel(Proposer):
         self._cost = 0.0
 
     def start(self, resources: Resources) -> None:
-        """Raises ConfigError where the two do not have the same vocabulary."""
+        """Loads the draft model. Raises ConfigError if it does not have the served model's vocabulary."""
         from turnout.models.hub.resolve import resolve_model
         from turnout.plugins.proposers.drafter import Drafter
         from turnout.text.vocabulary import vocabulary_difference
@@ -54,7 +54,7 @@ class DraftModel(Proposer):
                 "choose a draft with the same tokenizer"
             )
         companion = resources.companion(self._model, memory=self._bytes, quantization=self._quantization)
-        # By arithmetic, which is the least: a draft that is believed to be slow would never be tried.
+        # By arithmetic, a lower bound: a draft that is expected to be slow would never be tried.
         self._cost = _operations(companion.spec) / _operations(resources.spec)
         self._memory = DraftMemory(companion.kv, companion.spec.max_positions)
         self._drafter = Drafter(
@@ -80,7 +80,7 @@ class DraftModel(Proposer):
 
 
 def _operations(spec: ModelSpec) -> int:
-    """Multiplications for a token, without attention."""
+    """Multiplications for each token, without attention."""
     heads = (2 * spec.heads + 2 * spec.kv_heads) * spec.head_dim
     layer = spec.hidden_size * (heads + 3 * spec.intermediate_size)
     return spec.layers * layer + spec.hidden_size * spec.vocab_size

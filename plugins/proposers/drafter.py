@@ -1,4 +1,4 @@
-"""A draft model's forwards: first what it has not run of each sequence, then one guess after the other."""
+"""The forwards of a draft model: first the tokens that it lacks, then one guess after the other."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from turnout.sampling.exponential_race import exponential_race
 
 __all__ = ["Drafter"]
 
-SHORT = 32
-"""A backlog that is not worth waiting until a sibling has run the same tokens."""
+SHORT_BACKLOG = 32
+"""Tokens up to which a sequence does not wait until a sibling has computed the same backlog."""
 
 
 @dataclass(eq=False)
-class _Run:
-    """A sequence on its way to `depth` guesses."""
+class _Draft:
+    """A sequence whose `length` guesses are being made."""
 
     sequence: TokenSequence
-    depth: int
+    length: int
     weighed: bool
     guesses: list[int] = field(default_factory=list)
-    """Below 0 while nobody knows them: places among what was chosen for all at that time."""
+    """Negative until read from the device: -1 - i for the guess i of the latest forward."""
     probabilities: list[Tensor] = field(default_factory=list)
 
     @property
@@ -46,17 +46,17 @@ class _Run:
 
     @property
     def goes_on(self) -> bool:
-        return len(self.guesses) < self.depth and self.guesses[-1] not in self.sequence.request.stop_ids
+        return len(self.guesses) < self.length and self.guesses[-1] not in self.sequence.request.stop_ids
 
     @property
     def useful(self) -> int:
-        """Guesses up to the first that would end the sequence."""
+        """The number of guesses up to the first that would end the sequence."""
         stops = self.sequence.request.stop_ids
         ends = (count for count, guess in enumerate(self.guesses, 1) if guess in stops)
         return next(ends, len(self.guesses))
 
     def chunk(self) -> Chunk:
-        """The latest guess, to be run."""
+        """The latest guess, to be computed by the next forward."""
         return Chunk(self.sequence, len(self.sequence.tokens) + len(self.guesses) - 1, self.guesses[-1:], 1)
 
     def proposal(self) -> Proposal:
@@ -65,30 +65,31 @@ class _Run:
         return Proposal(self.sequence, self.guesses[:count], probabilities)
 
 
-class _Guessed:
-    """Guesses that were made for some runs at a time."""
+class _PendingGuesses:
+    """The guesses of one forward, on their way from the device."""
 
-    def __init__(self, runs: Sequence[_Run], arrival: Callable[[], Tensor]) -> None:
-        self._runs, self._arrival = runs, arrival
-        self._depth = len(runs[0].guesses) - 1
+    def __init__(self, drafts: Sequence[_Draft], tokens: Callable[[], Tensor]) -> None:
+        self._drafts, self._tokens = drafts, tokens
+        self._index = len(drafts[0].guesses) - 1
 
     def read(self) -> None:
-        """Waits, and has the runs know them."""
-        for run, token in zip(self._runs, self._arrival().tolist(), strict=True):
-            run.guesses[self._depth] = token
+        """Waits for the guesses and enters them in their drafts."""
+        for draft, token in zip(self._drafts, self._tokens().tolist(), strict=True):
+            draft.guesses[self._index] = token
 
 
 class Drafter:
-    """Guesses for all sequences together, in as many forwards as the longest draft has tokens.
+    """Makes guesses for all sequences together, in as many forwards as the longest draft has tokens.
 
-    Guesses stay on the device, where the next forward looks them up, and are read when all have been asked
-    for; one by one where a logits processor has to know them, or where reading is for nothing, on a CPU.
+    Guesses stay on the device, where the next forward takes them from, and are read when all forwards are
+    queued. They are read one by one if a logits processor has to know them, and on a CPU, where reading is
+    free.
     """
 
     def __init__(
         self, runner: Runner, memory: DraftMemory, vocab_size: int, served_vocab_size: int, budget: int
     ) -> None:
-        """vocab_size: columns of the draft's logits; budget: tokens to run at most before the first guess."""
+        """vocab_size: columns of the draft's logits; budget: the most tokens of the first forward."""
         self._runner = runner
         self._memory = memory
         self._vocab_size = vocab_size
@@ -96,40 +97,43 @@ class Drafter:
         self._budget = budget
 
     def propose(self, wishes: Sequence[Wish]) -> Iterator[Proposal]:
-        chunks, runs = self._admit(wishes)
+        chunks, drafts = self._admit(wishes)
         if not chunks:
             return
         logits = self._runner.run(Plan(chunks, self._memory.moves()))
         for chunk in chunks:
-            self._memory.ran(chunk.sequence, chunk.end)
-        known = logits.values.device.type == "cpu" or any(run.sequence.request.processors for run in runs)
-        active, guessed = runs, list[_Guessed]()
+            self._memory.computed(chunk.sequence, chunk.end)
+        one_by_one = logits.values.device.type == "cpu" or any(
+            draft.sequence.request.processors for draft in drafts
+        )
+        active, pending = drafts, list[_PendingGuesses]()
         while active:
             tokens = self._guess(active, logits)
-            guessed.append(_Guessed(active, to_host_async(tokens)))
-            if known:
-                guessed.pop().read()
-            active = [run for run in active if run.goes_on]
+            pending.append(_PendingGuesses(active, to_host_async(tokens)))
+            if one_by_one:
+                pending.pop().read()
+            active = [draft for draft in active if draft.goes_on]
             if active:
-                chunks = [run.chunk() for run in active]
-                logits = self._runner.run(Plan(chunks, self._memory.moves(), () if known else (tokens,)))
-        for each in guessed:
-            each.read()
-        for run in runs:
-            self._memory.fed(run.sequence, run.guesses[:-1])
-        yield from (run.proposal() for run in runs)
+                chunks = [draft.chunk() for draft in active]
+                on_device = () if one_by_one else (tokens,)
+                logits = self._runner.run(Plan(chunks, self._memory.moves(), on_device))
+        for guesses in pending:
+            guesses.read()
+        for draft in drafts:
+            self._memory.computed_guesses(draft.sequence, draft.guesses[:-1])
+        yield from (draft.proposal() for draft in drafts)
 
-    # -------------------------------------------------------------- what is run first
+    # -------------------------------------------------------------- before the guesses
 
-    def _admit(self, wishes: Sequence[Wish]) -> tuple[list[Chunk], list[_Run]]:
-        """What the draft lacks of each sequence, within the budget; and those it then lacks nothing of."""
-        chunks, runs, budget = list[Chunk](), list[_Run](), self._budget
+    def _admit(self, wishes: Sequence[Wish]) -> tuple[list[Chunk], list[_Draft]]:
+        """The tokens that the draft lacks, within the budget; and the sequences that then lack none."""
+        chunks, drafts, budget = list[Chunk](), list[_Draft](), self._budget
         using, catching_up = {wish.sequence for wish in wishes}, set[Request]()
         for wish in sorted(wishes, key=lambda wish: self._memory.backlog(wish.sequence)):
             sequence, backlog = wish.sequence, self._memory.backlog(wish.sequence)
-            if backlog > SHORT:
+            if backlog > SHORT_BACKLOG:
                 if sequence.request in catching_up:
-                    continue  # the first of its siblings runs what they have in common
+                    continue  # the first of its siblings computes the tokens that they have in common
                 catching_up.add(sequence.request)
             chunk = self._first_chunk(wish, min(backlog + 1, budget), using)
             if chunk is None:
@@ -137,40 +141,40 @@ class Drafter:
             chunks.append(chunk)
             budget -= len(chunk.tokens)
             if chunk.rows:
-                runs.append(_Run(sequence, self._depth(wish), wish.weighed))
-        return chunks, runs
+                drafts.append(_Draft(sequence, self._length(wish), wish.weighed))
+        return chunks, drafts
 
     def _first_chunk(self, wish: Wish, count: int, using: set[TokenSequence]) -> Chunk | None:
-        """The next `count` tokens of a sequence; None where there is no room for them, or for any guess."""
-        sequence, depth = wish.sequence, self._depth(wish)
-        if count <= 0 or depth <= 0:
+        """The next `count` tokens of a sequence; None if there is no room for them, or for any guess."""
+        sequence, length = wish.sequence, self._length(wish)
+        if count <= 0 or length <= 0:
             return None
         end = len(sequence.tokens)
-        upto = self._memory.known(sequence) + count
-        if not self._speaks(sequence.tokens[upto - count : upto]):
+        upto = self._memory.valid(sequence) + count
+        if not self._embeds(sequence.tokens[upto - count : upto]):
             return None
-        start = self._memory.reserve(sequence, upto if upto < end else end + depth - 1, using)
+        start = self._memory.reserve(sequence, upto if upto < end else end + length - 1, using)
         if start is None:
             return None
         return Chunk(sequence, start, sequence.tokens[start:upto], int(upto == end))
 
-    def _speaks(self, tokens: Sequence[int]) -> bool:
-        """The draft has an embedding for each: what pads the served model's vocabulary may be more."""
+    def _embeds(self, tokens: Sequence[int]) -> bool:
+        """Whether the draft has an embedding for each token: the served model may have more padding."""
         return self._vocab_size >= self._served_vocab_size or max(tokens) < self._vocab_size
 
-    def _depth(self, wish: Wish) -> int:
-        return self._memory.depth(wish.sequence, wish.tokens)
+    def _length(self, wish: Wish) -> int:
+        return self._memory.limit(wish.sequence, wish.tokens)
 
     # -------------------------------------------------------------- guessing
 
-    def _guess(self, runs: Sequence[_Run], logits: Logits) -> Tensor:
-        """One more guess for each, by the logits behind what was run of it: int64 [runs], to be read."""
-        rows = [run.row for run in runs]
-        values = adjust(self._fitted(logits.of(run.sequence for run in runs).float()), rows)
-        weighed = [number for number, run in enumerate(runs) if run.weighed]
-        others = [number for number, run in enumerate(runs) if not run.weighed]
-        for place, run in enumerate(runs):
-            run.guesses.append(-1 - place)
+    def _guess(self, drafts: Sequence[_Draft], logits: Logits) -> Tensor:
+        """One more guess for each draft, int64 [drafts] on the device."""
+        rows = [draft.row for draft in drafts]
+        values = adjust(self._fitted(logits.of(draft.sequence for draft in drafts).float()), rows)
+        weighed = [number for number, draft in enumerate(drafts) if draft.weighed]
+        others = [number for number, draft in enumerate(drafts) if not draft.weighed]
+        for number, draft in enumerate(drafts):
+            draft.guesses.append(-1 - number)
         if not weighed:
             return choose(values, rows)
         weights = token_weights(_picked(values, weighed), [rows[number].params for number in weighed])
@@ -178,16 +182,16 @@ class Drafter:
             weights, noise_seeds_of([rows[number] for number in weighed], weights.device)
         )
         for number, row in zip(weighed, weights / weights.sum(dim=-1, keepdim=True), strict=True):
-            runs[number].probabilities.append(row)
+            drafts[number].probabilities.append(row)
         if not others:
             return drawn
-        tokens = torch.empty(len(runs), dtype=torch.int64, device=values.device)
+        tokens = torch.empty(len(drafts), dtype=torch.int64, device=values.device)
         scatter_rows(tokens, weighed, drawn)
         scatter_rows(tokens, others, choose(_picked(values, others), [rows[number] for number in others]))
         return tokens
 
     def _fitted(self, logits: Tensor) -> Tensor:
-        """To the served model's columns: models of one vocabulary may be padded differently."""
+        """Logits with the served model's columns: models of one vocabulary may have different padding."""
         missing = self._served_vocab_size - self._vocab_size
         if missing > 0:
             return F.pad(logits, (0, missing), value=float("-inf"))

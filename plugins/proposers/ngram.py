@@ -1,4 +1,4 @@
-"""Prompt lookup: what followed the latest tokens when they last stood in the text may follow again."""
+"""Prompt lookup: guesses the tokens that followed the latest ones at their last occurrence in the text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["NGram"]
 
-MOST = 16
-"""Tokens of a match that may be asked for."""
+MAX_MATCH = 16
+"""The largest value of the options `longest` and `shortest`."""
 
 
 class NGram(Proposer):
-    """Looks the latest tokens up in prompt and output, and guesses what followed them there.
+    """Looks the latest tokens up in prompt and output, and guesses the tokens that followed them there.
 
     Needs no model and costs next to nothing; good where the output repeats the prompt or itself, as in
     editing code, summaries and extraction. Saxena, "Prompt Lookup Decoding", 2023.
@@ -28,8 +28,8 @@ class NGram(Proposer):
 
     def __init__(
         self,
-        longest: Annotated[int, Field(ge=1, le=MOST, description="Tokens that match at best.")] = 4,
-        shortest: Annotated[int, Field(ge=1, le=MOST, description="Tokens that match at least.")] = 2,
+        longest: Annotated[int, Field(ge=1, le=MAX_MATCH, description="Longest match, in tokens.")] = 4,
+        shortest: Annotated[int, Field(ge=1, le=MAX_MATCH, description="Shortest match, in tokens.")] = 2,
     ) -> None:
         if shortest > longest:
             raise ConfigError(f"shortest={shortest} must not exceed longest={longest}")
@@ -40,9 +40,9 @@ class NGram(Proposer):
         for sequence, count, _ in wishes:
             text = self._texts.setdefault(sequence, _Text())
             text.read(sequence.tokens)
-            place = text.last_match(self._longest, self._shortest)
-            if place is not None:
-                yield Proposal(sequence, text.copied(place, count))
+            end = text.last_match(self._longest, self._shortest)
+            if end is not None:
+                yield Proposal(sequence, text.continued(end, count))
 
     def forget(self, sequences: Iterable[TokenSequence]) -> None:
         for sequence in sequences:
@@ -50,27 +50,27 @@ class NGram(Proposer):
 
 
 class _Text:
-    """A sequence's tokens where they can be searched at once."""
+    """A sequence's tokens in an array, which is quick to search."""
 
     def __init__(self) -> None:
-        self._room: npt.NDArray[np.int32] = np.empty(256, dtype=np.int32)
+        self._buffer: npt.NDArray[np.int32] = np.empty(256, dtype=np.int32)
         self._length = 0
 
     @property
     def tokens(self) -> npt.NDArray[np.int32]:
-        return self._room[: self._length]
+        return self._buffer[: self._length]
 
     def read(self, tokens: list[int]) -> None:
-        """The sequence as it is now: what was read of it stays."""
-        if len(tokens) > len(self._room):
-            self._room = np.concatenate([self.tokens, np.empty(2 * len(tokens), dtype=np.int32)])
-        self._room[self._length : len(tokens)] = tokens[self._length :]
+        """Appends the tokens that are new; those that were read before must not have changed."""
+        if len(tokens) > len(self._buffer):
+            self._buffer = np.concatenate([self.tokens, np.empty(2 * len(tokens), dtype=np.int32)])
+        self._buffer[self._length : len(tokens)] = tokens[self._length :]
         self._length = len(tokens)
 
     def last_match(self, longest: int, shortest: int) -> int | None:
-        """The position behind the last place where most of the latest tokens stand, up to `longest`."""
+        """The position behind the last of the longest matches of the latest tokens; None without a match."""
         tokens, found = self.tokens, None
-        ends = np.flatnonzero(tokens[:-1] == tokens[-1])  # where a match of the last token alone ends
+        ends = np.flatnonzero(tokens[:-1] == tokens[-1])  # last positions of matches of one token
         for length in range(1, min(longest, len(tokens) - 1) + 1):
             starts = ends - length + 1
             ends = ends[(starts >= 0) & (tokens[starts] == tokens[-length])]
@@ -80,7 +80,7 @@ class _Text:
                 found = int(ends[-1]) + 1
         return found
 
-    def copied(self, place: int, count: int) -> list[int]:
-        """`count` tokens from `place` on; one that reaches the end goes on with its own copy."""
-        source: npt.NDArray[np.int32] = self.tokens[place:]
+    def continued(self, start: int, count: int) -> list[int]:
+        """`count` tokens from `start` on, repeated from there where the text ends."""
+        source: npt.NDArray[np.int32] = self.tokens[start:]
         return np.resize(source, count).tolist()

@@ -120,4 +120,4 @@ def test_all_memory_comes_back_whatever_order_they_end_in(draft: ToyDraft) -> No
     for text in (texts[3], texts[0], never, *texts):
         draft.forget([text])
     assert draft.kv.free == draft.kv.capacity
-    assert not draft.kv.tables and not draft.memory._tracks
+    assert not draft.kv.tables and not draft.memory._held

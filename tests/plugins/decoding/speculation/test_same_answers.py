@@ -210,7 +210,7 @@ def test_what_the_draft_knows_survives_preemption(draft_model: Path, make_engine
     engine = make_engine(decoding=decoding("model", draft_model), tokens=336, max_num_batched_tokens=64)
     memory = speculative(engine)._proposer._memory
     seen: dict[int, int] = {}
-    known = memory.known
+    known = memory.valid
 
     def watched(sequence):
         now = known(sequence)
@@ -218,6 +218,6 @@ def test_what_the_draft_knows_survives_preemption(draft_model: Path, make_engine
         seen[sequence.id] = now
         return now
 
-    memory.known = watched
+    memory.valid = watched
     run(engine, greedy_requests(12))
     assert engine.stats().preemptions > 0
