@@ -7,7 +7,19 @@ from pathlib import Path
 
 import click
 import pytest
-from documents import CONFIGURATION, DOCS, PLUGINS, README, SERVING, TROUBLESHOOTING, Document, code, rows
+from documents import (
+    CONFIGURATION,
+    DOCS,
+    HTTP_API,
+    PARAMETERS,
+    PLUGINS,
+    README,
+    SERVING,
+    TROUBLESHOOTING,
+    Document,
+    code,
+    rows,
+)
 from pydantic import BaseModel
 
 from turnout.cli.main import COMMANDS
@@ -88,7 +100,7 @@ def test_every_option_of_a_policy_is_in_a_document() -> None:
                 assert f"`{option.name}`" in text, f"the option {option.name} of {kind} {name}"
 
 
-MANUALS = [README, CONFIGURATION, SERVING, PLUGINS, TROUBLESHOOTING]
+MANUALS = [README, CONFIGURATION, SERVING, HTTP_API, PARAMETERS, PLUGINS, TROUBLESHOOTING]
 
 
 @pytest.mark.parametrize("document", MANUALS, ids=str)

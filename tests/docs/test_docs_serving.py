@@ -1,4 +1,4 @@
-"""docs/reference/http-api.md has every route and parameter, and its examples are requests and answers."""
+"""The pages of the HTTP API have every route, parameter, metric and error, and their examples are valid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from documents import README, SERVING, code, rows
+from documents import HTTP_API, METRICS, PARAMETERS, README, SERVING, code, rows
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.routing import Route
@@ -40,11 +40,13 @@ from turnout.server.protocol.responses import (
 )
 from turnout.server.protocol.unsupported import HARMLESS
 
+PAGES = (SERVING, HTTP_API, PARAMETERS)
+
 # ------------------------------------------------------------------ routes
 
 
 def test_every_route_is_in_the_first_table() -> None:
-    listed = [code(row[0])[0] for row in rows(SERVING.text.partition("\n## ")[0])]
+    listed = [code(row[0])[0] for row in rows(HTTP_API.text.partition("\n## ")[0])]
     app = create_app(None, ServerConfig())  # type: ignore[arg-type]  # nothing is asked of either
     routes = [route for route in app.routes if isinstance(route, Route)]
     assert len(routes) == len(app.routes)
@@ -61,7 +63,7 @@ def test_every_route_is_in_the_first_table() -> None:
 
 def tables() -> dict[str, dict[str, list[str]]]:
     """The rows of the three tables of parameters, by name."""
-    text = SERVING.section("Parameters")
+    text = PARAMETERS.section("Parameters")
     parts = re.split(r"^(Both endpoints|Completions only|Chat only):$", text, flags=re.MULTILINE)
     return {
         heading: {code(row[0])[0]: row for row in rows(part)}
@@ -128,7 +130,7 @@ def test_what_chat_leaves_open_is_as_said() -> None:
 
 
 def test_all_that_is_refused_is_listed() -> None:
-    paragraph = SERVING.section("Parameters").partition("**Refused by name.**")[2]
+    paragraph = PARAMETERS.section("Parameters").partition("**Refused by name.**")[2]
     assert code(paragraph.partition("Values that")[0]) == sorted(HARMLESS)
 
 
@@ -144,7 +146,7 @@ REQUESTS: dict[str, type[BaseModel]] = {
 
 
 def test_requests_are_valid() -> None:
-    blocks = [block for document in (README, SERVING) for block in document.blocks("")]
+    blocks = [block for document in (README, *PAGES) for block in document.blocks("")]
     calls = [
         call
         for block in blocks
@@ -156,7 +158,7 @@ def test_requests_are_valid() -> None:
 
 
 def test_answers_have_the_form_of_answers() -> None:
-    forms = [check_form(json.loads(block)) for block in SERVING.blocks("json")]
+    forms = [check_form(json.loads(block)) for page in PAGES for block in page.blocks("json")]
     assert forms.count("envelope") >= 2 and {"struct", "models", "plain"} < set(forms)
 
 
@@ -194,7 +196,7 @@ def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
 
 
 def test_every_metric_is_in_a_table_with_its_type() -> None:
-    listed = {name: kind for names, kind, _ in rows(SERVING.section("Metrics")) for name in code(names)}
+    listed = {name: kind for names, kind, _ in rows(METRICS.text) for name in code(names)}
     stats = msgspec.convert({**dict.fromkeys(Stats.__struct_fields__, 1), "counters": {}}, Stats)
     kv = msgspec.convert({**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": []}, KVSnapshot)
     scrape = Scrape(RequestMetrics("parrot", 100).registry, "parrot", 0, stats, kv, 1)
@@ -233,7 +235,7 @@ def test_an_error_is_in_the_table(error: Exception) -> None:
     status = asyncio.run(respond_to_error(Request({"type": "http"}), error)).status_code
     listed = [
         (int(status), *code(kind), *(code(name) or [None]))
-        for statuses, kind, name, *_ in rows(SERVING.section("Errors"))
+        for statuses, kind, name, *_ in rows(HTTP_API.section("Errors"))
         for status in statuses.split(", ")
     ]
     assert (status, details.type, details.code) in listed
