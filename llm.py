@@ -18,7 +18,7 @@ from turnout.core.types.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from turnout.core.types.messages import Delta
-    from turnout.text.choice import ChoiceText
+    from turnout.text.choice_text import ChoiceText
     from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput"]
@@ -143,13 +143,16 @@ class LLM:
         return given
 
     def _job(self, prompt: Prompt, params: SamplingParams, salt: str) -> _Job:
-        from turnout.text.bad_words import with_bad_words
+        from turnout.text.engine_params import engine_params
 
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
-        params = with_bad_words(params, self.tokenizer)
         seed = secrets.randbits(63) if params.seed is None else params.seed
         spec = RequestSpec(
-            id=str(next(self._ids)), prompt=ids, params=params.generating(), seed=seed, cache_salt=salt
+            id=str(next(self._ids)),
+            prompt=ids,
+            params=engine_params(params, self.tokenizer),
+            seed=seed,
+            cache_salt=salt,
         )
         return _Job(spec, params, prompt if isinstance(prompt, str) else None, self)
 
@@ -170,7 +173,7 @@ class _Job:
     """One prompt on its way."""
 
     def __init__(self, spec: RequestSpec, asked: SamplingParams, prompt: str | None, llm: LLM) -> None:
-        from turnout.text.choice import ChoiceText
+        from turnout.text.choice_text import ChoiceText
 
         self.spec = spec
         self._returned = asked.n
@@ -179,7 +182,7 @@ class _Job:
         wanted = asked.logprobs is not None
         self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
         self._texts: list[ChoiceText] = [
-            ChoiceText(llm.tokenizer, spec.params, spec.prompt) for _ in self._outputs
+            ChoiceText(llm.tokenizer, spec.params, spec.prompt, i) for i in range(spec.params.n)
         ]
         self._open = spec.params.n
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
@@ -207,9 +210,9 @@ class _Job:
         return not self._open
 
     def result(self) -> RequestOutput:
-        from turnout.text.best import best
+        from turnout.text.best_of import best_of
 
-        places = best([output.cumulative_logprob for output in self._outputs], self._returned)
+        places = best_of([output.cumulative_logprob for output in self._outputs], self._returned)
         return RequestOutput(
             self.spec.id,
             self._prompt,

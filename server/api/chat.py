@@ -11,49 +11,50 @@ from starlette.responses import Response
 
 from turnout.core.types.request import RequestSpec
 from turnout.server.ab.arms import ServedArm
-from turnout.server.api.chat_answer import ChatAnswer
 from turnout.server.api.context import context_of
-from turnout.server.api.generation import Generation
 from turnout.server.api.respond import respond
+from turnout.server.generation.generation import Generation
 from turnout.server.http.auth import client_of
 from turnout.server.http.body import read_body
 from turnout.server.protocol.chat import ChatRequest
-from turnout.text.bad_words import with_bad_words
+from turnout.server.renderers.chat import ChatRenderer
+from turnout.text.engine_params import engine_params
 
 __all__ = ["chat"]
 
 
 async def chat(request: Request) -> Response:
     context = context_of(request)
-    asked = await read_body(request, ChatRequest, limit=context.config.max_body_size)
-    context.check_model(asked.model)
+    body = await read_body(request, ChatRequest, limit=context.config.max_body_size)
+    context.check_model(body.model)
     id = f"chatcmpl-{uuid.uuid4().hex}"
-    with asked.own_names(), context.assigned(request, asked.user, id) as arm:
-        spec = await asyncio.to_thread(_request, arm, asked, id, client_of(request))
-        answer = ChatAnswer(
+    with body.own_names(), context.assigned(request, body.user, id) as arm:
+        # In a thread: other clients are served while a long prompt is tokenized.
+        spec = await asyncio.to_thread(_request, arm, body, id, client_of(request))
+        renderer = ChatRenderer(
             id=id,
             model=context.model_name,
             created=int(time.time()),
             tokenizer=arm.tokenizer,
-            logprobs=bool(asked.logprobs),
+            logprobs=bool(body.logprobs),
+            include_usage=body.include_usage,
         )
         metrics = context.metrics[arm.name]
-        generation = Generation(arm.client, arm.tokenizer, metrics, [spec], asked.n or 1)
-        return await respond(request, asked, generation, answer)
+        generation = Generation(arm.client, arm.tokenizer, metrics, [spec], body.n or 1)
+        return await respond(request, generation, renderer, stream=bool(body.stream))
 
 
-def _request(arm: ServedArm, asked: ChatRequest, id: str, client: str) -> RequestSpec:
-    params = with_bad_words(asked.sampling_params(arm.client.ready.defaults), arm.tokenizer)
-    params = params.generating()
-    return asked.request_spec(id, _prompt(arm, asked), params, client)
+def _request(arm: ServedArm, body: ChatRequest, id: str, client: str) -> RequestSpec:
+    params = engine_params(body.sampling_params(arm.client.ready.defaults), arm.tokenizer)
+    return body.request_spec(id, _prompt(arm, body), params, client)
 
 
-def _prompt(arm: ServedArm, asked: ChatRequest) -> list[int]:
-    """The tokens of a conversation; runs in a thread."""
+def _prompt(arm: ServedArm, body: ChatRequest) -> list[int]:
+    """The tokens of a conversation."""
     text = arm.tokenizer.chat_text(
-        asked.template_messages(),
-        add_generation_prompt=asked.add_generation_prompt,
-        continue_final_message=asked.continue_final_message,
-        **(asked.chat_template_kwargs or {}),
+        body.template_messages(),
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        **(body.chat_template_kwargs or {}),
     )
     return arm.tokenizer.encode(text, add_special_tokens=False, limit=arm.client.ready.max_model_len)

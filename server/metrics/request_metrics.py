@@ -19,7 +19,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import Dropped, RequestError
 from turnout.core.interfaces.trial import Leave, Outcome
 from turnout.core.types.request import RequestSpec
-from turnout.text.choice import Piece
+from turnout.text.choice_text import TextDelta
 
 __all__ = ["PREFIX", "RequestMeter", "RequestMetrics"]
 
@@ -125,13 +125,13 @@ class RequestMeter:
         if self._leave is not None:
             self._leave(self._outcomes)
 
-    def take(self, index: int, piece: Piece) -> None:
-        """What came for a choice."""
+    def take(self, delta: TextDelta) -> None:
+        """Count what came for a choice."""
         now = self._metrics.clock()
-        if piece.tokens:
-            self._tokens(self._choices.get(index), index, len(piece.tokens), now)
-        if piece.finish_reason:
-            self._end(index, piece.finish_reason, now)
+        if delta.tokens:
+            self._tokens(self._choices.get(delta.index), delta.index, len(delta.tokens), now)
+        if delta.finish_reason:
+            self._end(delta.index, delta.finish_reason, now)
 
     def _tokens(self, choice: _Choice | None, index: int, tokens: int, now: float) -> None:
         if not self._begun:

@@ -12,7 +12,6 @@ __all__ = [
     "ChatLogprobs",
     "ChatMessage",
     "ChatTokenLogprob",
-    "Choice",
     "CompletionChoice",
     "CompletionLogprobs",
     "Envelope",
@@ -25,6 +24,7 @@ __all__ = [
     "Timings",
     "TopLogprob",
     "Usage",
+    "WireChoice",
     "encode",
 ]
 
@@ -127,7 +127,7 @@ class ChatChunkChoice(msgspec.Struct):
     beam_score: float | UnsetType = UNSET
 
 
-Choice = CompletionChoice | ChatChoice | ChatChunkChoice
+WireChoice = CompletionChoice | ChatChoice | ChatChunkChoice
 
 
 class Envelope(msgspec.Struct):
@@ -137,7 +137,7 @@ class Envelope(msgspec.Struct):
     object: str
     created: int
     model: str
-    choices: list[Choice]
+    choices: list[WireChoice]
     usage: Usage | UnsetType | None = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     """In an answer to a chat; completions have them in each choice, since several prompts may be asked."""

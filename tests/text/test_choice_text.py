@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.text.choice import ChoiceText, Piece, ShownToken
+from turnout.text.choice_text import ChoiceText, ShownToken, TextDelta
 from turnout.text.tokenizer import Tokenizer
 
 
@@ -31,16 +31,16 @@ def deltas(
     ]
 
 
-def serve(tokenizer: Tokenizer, feed: list[Delta], **params: object) -> tuple[list[Piece], ChoiceText]:
+def serve(tokenizer: Tokenizer, feed: list[Delta], **params: object) -> tuple[list[TextDelta], ChoiceText]:
     choice = ChoiceText(tokenizer, SamplingParams(**params), ())  # type: ignore[arg-type]
     return [choice.feed(delta) for delta in feed], choice
 
 
-def text(pieces: list[Piece]) -> str:
+def text(pieces: list[TextDelta]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-def shown(pieces: list[Piece]) -> list[ShownToken]:
+def shown(pieces: list[TextDelta]) -> list[ShownToken]:
     return [token for piece in pieces for token in piece.shown]
 
 
@@ -115,4 +115,4 @@ def test_a_stop_token_is_counted_but_not_shown(bytewise: Tokenizer) -> None:
 def test_nothing_comes_after_the_end(bytewise: Tokenizer) -> None:
     ids = bytewise.encode("stop and more")
     _, choice = serve(bytewise, deltas(ids, [len(ids)]), stop=("stop",))
-    assert choice.feed(Delta(request_id="r", tokens=ids)) == Piece()
+    assert choice.feed(Delta(request_id="r", tokens=ids)) == TextDelta(index=0)

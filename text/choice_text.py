@@ -1,6 +1,6 @@
-"""The text of one choice, from the engine's deltas to what a client may see.
+"""The text of one choice, from the engine's tokens to what a client may see.
 
-Every way of serving (streamed, whole, offline) goes through here, so they cannot differ.
+Streamed, whole and offline answers all go through here, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import NamedTuple
 
+import msgspec
+
 from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.sampling_params import SamplingParams
@@ -17,7 +19,7 @@ from turnout.text.detokenizer import detokenizer
 from turnout.text.stops import StopFound, StopMatcher
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["ChoiceText", "Piece", "ShownToken"]
+__all__ = ["ChoiceText", "ShownToken", "TextDelta"]
 
 
 class ShownToken(NamedTuple):
@@ -28,26 +30,28 @@ class ShownToken(NamedTuple):
     """Where its text begins, in characters from the beginning of the choice's text."""
 
 
-class Piece(NamedTuple):
-    """What a delta added."""
+class TextDelta(msgspec.Struct):
+    """What a delta of the engine adds to the text of a choice: all that a renderer needs to know of it."""
 
+    index: int
+    """Which choice it belongs to."""
     text: str = ""
     tokens: Sequence[int] = ()
-    """Consumed, though the text of some may be held back yet; none come after a stop string is complete."""
+    """Tokens consumed, though the text of some may be held back yet; none follow a complete stop string."""
     shown: Sequence[ShownToken] = ()
-    """The tokens whose text is complete with this piece; a stop token that is not shown is not among them."""
+    """Tokens whose text this delta completes. A stop token that is not shown is not among them."""
     finish_reason: str | None = None
     """``stop``, ``length``, ``abort`` or ``error``; None while the choice goes on."""
     stop_reason: str | int | None = None
-    """The stop string, or the member of `stop_token_ids`, that ended it."""
+    """The stop string, or the member of `stop_token_ids`, that ended the choice."""
     cumulative_logprob: float | None = None
     """At the end, where log-probabilities are known: the sum over all tokens consumed."""
     score: float | None = None
-    """At the end, what the choice was ranked by, if it was."""
+    """At the end: what the choice was ranked by, if it was ranked."""
 
 
 class ChoiceText:
-    """Detokenizes, holds back what may become a stop string, and cuts at the first that is complete.
+    """Detokenizes, holds back what may become a stop string, and cuts at the first complete stop string.
 
     ::
 
@@ -55,7 +59,11 @@ class ChoiceText:
         0                           _emitted               _decoded
     """
 
-    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, prompt: Sequence[int]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, params: SamplingParams, prompt: Sequence[int], index: int = 0
+    ) -> None:
+        """`index` is what its text deltas are marked with."""
+        self._index = index
         self._params = params
         self._detokenizer = detokenizer(
             tokenizer, skip_special_tokens=params.skip_special_tokens, prompt=prompt
@@ -72,24 +80,26 @@ class ChoiceText:
 
     @property
     def stopped_by_text(self) -> bool:
-        """A stop string ended it: the engine does not know, and has to be told."""
+        """A stop string ended the choice. The engine does not know that, and has to be told."""
         return self._found is not None
 
-    def feed(self, delta: Delta) -> Piece:
-        """What may be shown now. After the end, nothing."""
+    def feed(self, delta: Delta) -> TextDelta:
+        """What may be shown now; nothing once the choice has ended."""
         if self.finish_reason is not None:
-            return Piece()
+            return TextDelta(self._index)
         tokens = self._consume(delta)
         if self._found is None and delta.finish_reason:
             self._hold(self._detokenizer.flush())
         self.finish_reason = "stop" if self._found else delta.finish_reason
-        piece = Piece(self._emit(), tokens, self._shown())
-        return self._ending(piece, delta) if self.finish_reason else piece
+        added = TextDelta(self._index, self._emit(), tokens, self._shown())
+        if self.finish_reason is not None:
+            self._finish(added, delta)
+        return added
 
     # -------------------------------------------------------------- reading
 
     def _consume(self, delta: Delta) -> Sequence[int]:
-        """Read tokens until a stop string is complete; returns those read."""
+        """Read tokens until a stop string is complete; returns the tokens that were read."""
         hidden = len(delta.tokens) if self._hides_last(delta) else 0
         pairs = zip(delta.tokens, delta.logprobs or repeat(None), strict=False)
         for count, (token, logprobs) in enumerate(pairs, 1):
@@ -129,7 +139,7 @@ class ChoiceText:
         return text
 
     def _limit(self) -> int:
-        """How much of the text may have been shown now."""
+        """How many characters of the text may have been shown by now."""
         if self._found:
             return self._found.end if self._params.include_stop_str_in_output else self._found.start
         return self._decoded if self.finish_reason else self._decoded - self._stops.partial
@@ -146,15 +156,13 @@ class ChoiceText:
             return waiting.token.offset < self._emitted
         return self.finish_reason is not None or waiting.needs <= self._emitted
 
-    def _ending(self, piece: Piece, delta: Delta) -> Piece:
-        # Of a choice that came whole and was cut by a stop string, the sum is still that of the whole.
+    def _finish(self, added: TextDelta, delta: Delta) -> None:
+        # A choice that came whole keeps the sum over all its tokens, even where a stop string cuts it.
         whole = delta.cumulative_logprob
-        return piece._replace(
-            finish_reason=self.finish_reason,
-            stop_reason=self._stop_reason(delta),
-            cumulative_logprob=self._logprob if whole is None else whole,
-            score=delta.score,
-        )
+        added.finish_reason = self.finish_reason
+        added.stop_reason = self._stop_reason(delta)
+        added.cumulative_logprob = self._logprob if whole is None else whole
+        added.score = delta.score
 
     def _stop_reason(self, delta: Delta) -> str | int | None:
         if self._found:
@@ -163,6 +171,8 @@ class ChoiceText:
 
 
 class _Waiting(NamedTuple):
+    """A token whose text is not shown yet."""
+
     token: ShownToken
     needs: int
     """Characters that must have been emitted before the token may be shown."""

@@ -1,11 +1,11 @@
-"""Log-probabilities in the two forms that OpenAI's endpoints have."""
+"""Renders log-probabilities in the two forms of OpenAI's APIs, and a prompt's in vLLM's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from turnout.core.types.decision import TokenLogprobs
-from turnout.server.api.generation import ScoredPrompt
+from turnout.server.generation.generation import ScoredPrompt
 from turnout.server.protocol.responses import (
     ChatLogprobs,
     ChatTokenLogprob,
@@ -14,7 +14,7 @@ from turnout.server.protocol.responses import (
     RankedLogprob,
     TopLogprob,
 )
-from turnout.text.choice import ShownToken
+from turnout.text.choice_text import ShownToken
 from turnout.text.detokenizer import detokenizer
 from turnout.text.tokenizer import Tokenizer
 

@@ -1,0 +1,141 @@
+"""Runs a client's prompts through the engine. All endpoints, streamed or not, share this."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from turnout.core.engine.client import EngineClient
+from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.messages import Delta
+from turnout.core.types.request import RequestSpec, Timing
+from turnout.server.generation.merge import merged
+from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
+from turnout.text.best_of import best_of
+from turnout.text.choice_text import ChoiceText, TextDelta
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["Generation", "ScoredPrompt"]
+
+
+class ScoredPrompt(NamedTuple):
+    """A prompt with its log-probabilities."""
+
+    tokens: Sequence[int]
+    scores: Sequence[TokenLogprobs]
+    """From the second token on."""
+
+
+@dataclass
+class Generation:
+    """One client's requests to the engine, one for each prompt, all with the same parameters.
+
+    Choices are numbered prompt by prompt: those of the first prompt come first.
+    """
+
+    client: EngineClient
+    tokenizer: Tokenizer
+    metrics: RequestMetrics
+    requests: Sequence[RequestSpec]
+    returned: int
+    """Choices that the client gets for each prompt: the best of those that are generated."""
+    _choices: dict[int, ChoiceText] = field(default_factory=dict)
+    _cached_tokens: dict[str, int] = field(default_factory=dict)
+    _timings: dict[str, Timing] = field(default_factory=dict)
+    _prompt_scores: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+
+    def deltas(self) -> AsyncGenerator[TextDelta, None]:
+        """What a client may see, as it comes. Raises what `EngineClient.submit` raises."""
+        sources = [self._serve(number) for number in range(len(self.requests))]
+        return sources[0] if len(sources) == 1 else merged(sources)
+
+    async def choices(self) -> list[TextDelta]:
+        """The choices to return, each as one delta. Raises what `EngineClient.submit` raises."""
+        deltas: dict[int, list[TextDelta]] = {}
+        async with aclosing(self.deltas()) as stream:
+            async for delta in stream:
+                deltas.setdefault(delta.index, []).append(delta)
+        return self._best([_joined(deltas[index]) for index in range(self.choice_count)])
+
+    # -------------------------------------------------------------- what is known once it has ended
+
+    @property
+    def choice_count(self) -> int:
+        """Choices that are generated."""
+        return sum(request.params.n for request in self.requests)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(request.prompt) for request in self.requests)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens generated, a stop token or the tokens of a stop string included."""
+        return sum(choice.token_count for choice in self._choices.values())
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens whose KV memory was found, not computed."""
+        return sum(self._cached_tokens.values())
+
+    @property
+    def timings(self) -> list[Timing | None] | None:
+        """For each prompt, where the engine told it; None where the client did not ask for timing."""
+        if not self.requests[0].timing:
+            return None
+        return [self._timings.get(request.id) for request in self.requests]
+
+    def prompt_of(self, choice: int) -> ScoredPrompt | None:
+        """The prompt of a returned choice, where its log-probabilities were asked for."""
+        request = self.requests[choice // self.returned]
+        scores = self._prompt_scores.get(request.id)
+        return None if scores is None else ScoredPrompt(request.prompt, scores)
+
+    # -------------------------------------------------------------- details
+
+    async def _serve(self, number: int) -> AsyncGenerator[TextDelta, None]:
+        request = self.requests[number]
+        first = number * request.params.n
+        with RequestMeter(self.metrics, request) as meter:
+            async with aclosing(self.client.submit(request)) as deltas:
+                async for delta in deltas:
+                    added = self._feed(request, first + delta.index, delta)
+                    meter.take(added)
+                    if added.text or added.shown or added.finish_reason:
+                        yield added
+
+    def _feed(self, request: RequestSpec, index: int, delta: Delta) -> TextDelta:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = ChoiceText(self.tokenizer, request.params, request.prompt, index)
+            self._choices[index] = choice
+        added = choice.feed(delta)
+        if choice.stopped_by_text and added.finish_reason:
+            self.client.abort(request.id, delta.index)
+        if delta.cached_tokens:
+            self._cached_tokens[request.id] = delta.cached_tokens
+        if delta.prompt_logprobs is not None:
+            self._prompt_scores[request.id] = delta.prompt_logprobs
+        if delta.timing is not None:
+            self._timings[request.id] = delta.timing
+        return added
+
+    def _best(self, generated: Sequence[TextDelta]) -> list[TextDelta]:
+        """The choices to return of all that were generated, numbered anew."""
+        returned: list[TextDelta] = []
+        for number, request in enumerate(self.requests):
+            first = number * request.params.n
+            choices = generated[first : first + request.params.n]
+            positions = best_of([choice.cumulative_logprob for choice in choices], self.returned)
+            returned += [choices[position] for position in positions]
+        return [msgspec.structs.replace(choice, index=index) for index, choice in enumerate(returned)]
+
+
+def _joined(deltas: Sequence[TextDelta]) -> TextDelta:
+    text = "".join(delta.text for delta in deltas)
+    shown = [token for delta in deltas for token in delta.shown]
+    return msgspec.structs.replace(deltas[-1], text=text, shown=shown)

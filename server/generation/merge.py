@@ -1,0 +1,48 @@
+"""Several asynchronous streams as one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import TypeVar
+
+__all__ = ["merged"]
+
+Item = TypeVar("Item")
+
+
+async def merged(sources: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerator[Item, None]:
+    """The items of all sources, in the order in which they come. The first error ends all sources."""
+    queue: asyncio.Queue[Item | _End] = asyncio.Queue()
+
+    async def pump(source: AsyncGenerator[Item, None]) -> None:
+        try:
+            async for item in source:
+                queue.put_nowait(item)
+        except Exception as error:
+            queue.put_nowait(_End(error))
+        else:
+            queue.put_nowait(_End(None))
+
+    tasks = [asyncio.create_task(pump(source)) for source in sources]
+    try:
+        running = len(tasks)
+        while running:
+            item = await queue.get()
+            if not isinstance(item, _End):
+                yield item
+            elif item.error is not None:
+                raise item.error
+            else:
+                running -= 1
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _End:
+    """A source has ended, by itself or with an error."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
