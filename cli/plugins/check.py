@@ -14,7 +14,7 @@ from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from turnout.testing.examination import Finding
+    from turnout.testing.suite_runner import CheckResult
 
 __all__ = ["check_plugin"]
 
@@ -46,12 +46,12 @@ def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool, cla
     if entry.kind != OBSERVER_KIND:
         registry.check(entry.kind, entry.name + colon + options)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the toy's tensors are too small to be shared out
-    from turnout.testing.examination import examine, make_claim, suite_for  # only now: may import torch
+    from turnout.testing.suite_runner import run_suite, set_claim, suite_for  # only now: may import torch
 
     suite = suite_for(entry.kind, entry.name + colon + options, registry)
     for claim in claims:
-        make_claim(suite, *_parsed(claim))
-    findings = examine(suite, slow=slow)
+        set_claim(suite, *_parsed(claim))
+    findings = run_suite(suite, slow=slow)
     title = f"{entry.kind}/{entry.name}{colon}{options}, from {entry.origin}"
     failed = _print_json(title, findings) if as_json else _print(title, findings)
     ctx.exit(1 if failed else 0)
@@ -67,7 +67,7 @@ def _parsed(claim: str) -> tuple[str, object]:
         return name, value
 
 
-def _print(title: str, findings: Iterator[Finding]) -> int:
+def _print(title: str, findings: Iterator[CheckResult]) -> int:
     click.echo(f"{title}\n")
     counts = {"ok": 0, "skipped": 0, "failed": 0}
     for finding in findings:
@@ -79,7 +79,7 @@ def _print(title: str, findings: Iterator[Finding]) -> int:
     return counts["failed"]
 
 
-def _print_json(title: str, findings: Iterator[Finding]) -> int:
+def _print_json(title: str, findings: Iterator[CheckResult]) -> int:
     listed = [{"test": f.test, "state": f.state, "message": f.message} for f in findings]
     failed = sum(finding["state"] == "failed" for finding in listed)
     click.echo(json.dumps({"plugin": title, "conforms": not failed, "findings": listed}, indent=2))

@@ -18,8 +18,8 @@ from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.testing.checks.decoding_harness import PROMPT, decoding_engine, request, run, tokens_of
 from turnout.testing.checks.distributions import assert_follows, probabilities
-from turnout.testing.checks.strategy_runs import PROMPT, request, run, strategy_engine, tokens_of
 from turnout.testing.suites.suite import Suite, shown, skip, slow
 from turnout.testing.toy.model import EOS, VOCABULARY, log_softmax, toy_logits
 
@@ -107,7 +107,7 @@ class DecodingSuite(Suite[Decoding]):
             specs = self._requests(params)
             found = tokens_of(run(self._engine(), specs))
             others = [self.registry().create("decoding", name) for name in self.same_as]
-            wanted = tokens_of(run(strategy_engine(others), specs))
+            wanted = tokens_of(run(decoding_engine(others), specs))
             assert found == wanted, (
                 f"{shown(params)}: other tokens than those of {' and '.join(self.same_as)}"
             )
@@ -163,7 +163,7 @@ class DecodingSuite(Suite[Decoding]):
     def test_nothing_is_kept_of_what_has_ended(self) -> None:
         for params in self._accepted():
             strategy = self.make()
-            engine, ended = strategy_engine([strategy]), list[weakref.ref[TokenSequence]]()
+            engine, ended = decoding_engine([strategy]), list[weakref.ref[TokenSequence]]()
             for spec in self._requests(params):
                 engine.add(spec)
             while engine.busy:
@@ -191,7 +191,7 @@ class DecodingSuite(Suite[Decoding]):
     # -------------------------------------------------------------- details
 
     def _engine(self, **machine: Any) -> Engine:
-        return strategy_engine([self.make()], **machine)
+        return decoding_engine([self.make()], **machine)
 
     def _accepted(self) -> list[SamplingParams]:
         strategy = self.make()

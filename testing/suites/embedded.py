@@ -15,7 +15,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.suites.suite import shown
 
 if TYPE_CHECKING:

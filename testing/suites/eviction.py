@@ -10,8 +10,8 @@ from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.checks.accounts import assert_all_memory_is_free
 from turnout.testing.checks.brute_force import expected
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.suites.embedded import GREEDY
 from turnout.testing.suites.suite import Suite, shown, skip, slow
 from turnout.testing.toy.engine import drive, toy_engine

@@ -19,12 +19,12 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.plugins.schedulers.priority import Priority
-from turnout.testing.checks.accounts import assert_all_memory_is_free
 from turnout.testing.checks.audited_cache import AuditedCache
 from turnout.testing.checks.brute_force import expected
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.suites.embedded import GREEDY, LENGTH
 from turnout.testing.suites.suite import Suite, shown, skip, slow
-from turnout.testing.toy.decodings import Parallel
+from turnout.testing.toy.decodings import ToyParallel
 from turnout.testing.toy.engine import drive, toy_engine, toy_request
 from turnout.testing.toy.runner import Model
 from turnout.testing.toy.workloads import Arrivals, needs, random_preemption, random_workload
@@ -306,7 +306,7 @@ def _sequence(tokens: list[int], *, salt: str = "") -> TokenSequence:
     """The first sequence of a new request, with space for 40 more tokens."""
     params = SamplingParams()
     spec = RequestSpec(id=f"s{next(_names)}", prompt=tokens, params=params, seed=0, cache_salt=salt)
-    return Request(spec, Parallel(), 0.0, len(tokens) + 40, frozenset()).live[0]
+    return Request(spec, ToyParallel(), 0.0, len(tokens) + 40, frozenset()).live[0]
 
 
 def _compute(kv: KVCache, sequence: TokenSequence, *, upto: int | None = None) -> None:

@@ -8,13 +8,13 @@ from turnout.core.interfaces.scheduling import LengthPredictor
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.sjf import Sjf
-from turnout.testing.checks.accounts import assert_all_memory_is_free
 from turnout.testing.checks.brute_force import expected
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.suites.embedded import GREEDY
 from turnout.testing.suites.suite import Suite, shown, slow
-from turnout.testing.toy.decodings import Parallel
+from turnout.testing.toy.decodings import ToyParallel
 from turnout.testing.toy.engine import drive
-from turnout.testing.toy.workloads import Trial
+from turnout.testing.toy.workloads import RandomCase
 
 __all__ = ["LengthPredictorSuite"]
 
@@ -49,7 +49,7 @@ class LengthPredictorSuite(Suite[LengthPredictor]):
 
     def test_schedulers_can_go_by_it(self) -> None:
         for seed in range(self.trials):
-            trial = Trial.draw(seed)
+            trial = RandomCase.draw(seed)
             engine = trial.engine(Sjf(), self.make())
             outcome = drive(engine, trial.arrivals)
             for _, spec in trial.arrivals:
@@ -76,6 +76,6 @@ def _request(number: int, *, ended: bool = False) -> Request:
     params = SamplingParams(n=1 + number % 3, max_tokens=5 + number % 60, stop=("parallel",))
     prompt, client = [1] * (1 + number * 7 % 90), f"client{number % 4}"
     spec = RequestSpec(id=f"r{number}", prompt=prompt, params=params, seed=number, client=client)
-    request = Request(spec, Parallel(), float(number), len(spec.prompt) + 5 + number % 60, frozenset())
+    request = Request(spec, ToyParallel(), float(number), len(spec.prompt) + 5 + number % 60, frozenset())
     request.output_tokens = (1 + number * 13 % 40) if ended else 0
     return request

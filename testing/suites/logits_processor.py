@@ -16,7 +16,7 @@ from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.testing.suites.suite import Suite, shown, skip, slow
-from turnout.testing.toy.decodings import Parallel
+from turnout.testing.toy.decodings import ToyParallel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -166,7 +166,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
     ) -> Row:
         spec = RequestSpec(id="r", prompt=[1, 2, 3, 3], params=params, seed=0)
         stops = self.model().eos_token_ids | frozenset(params.stop_token_ids)
-        request = Request(spec, Parallel(), 0.0, 100, stops)
+        request = Request(spec, ToyParallel(), 0.0, 100, stops)
         request.processors = Processors([("it", processor)]).wanted(request)
         request.live[0].tokens += output
         return Row(request.live[0], 0, guesses)

@@ -19,7 +19,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.plugins.decoding.speculation.strategy import Speculative
-from turnout.testing.checks.strategy_runs import request, run, strategy_engine, tokens_of
+from turnout.testing.checks.decoding_harness import decoding_engine, request, run, tokens_of
 from turnout.testing.suites.suite import Suite, shown, slow
 from turnout.testing.toy.model import VOCABULARY
 from turnout.testing.toy.resources import ToyResources
@@ -45,10 +45,10 @@ class ProposerSuite(Suite[Proposer]):
         """Greedy, and for any seed; also where memory and budget are so short that requests are preempted."""
         for params in PARAMS:
             specs = self._requests(params)
-            plain = run(strategy_engine([Greedy(), Sampling()]), specs)
+            plain = run(decoding_engine([Greedy(), Sampling()]), specs)
             machines: list[dict[str, Any]] = [{}, {"blocks": 24, "budget": 24, "slots": 12}]
             for machine in machines:
-                found = run(strategy_engine([self._speculative()], **machine), specs)
+                found = run(decoding_engine([self._speculative()], **machine), specs)
                 assert tokens_of(found) == tokens_of(plain), (
                     f"{shown(params)}: other answers than without guesses"
                 )
@@ -57,7 +57,7 @@ class ProposerSuite(Suite[Proposer]):
         """For the sequences of the wishes, each once; no more than wanted; tokens of the vocabulary."""
         seen = _Checked(self.make())
         for params in PARAMS:
-            run(strategy_engine([self._speculative(seen)]), self._requests(params))
+            run(decoding_engine([self._speculative(seen)]), self._requests(params))
         assert seen.asked, "no guesses were ever asked for"
 
     def test_the_same_past_gives_the_same_guesses(self) -> None:

@@ -19,16 +19,16 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import View
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
-from turnout.testing.checks.accounts import assert_all_memory_is_free
 from turnout.testing.checks.brute_force import expected
-from turnout.testing.checks.by_hand import made_view
-from turnout.testing.checks.watched_policy import WatchedPolicy
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
+from turnout.testing.checks.mutation_check import MutationCheckedPolicy
+from turnout.testing.factories import made_view
 from turnout.testing.suites.embedded import GREEDY
 from turnout.testing.suites.suite import Suite, shown, skip, slow
-from turnout.testing.toy.decodings import Greedy
+from turnout.testing.toy.decodings import ToyGreedy
 from turnout.testing.toy.engine import drive, toy_engine, toy_request
 from turnout.testing.toy.runner import toy_kv
-from turnout.testing.toy.workloads import Trial
+from turnout.testing.toy.workloads import RandomCase
 
 __all__ = ["SchedulingPolicySuite"]
 
@@ -59,7 +59,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
         """Whatever the memory, the chunks, the preemptions: the tokens are those of brute force."""
         preemptions = 0
         for seed in range(self.trials):
-            trial = Trial.draw(seed)
+            trial = RandomCase.draw(seed)
             engine = trial.engine(self.make())
             outcome = drive(engine, trial.arrivals)
             for _, spec in trial.arrivals:
@@ -75,7 +75,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
     def test_nobody_is_dropped_before_a_deadline(self) -> None:
         """With near deadlines only who has one may be given up, and only if that is claimed (`drops`)."""
         for seed in range(self.trials):
-            trial = Trial.draw(seed, deadlines=30.0)
+            trial = RandomCase.draw(seed, deadlines=30.0)
             outcome = drive(trial.engine(self.make()), trial.arrivals, errors=True)
             for _, spec in trial.arrivals:
                 if spec.id not in outcome.errors:
@@ -89,7 +89,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
     def test_clients_that_leave_are_forgotten(self) -> None:
         """Aborts, of waiting and of running requests, in the middle of it all."""
         for seed in range(self.trials):
-            trial = Trial.draw(seed)
+            trial = RandomCase.draw(seed)
             engine = trial.engine(self.make())
             for _, spec in trial.arrivals:
                 engine.add(spec)
@@ -152,7 +152,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
 
     def test_views_are_only_read(self) -> None:
         for seed in range(self.trials):
-            trial, policy = Trial.draw(seed), WatchedPolicy(self.make())
+            trial, policy = RandomCase.draw(seed), MutationCheckedPolicy(self.make())
             drive(trial.engine(policy), trial.arrivals)
             assert policy.orders
 
@@ -207,7 +207,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
         return float("inf")
 
     def _plans(self, seed: int) -> list[tuple[str, int, int, int]]:
-        trial = Trial.draw(seed)
+        trial = RandomCase.draw(seed)
         engine, seen = trial.engine(self.make()), list[tuple[str, int, int, int]]()
         run = engine.runner.run
 
@@ -262,7 +262,7 @@ def _waiting(number: int) -> Request:
         priority=number % 3,
         deadline=1000.0 + number % 50,
     )
-    return Request(spec, Greedy(), float(number), len(spec.prompt) + 200, frozenset())
+    return Request(spec, ToyGreedy(), float(number), len(spec.prompt) + 200, frozenset())
 
 
 def _seconds(policy: SchedulingPolicy, view: View) -> float:

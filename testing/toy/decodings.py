@@ -14,7 +14,7 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.toy.model import VOCABULARY, argmax, log_softmax
 
-__all__ = ["Beam", "Greedy", "Lookup", "Parallel", "ToyDecoding", "toy_decodings"]
+__all__ = ["ToyBeam", "ToyDecoding", "ToyGreedy", "ToyLookup", "ToyParallel", "toy_decodings"]
 
 Rows = dict[TokenSequence, list[list[float]]]
 """The logits of each live sequence of a request: [rows, VOCABULARY]."""
@@ -60,7 +60,7 @@ def _rows(logits: Logits, sequence: TokenSequence) -> list[list[float]]:
     return [row if isinstance(row, list) else row.tolist() for row in rows]
 
 
-class Greedy(ToyDecoding):
+class ToyGreedy(ToyDecoding):
     name = "greedy"
     later = True
 
@@ -68,7 +68,7 @@ class Greedy(ToyDecoding):
         return [Continuation(s, [argmax(r[-1])]) for s, r in rows.items()]
 
 
-class Lookup(ToyDecoding):
+class ToyLookup(ToyDecoding):
     """Prompt-lookup speculation, verified greedily."""
 
     name = "lookup"
@@ -91,7 +91,7 @@ class Lookup(ToyDecoding):
         return [Continuation(sequence, accepted)]
 
 
-class Parallel(ToyDecoding):
+class ToyParallel(ToyDecoding):
     """n choices: the i-th starts with the i-th likeliest token and is greedy from there."""
 
     name = "parallel"
@@ -105,7 +105,7 @@ class Parallel(ToyDecoding):
         return [Continuation(s, [argmax(r[-1])]) for s, r in rows.items()]
 
 
-class Beam(ToyDecoding):
+class ToyBeam(ToyDecoding):
     """Width `n`; forks, drops and reorders sequences at every step."""
 
     name = "beam"
@@ -123,4 +123,4 @@ class Beam(ToyDecoding):
 
 
 def toy_decodings() -> list[Decoding]:
-    return [Greedy(), Lookup(), Parallel(), Beam()]
+    return [ToyGreedy(), ToyLookup(), ToyParallel(), ToyBeam()]

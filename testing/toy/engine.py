@@ -22,7 +22,7 @@ from turnout.testing.toy.decodings import toy_decodings
 from turnout.testing.toy.model import EOS, VOCABULARY
 from turnout.testing.toy.runner import ToyRunner
 
-__all__ = ["Outcome", "drive", "toy_engine", "toy_request"]
+__all__ = ["ToyOutcome", "drive", "toy_engine", "toy_request"]
 
 
 def toy_request(
@@ -66,7 +66,7 @@ def toy_engine(
 
 
 @dataclass
-class Outcome:
+class ToyOutcome:
     tokens: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     """By request and choice."""
     finished: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -84,9 +84,9 @@ def drive(
     max_steps: int = 20_000,
     *,
     errors: bool = False,
-) -> Outcome:
+) -> ToyOutcome:
     """Run until all is served; `arrivals` are (step, request). `errors`: requests may end with one."""
-    outcome, todo = Outcome(), sorted(arrivals, key=lambda a: a[0])
+    outcome, todo = ToyOutcome(), sorted(arrivals, key=lambda a: a[0])
     while todo or engine.busy:
         while todo and todo[0][0] <= outcome.steps:
             engine.add(todo.pop(0)[1])

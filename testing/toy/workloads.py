@@ -18,7 +18,15 @@ from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.testing.toy.engine import toy_engine, toy_request
 from turnout.testing.toy.runner import toy_kv
 
-__all__ = ["Arrivals", "Trial", "Whimsical", "needs", "random_cache", "random_preemption", "random_workload"]
+__all__ = [
+    "Arrivals",
+    "CoinFlip",
+    "RandomCase",
+    "needs",
+    "random_cache",
+    "random_preemption",
+    "random_workload",
+]
 
 Arrivals = Sequence[tuple[int, RequestSpec]]
 """Step of arrival, and request."""
@@ -55,7 +63,7 @@ def random_cache(rng: random.Random, arrivals: Arrivals) -> KVCache:
     return toy_kv(blocks, size, swap=-(-swap // size), prefix_caching=rng.random() < 0.7)
 
 
-class Whimsical:
+class CoinFlip:
     """Swaps out or not, as it pleases."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -66,12 +74,12 @@ class Whimsical:
 
 
 def random_preemption(rng: random.Random) -> Preemption:
-    kinds: list[Preemption] = [Recompute(), Swap(), Swap(), Whimsical(random.Random(rng.random()))]
+    kinds: list[Preemption] = [Recompute(), Swap(), Swap(), CoinFlip(random.Random(rng.random()))]
     return rng.choice(kinds)
 
 
 @dataclass
-class Trial:
+class RandomCase:
     """A workload and a machine that it barely fits."""
 
     arrivals: list[tuple[int, RequestSpec]]
@@ -81,7 +89,7 @@ class Trial:
     preemption: Preemption
 
     @classmethod
-    def draw(cls, seed: int, *, deadlines: float = 1e6) -> Trial:
+    def draw(cls, seed: int, *, deadlines: float = 1e6) -> RandomCase:
         """`deadlines`: seconds that some requests are given, at most."""
         rng = random.Random(seed)
         arrivals = [(step, _signed(spec, rng, deadlines)) for step, spec in random_workload(rng)]

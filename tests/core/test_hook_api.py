@@ -38,8 +38,8 @@ from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each
 from turnout.plugins.evictions.greedy_dual import GreedyDual
 from turnout.sampling.draws import draw
-from turnout.testing.checks.by_hand import made_request, made_row, made_view
-from turnout.testing.toy.decodings import Beam
+from turnout.testing.factories import made_request, made_row, made_view
+from turnout.testing.toy.decodings import ToyBeam
 from turnout.text.tokenizer import load_tokenizer
 
 RECORD = Path(__file__).parent / "hook_api.txt"
@@ -177,7 +177,7 @@ def test_the_signatures_are_those_recorded() -> None:
 
 def test_requests_have_what_is_promised() -> None:
     spec = RequestSpec(id="r", prompt=[1], params=SamplingParams(), seed=0)
-    request = Request(spec, Beam(), 0.0, 9, frozenset())
+    request = Request(spec, ToyBeam(), 0.0, 9, frozenset())
     assert all(hasattr(request, name) for name in OF_REQUESTS)
 
 

@@ -20,7 +20,7 @@ from turnout.core.config import EngineConfig
 from turnout.core.types.request import Request, Sequence
 from turnout.core.types.views import RequestView
 from turnout.runner.assembly import AssembledEngine, build_engine
-from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 
 POSITION = 2 * 2 * 2 * 16 * 4
 """Bytes of a token's keys and values in the random model."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from turnout.testing.checks.brute_force import expected
-from turnout.testing.toy.decodings import Beam, Greedy, Lookup, Parallel, ToyDecoding
-from turnout.testing.toy.engine import Outcome, drive, toy_engine, toy_request
+from turnout.testing.toy.decodings import ToyBeam, ToyDecoding, ToyGreedy, ToyLookup, ToyParallel
+from turnout.testing.toy.engine import ToyOutcome, drive, toy_engine, toy_request
 from turnout.testing.toy.model import EOS, VOCABULARY, argmax, log_softmax, toy_logits
 from turnout.testing.toy.runner import ToyRunner, slots_of, toy_kv
 
 __all__ = [
     "EOS",
     "VOCABULARY",
-    "Beam",
-    "Greedy",
-    "Lookup",
-    "Outcome",
-    "Parallel",
+    "ToyBeam",
     "ToyDecoding",
+    "ToyGreedy",
+    "ToyLookup",
+    "ToyOutcome",
+    "ToyParallel",
     "ToyRunner",
     "argmax",
     "drive",

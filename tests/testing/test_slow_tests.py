@@ -9,7 +9,7 @@ import pytest
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing import SchedulingPolicySuite
-from turnout.testing.examination import examine
+from turnout.testing.suite_runner import run_suite
 from turnout.testing.suites.suite import Suite, slow
 
 pytest_plugins = ["pytester"]
@@ -27,8 +27,8 @@ class Sluggish(Suite[SchedulingPolicy]):
 
 
 def test_an_examination_has_them_where_asked_for() -> None:
-    assert "patience" not in [finding.test for finding in examine(Sluggish())]
-    (found,) = [finding for finding in examine(Sluggish(), slow=True) if finding.test == "patience"]
+    assert "patience" not in [finding.test for finding in run_suite(Sluggish())]
+    (found,) = [finding for finding in run_suite(Sluggish(), slow=True) if finding.test == "patience"]
     assert (found.state, found.message) == ("failed", "too slow")
 
 

@@ -6,8 +6,8 @@ import pytest
 from toy import (
     EOS,
     VOCABULARY,
-    Greedy,
-    Parallel,
+    ToyGreedy,
+    ToyParallel,
     argmax,
     drive,
     expected,
@@ -34,7 +34,7 @@ def kv():
 @pytest.fixture
 def sequence(kv):
     """One token away from its next logits, and guesses were computed with that token."""
-    request = Request(toy_request("r", [1, 2, 3], "greedy", 20), Greedy(), 0.0, 23, frozenset({EOS}))
+    request = Request(toy_request("r", [1, 2, 3], "greedy", 20), ToyGreedy(), 0.0, 23, frozenset({EOS}))
     (sequence,) = request.live
     assert kv.reserve([Span(sequence, 0, 6)])
     sequence.computed, sequence.draft = 3, [4, 5, 6]
@@ -85,9 +85,9 @@ def test_guesses_beyond_the_budget_are_left_out(monkeypatch):
             return first(self, request, rows)
         return [Continuation(sequence, [argmax(row) for row in logits]) for sequence, logits in rows.items()]
 
-    first = Parallel.choose
-    monkeypatch.setattr(Parallel, "draft", draft)
-    monkeypatch.setattr(Parallel, "choose", choose)
+    first = ToyParallel.choose
+    monkeypatch.setattr(ToyParallel, "draft", draft)
+    monkeypatch.setattr(ToyParallel, "choose", choose)
     engine = toy_engine(Fcfs(), toy_kv(64, 4), budget=5)
     spec = toy_request("r", [1, 2, 3], "parallel", 12, n=3)
     outcome = drive(engine, [(0, spec)], max_steps=100)
@@ -98,7 +98,7 @@ def test_guesses_beyond_the_budget_are_left_out(monkeypatch):
 @pytest.mark.parametrize("token", [-1, VOCABULARY, 10**7])
 def test_a_guess_that_is_no_token_is_not_made(monkeypatch, caplog, token):
     """The model looked it up beyond the end of its embedding, which ended the process."""
-    monkeypatch.setattr(Greedy, "draft", lambda self, sequences: [(s, [token]) for s in sequences])
+    monkeypatch.setattr(ToyGreedy, "draft", lambda self, sequences: [(s, [token]) for s in sequences])
     engine = toy_engine(Fcfs(), toy_kv(64, 4))
     spec = toy_request("r", [1, 2, 3], "greedy", 12)
     outcome = drive(engine, [(0, spec)], max_steps=100)
@@ -125,7 +125,7 @@ def test_a_decision_that_cannot_be_ends_its_request_and_no_other(monkeypatch, de
     def choose(self, request, rows):
         return [decision for sequence in rows for decision in decisions(sequence)]
 
-    monkeypatch.setattr(Greedy, "choose", choose)
+    monkeypatch.setattr(ToyGreedy, "choose", choose)
     good = toy_request("good", [1, 2, 3], "parallel", 6)
     bad = toy_request("bad", [1, 2, 3], "greedy", 6)
     engine = toy_engine(Fcfs(), toy_kv(64, 4))

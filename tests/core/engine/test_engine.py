@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 import pytest
-from toy import EOS, VOCABULARY, Greedy, Lookup, drive, expected, toy_engine, toy_kv, toy_request
+from toy import EOS, VOCABULARY, ToyGreedy, ToyLookup, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces.kv import PoolSize
@@ -146,14 +146,15 @@ def test_a_strategys_fault_ends_its_own_requests_and_no_others(monkeypatch):
         raise ZeroDivisionError("no chance")
 
     engine = small_engine()
-    monkeypatch.setattr(Greedy, "decide", broken)
+    monkeypatch.setattr(ToyGreedy, "decide", broken)
     engine.add(toy_request("ends", PROMPT, "greedy", 5))
     engine.add(toy_request("lives", PROMPT, "lookup", 5))
     deltas = []
     while engine.busy:
         deltas += engine.step()
     (failed,) = [d for d in deltas if d.request_id == "ends"]
-    assert failed.finish_reason == "error" and "Greedy failed: ZeroDivisionError: no chance" in failed.error
+    assert failed.finish_reason == "error"
+    assert "ToyGreedy failed: ZeroDivisionError: no chance" in failed.error
     assert sum(len(d.tokens) for d in deltas if d.request_id == "lives") >= 1
     assert engine.stats().kv_free == engine.stats().kv_capacity
 
@@ -188,11 +189,11 @@ def test_a_strategy_that_fails_to_guess_ahead_costs_only_its_guesses(monkeypatch
     def broken(self, sequences):
         raise ZeroDivisionError("no clue")
 
-    monkeypatch.setattr(Lookup, "draft", broken)
+    monkeypatch.setattr(ToyLookup, "draft", broken)
     request = toy_request("r", PROMPT, "lookup", 8)
     assert drive(small_engine(), [(0, request)]).outputs("r") == expected(request)
     assert [record.message for record in caplog.records] == [
-        "decoding strategy Lookup failed: ZeroDivisionError: no clue"
+        "decoding strategy ToyLookup failed: ZeroDivisionError: no clue"
     ]
 
 
@@ -200,9 +201,9 @@ def test_a_strategy_that_fails_to_say_whom_it_serves_costs_that_request(monkeypa
     def broken(self, params):
         raise ZeroDivisionError("no idea")
 
-    monkeypatch.setattr(Greedy, "accepts", broken)
+    monkeypatch.setattr(ToyGreedy, "accepts", broken)
     engine = small_engine()
-    with pytest.raises(RequestError, match="Greedy failed: ZeroDivisionError: no idea"):
+    with pytest.raises(RequestError, match="ToyGreedy failed: ZeroDivisionError: no idea"):
         engine.add(spec())
     assert not engine.busy
 

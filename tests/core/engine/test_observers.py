@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from toy import EOS, Greedy, drive, expected, toy_engine, toy_kv, toy_request
+from toy import EOS, ToyGreedy, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.engine import engine as engine_module
 from turnout.core.engine import observers as observers_module
@@ -161,7 +161,7 @@ def test_however_a_request_ends_it_is_told_once(monkeypatch: pytest.MonkeyPatch)
     engine.abort("aborted")
     engine.abort("aborted")
     engine.add(toy_request("failed", [1, 2, 3], "greedy", 20))
-    monkeypatch.setattr(Greedy, "decide", lambda *_: 1 / 0)
+    monkeypatch.setattr(ToyGreedy, "decide", lambda *_: 1 / 0)
     engine.step()
     ends = [(request.id, request.finish_reason, request.client) for request in watcher.requests]
     assert ends == [("dropped", "error", "slow"), ("aborted", "abort", ""), ("failed", "error", "")]

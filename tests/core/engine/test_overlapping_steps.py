@@ -9,13 +9,24 @@ import msgspec
 import pytest
 from random_serving import POLICIES, served
 from test_engine import PROMPT_THAT_ENDS
-from toy import EOS, Greedy, Parallel, ToyRunner, argmax, drive, expected, toy_engine, toy_kv, toy_request
+from toy import (
+    EOS,
+    ToyGreedy,
+    ToyParallel,
+    ToyRunner,
+    argmax,
+    drive,
+    expected,
+    toy_engine,
+    toy_kv,
+    toy_request,
+)
 
 from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
 from turnout.core.types.decision import Chosen, Continuation
 from turnout.core.types.request import Resumption
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.toy.workloads import random_cache, random_preemption, random_workload
 
 PROMPT = [1, 2, 3, 4, 5]
@@ -101,7 +112,7 @@ def test_a_step_is_read_when_the_next_one_has_begun():
     """Nothing that the host does with a step's tokens keeps the device from the next one."""
     happened = []
 
-    class Told(Greedy):
+    class Told(ToyGreedy):
         def decide(self, requests, logits):
             chosen = super().decide(requests, logits)
 
@@ -255,7 +266,7 @@ def test_a_policy_may_drop_who_has_an_unknown_token():
     ids=["fails", "too few", "too many details", "outside the vocabulary", "gone", "nothing", "too many"],
 )
 def test_a_strategys_fault_ends_its_own_requests_and_no_others(broken, message):
-    class Broken(Greedy):
+    class Broken(ToyGreedy):
         def decide(self, requests, logits):
             return broken(super().decide(requests, logits))
 
@@ -271,7 +282,7 @@ def test_a_strategys_fault_ends_its_own_requests_and_no_others(broken, message):
 
 
 def test_a_logits_processors_fault_ends_who_wants_it_and_the_others_go_on():
-    class Marking(Parallel):
+    class Marking(ToyParallel):
         """As a processor marks a request, while its strategy decides."""
 
         def decide(self, requests, logits):
@@ -292,8 +303,8 @@ def test_drafts_are_verified_at_once_even_by_who_says_that_it_need_not_know(monk
         asked.extend(sequence.tokens[-1] for sequence in sequences)
         return [(sequence, [1, 2]) for sequence in sequences]
 
-    monkeypatch.setattr(Greedy, "draft", draft)
-    monkeypatch.setattr(Greedy, "choose", lambda self, request, rows: _first_row(rows))
+    monkeypatch.setattr(ToyGreedy, "draft", draft)
+    monkeypatch.setattr(ToyGreedy, "choose", lambda self, request, rows: _first_row(rows))
     engine, asked = overlapping(), []
     spec = toy_request("r", PROMPT, "greedy", 9)
     beams = toy_request("beams", PROMPT, "beam", 4, n=2)  # while it lives, all tokens are known

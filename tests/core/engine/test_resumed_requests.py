@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from toy import Greedy, drive, expected, toy_engine, toy_kv, toy_request
+from toy import ToyGreedy, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import Request, RequestSpec, Resumption
@@ -55,7 +55,7 @@ def test_scores_of_the_prompt_were_told_already() -> None:
     request = RequestSpec(id="r", prompt=[1, 2, 3, 4, 5], params=params, seed=0)
     for choices, unscored in (([(0, [6, 7])], range(0)), ([], range(4))):
         spec = msgspec.structs.replace(request, resume=Resumption(choices=choices))
-        assert Request(spec, Greedy(), 0.0, 10, frozenset()).unscored == unscored
+        assert Request(spec, ToyGreedy(), 0.0, 10, frozenset()).unscored == unscored
 
 
 def test_its_history_is_what_the_client_saw() -> None:

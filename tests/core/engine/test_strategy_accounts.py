@@ -6,7 +6,7 @@ import logging
 from types import ModuleType
 
 import pytest
-from toy import Greedy, Lookup, drive, expected, toy_engine, toy_kv, toy_request
+from toy import ToyGreedy, ToyLookup, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.errors import ConfigError, UnknownPlugin
 from turnout.core.interfaces.decoding import Decoding
@@ -76,18 +76,18 @@ def test_a_fault_in_forgetting_is_named_and_harms_nobody(monkeypatch, caplog):
     def broken(self, sequences):
         raise ZeroDivisionError("what was that")
 
-    monkeypatch.setattr(Greedy, "forget", broken)
+    monkeypatch.setattr(ToyGreedy, "forget", broken)
     request = toy_request("r", PROMPT, "greedy", 6)
     with caplog.at_level(logging.ERROR):
         assert drive(toy_engine(Fcfs(), toy_kv(64, 4)), [(0, request)]).outputs("r") == expected(request)
     assert [record.message for record in caplog.records] == [
-        "decoding strategy Greedy failed: ZeroDivisionError: what was that"
+        "decoding strategy ToyGreedy failed: ZeroDivisionError: what was that"
     ]
 
 
 def test_counters_of_all_strategies_are_reported_together(monkeypatch):
-    monkeypatch.setattr(Greedy, "counters", lambda self: {"asked": 2, "own": 1})
-    monkeypatch.setattr(Lookup, "counters", lambda self: {"asked": 3})
+    monkeypatch.setattr(ToyGreedy, "counters", lambda self: {"asked": 2, "own": 1})
+    monkeypatch.setattr(ToyLookup, "counters", lambda self: {"asked": 3})
     assert toy_engine(Fcfs(), toy_kv(8, 4)).stats().counters == {"asked": 5, "own": 1}
 
 
@@ -95,11 +95,11 @@ def test_a_strategy_that_cannot_count_keeps_no_others_counters_back(monkeypatch,
     def broken(self):
         raise ZeroDivisionError("by none")
 
-    monkeypatch.setattr(Greedy, "counters", broken)
-    monkeypatch.setattr(Lookup, "counters", lambda self: {"asked": 3})
+    monkeypatch.setattr(ToyGreedy, "counters", broken)
+    monkeypatch.setattr(ToyLookup, "counters", lambda self: {"asked": 3})
     assert toy_engine(Fcfs(), toy_kv(8, 4)).stats().counters == {"asked": 3}
     assert [record.message for record in caplog.records] == [
-        "decoding strategy Greedy failed: ZeroDivisionError: by none"
+        "decoding strategy ToyGreedy failed: ZeroDivisionError: by none"
     ]
 
 
@@ -115,7 +115,7 @@ def test_nobody_is_preempted_to_make_room_for_guesses(monkeypatch):
 
     for prompts in ([[1, 2, 3]] * 3, [[1, 2, 3], [4, 5]]):
         with monkeypatch.context() as patch:
-            patch.setattr(Lookup, "draft", always)
+            patch.setattr(ToyLookup, "draft", always)
             length = max(map(len, prompts)) + 9
             kv = toy_kv(len(prompts) * -(-length // 4), 4)
             engine = toy_engine(Fcfs(), kv, budget=64)
@@ -128,7 +128,7 @@ def test_nobody_is_preempted_to_make_room_for_guesses(monkeypatch):
 # ------------------------------------------------------------------ options that are plugins
 
 
-class Wraps(Greedy):
+class Wraps(ToyGreedy):
     def __init__(self, proposer: Proposer, other: Proposer | None = None) -> None:
         self.proposer, self.other = proposer, other
 

@@ -10,7 +10,7 @@ from toy import drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.toy.workloads import random_cache, random_preemption, random_workload
 
 

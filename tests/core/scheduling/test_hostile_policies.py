@@ -18,7 +18,7 @@ from turnout.core.types.views import RequestView, View
 from turnout.plugins.schedulers.deadline import Deadline
 from turnout.plugins.schedulers.priority import Priority
 from turnout.plugins.schedulers.srpt import Srpt
-from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.toy.workloads import random_cache, random_preemption, random_workload
 
 Running = tuple[RequestView, ...]

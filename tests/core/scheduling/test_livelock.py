@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toy import Greedy, toy_request
+from toy import ToyGreedy, toy_request
 
 from turnout.core.scheduling.livelock import LivelockDetector
 from turnout.core.types.plan import Chunk
@@ -15,7 +15,7 @@ PROMPT = list(range(1, 11))
 @pytest.fixture
 def request_() -> Request:
     """That has computed six of its ten tokens."""
-    found = Request(toy_request("r", PROMPT, "greedy", 5), Greedy(), 0.0, 15, frozenset())
+    found = Request(toy_request("r", PROMPT, "greedy", 5), ToyGreedy(), 0.0, 15, frozenset())
     found.live[0].computed = 6
     return found
 

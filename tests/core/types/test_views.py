@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toy import Greedy, toy_request
+from toy import ToyGreedy, toy_request
 
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.views import RequestView
@@ -16,7 +16,7 @@ def request(**fields: object) -> Request:
     spec = RequestSpec(
         id="r", prompt=[1, 2, 3], params=toy_request("", [1], "greedy", 5).params, seed=0, **fields
     )
-    return Request(spec, Greedy(), 10.0, 8, frozenset())
+    return Request(spec, ToyGreedy(), 10.0, 8, frozenset())
 
 
 def test_it_shows_what_the_client_asked():

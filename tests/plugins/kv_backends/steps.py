@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from toy import Parallel
+from toy import ToyParallel
 
 from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.request import Request, RequestSpec, Sequence
@@ -19,7 +19,7 @@ def sequence(tokens, *, salt: str = "", n: int = 1, room: int = 40) -> Sequence:
     spec = RequestSpec(
         id=f"r{next(_names)}", prompt=tokens, params=SamplingParams(n=n), seed=0, cache_salt=salt
     )
-    return Request(spec, Parallel(), 0.0, len(tokens) + room, frozenset()).live[0]
+    return Request(spec, ToyParallel(), 0.0, len(tokens) + room, frozenset()).live[0]
 
 
 def start(kv: KVCache, sequence: Sequence) -> int:

@@ -14,7 +14,7 @@ from turnout.plugins.evictions.cost import Cost
 from turnout.plugins.evictions.lfu import Lfu
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.checks.accounts import assert_all_memory_is_free
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.toy.workloads import random_preemption, random_workload
 
 

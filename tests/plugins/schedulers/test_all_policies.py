@@ -11,8 +11,8 @@ from toy import drive, expected
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.registry.registry import Registry
-from turnout.testing.checks.accounts import assert_all_memory_is_free
-from turnout.testing.toy.workloads import Trial
+from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
+from turnout.testing.toy.workloads import RandomCase
 
 TRIALS = 40
 REGISTRY = Registry.load()
@@ -35,7 +35,7 @@ def build(spec: str) -> SchedulingPolicy:
 def test_policies_may_take_turns_under_load():
     for seed in range(TRIALS):
         rng = random.Random(seed)
-        trial = Trial.draw(seed)
+        trial = RandomCase.draw(seed)
         engine = trial.engine(build("fcfs"))
         step = engine.step
 

@@ -7,7 +7,7 @@ from math import ceil
 from statistics import median
 
 import pytest
-from toy import Greedy
+from toy import ToyGreedy
 from traces import Machine, job, serve
 
 from turnout.core.errors import ConfigError
@@ -24,7 +24,7 @@ def view(
 ) -> RequestView:
     params = SamplingParams(n=n, max_tokens=most)
     spec = RequestSpec(id="r", prompt=[1] * prompt, params=params, seed=0, client=client)
-    request = Request(spec, Greedy(), 0.0, prompt + most, frozenset())
+    request = Request(spec, ToyGreedy(), 0.0, prompt + most, frozenset())
     request.width, request.output_tokens = n, output
     return request.view
 

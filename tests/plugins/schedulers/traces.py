@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from toy import EOS, VOCABULARY, Greedy, ToyRunner, toy_kv
+from toy import EOS, VOCABULARY, ToyGreedy, ToyRunner, toy_kv
 
 from turnout.core.engine.engine import Engine, Limits
 from turnout.core.interfaces.kv import KVCache
@@ -103,7 +103,7 @@ class Machine:
         limits = Limits(
             max_model_len=256, vocab_size=VOCABULARY, max_waiting=100_000, eos_token_ids=frozenset({EOS})
         )
-        return Engine(scheduler, ToyRunner(self.kv), [Greedy()], limits, clock)
+        return Engine(scheduler, ToyRunner(self.kv), [ToyGreedy()], limits, clock)
 
 
 def serve(

@@ -24,7 +24,7 @@ from turnout.testing import (
     SchedulingPolicySuite,
     Suite,
 )
-from turnout.testing.examination import examine
+from turnout.testing.suite_runner import run_suite
 
 CONFIG = config_of(Shape(32, 2, 4, 2, 48, 64, max_positions=128, theta=10_000.0, tied=False), "qwen2")
 
@@ -65,7 +65,9 @@ def mutants() -> list[Any]:
 def test_a_mistake_is_caught(
     suite: type[Suite[Any]], make: Callable[[], Any], claims: dict[str, Any]
 ) -> None:
-    failed = next((each for each in examine(prepared(suite, make, **claims)) if each.state == "failed"), None)
+    failed = next(
+        (each for each in run_suite(prepared(suite, make, **claims)) if each.state == "failed"), None
+    )
     assert failed is not None, "the suite finds nothing wrong"
     assert "torch" not in failed.test, "found by chance: this file imports torch"
     assert failed.message, f"{failed.test!r} failed without a word"
@@ -79,5 +81,5 @@ def test_there_are_many_mistakes() -> None:
 @pytest.mark.parametrize("quantizer", [tensor_mutants.RIGHT_QUANTIZER])
 def test_what_the_broken_quantizers_derive_from_is_right(quantizer: Callable[[], Any]) -> None:
     """Turnout's own `none` converts nothing, so a quantizer that does is written in the tests."""
-    findings = list(examine(prepared(QuantizerSuite, quantizer)))
+    findings = list(run_suite(prepared(QuantizerSuite, quantizer)))
     assert not [finding for finding in findings if finding.state == "failed"]

@@ -24,7 +24,7 @@ from turnout.testing.suites.router import RouterSuite
 from turnout.testing.suites.scheduling import SchedulingPolicySuite
 from turnout.testing.suites.suite import Suite, is_slow
 
-__all__ = ["SUITES", "Finding", "examine", "make_claim", "suite_for"]
+__all__ = ["SUITES", "CheckResult", "run_suite", "set_claim", "suite_for"]
 
 SUITES: dict[str, type[Suite[Any]]] = {
     suite.kind: suite
@@ -43,11 +43,11 @@ SUITES: dict[str, type[Suite[Any]]] = {
 }
 """By kind; observers have a suite of their own."""
 
-Examined = Suite[Any] | ObserverSuite
+AnySuite = Suite[Any] | ObserverSuite
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What one test of a suite came to."""
 
     test: str
@@ -57,7 +57,7 @@ class Finding:
     error: Exception | None = None
 
 
-def suite_for(kind: str, spec: str, registry: Registry) -> Examined:
+def suite_for(kind: str, spec: str, registry: Registry) -> AnySuite:
     """A suite for an installed plugin, with the claims that any of its kind makes.
 
     What a plugin claims beyond them only its own tests say.
@@ -79,7 +79,7 @@ def _observer_suite(plugin: str, registry: Registry) -> ObserverSuite:
     return suite
 
 
-def make_claim(suite: Examined, name: str, value: object) -> None:
+def set_claim(suite: AnySuite, name: str, value: object) -> None:
     """What the plugin says of itself. Raises ConfigError, with the claims that a suite knows."""
     claims = {n for kind in type(suite).__mro__ for n in vars(kind).get("__annotations__", {})}
     known = sorted(claims - {"kind", "light", "spec", "plugin"})
@@ -89,7 +89,7 @@ def make_claim(suite: Examined, name: str, value: object) -> None:
     setattr(suite, name, value)
 
 
-def examine(suite: Examined, *, slow: bool = False) -> Iterator[Finding]:
+def run_suite(suite: AnySuite, *, slow: bool = False) -> Iterator[CheckResult]:
     """Run its tests, in the order in which they are written, those of all kinds first; `slow` ones, too."""
     for name in _tests(type(suite)):
         if is_slow(getattr(suite, name)) and not slow:
@@ -98,11 +98,11 @@ def examine(suite: Examined, *, slow: bool = False) -> Iterator[Finding]:
         try:
             getattr(suite, name)()
         except SkipTest as why:
-            yield Finding(sentence, "skipped", str(why))
+            yield CheckResult(sentence, "skipped", str(why))
         except Exception as error:
-            yield Finding(sentence, "failed", str(error) or type(error).__name__, error)
+            yield CheckResult(sentence, "failed", str(error) or type(error).__name__, error)
         else:
-            yield Finding(sentence, "ok")
+            yield CheckResult(sentence, "ok")
 
 
 def _tests(suite: type) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout import SamplingParams
-from turnout.testing.checks.by_hand import made_request, made_row, made_view
+from turnout.testing.factories import made_request, made_row, made_view
 
 
 def test_a_newcomer_wants_its_prompt() -> None:

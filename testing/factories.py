@@ -8,7 +8,7 @@ from turnout.core.interfaces.logits_processor import Row
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import KVView, View
-from turnout.testing.toy.decodings import Parallel
+from turnout.testing.toy.decodings import ToyParallel
 
 __all__ = ["made_request", "made_row", "made_view"]
 
@@ -37,7 +37,7 @@ def made_request(
         client=client,
         deadline=deadline,
     )
-    request = Request(spec, Parallel(), arrival, len(prompt) + (spec.params.max_tokens or 16), frozenset())
+    request = Request(spec, ToyParallel(), arrival, len(prompt) + (spec.params.max_tokens or 16), frozenset())
     (sequence,) = request.live
     sequence.tokens += output
     sequence.computed = len(sequence.tokens) - 1 if output else 0

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["no_errors"]
+__all__ = ["assert_no_errors_logged"]
 
 
 class _Errors(logging.Handler):
@@ -19,7 +19,7 @@ class _Errors(logging.Handler):
 
 
 @contextmanager
-def no_errors(logger: str) -> Iterator[None]:
+def assert_no_errors_logged(logger: str) -> Iterator[None]:
     """Nothing is logged as an error inside, by this logger; an AssertionError with what was, else."""
     errors = _Errors()
     logging.getLogger(logger).addHandler(errors)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
 from turnout.core.types.views import RequestView, View, request_of
 
-__all__ = ["WatchedPolicy"]
+__all__ = ["MutationCheckedPolicy"]
 
 State = list[tuple[object, ...]]
 
 
-class WatchedPolicy(SchedulingPolicy):
+class MutationCheckedPolicy(SchedulingPolicy):
     """Passes every question on, and fails where the answer's making changed a request."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:

@@ -18,25 +18,25 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.checks.error_log import no_errors
+from turnout.testing.checks.logged_errors import assert_no_errors_logged
 from turnout.testing.toy.engine import toy_engine
 from turnout.testing.toy.resources import ToyResources
 from turnout.testing.toy.runner import ToyRunner, as_tensor, toy_kv
 
-__all__ = ["Answer", "Answers", "request", "run", "strategy_engine", "tokens_of"]
+__all__ = ["ChoiceOutput", "Outputs", "decoding_engine", "request", "run", "tokens_of"]
 
 PROMPT = [3, 1, 2, 3, 1, 2, 3, 1]
 """Repeats itself, as text does, so that there is something to guess."""
 
 
 @dataclass
-class Answer:
+class ChoiceOutput:
     tokens: list[int] = field(default_factory=list)
     details: list[TokenLogprobs] = field(default_factory=list)
     reason: str = ""
 
 
-Answers = dict[str, dict[int, Answer]]
+Outputs = dict[str, dict[int, ChoiceOutput]]
 """By request and choice."""
 
 
@@ -45,7 +45,7 @@ def request(name: str, params: SamplingParams, seed: int, *, prompt: Sequence[in
     return RequestSpec(id=name, prompt=list(prompt), params=params, seed=seed)
 
 
-def strategy_engine(
+def decoding_engine(
     strategies: Sequence[Decoding],
     *,
     blocks: int = 2048,
@@ -81,13 +81,13 @@ def _processors() -> Processors:
     return processors
 
 
-def run(engine: Engine, specs: Iterable[RequestSpec]) -> Answers:
+def run(engine: Engine, specs: Iterable[RequestSpec]) -> Outputs:
     """Serve them together. A strategy's fault is an error here, also one that the engine would survive."""
-    with no_errors("turnout.core.engine.decoding_dispatch"):
+    with assert_no_errors_logged("turnout.core.engine.decoding_dispatch"):
         return _run(engine, specs)
 
 
-def tokens_of(answers: Answers) -> dict[tuple[str, int], tuple[int, ...]]:
+def tokens_of(answers: Outputs) -> dict[tuple[str, int], tuple[int, ...]]:
     """By request and choice."""
     return {
         (name, index): tuple(answer.tokens)
@@ -96,10 +96,10 @@ def tokens_of(answers: Answers) -> dict[tuple[str, int], tuple[int, ...]]:
     }
 
 
-def _run(engine: Engine, specs: Iterable[RequestSpec]) -> Answers:
+def _run(engine: Engine, specs: Iterable[RequestSpec]) -> Outputs:
     for spec in specs:
         engine.add(spec)
-    answers: Answers = {}
+    answers: Outputs = {}
     for _ in range(20_000):
         if not engine.busy:
             return answers
@@ -108,9 +108,9 @@ def _run(engine: Engine, specs: Iterable[RequestSpec]) -> Answers:
     raise AssertionError("not done after 20,000 steps: livelock")
 
 
-def _note(answers: Answers, delta: Delta) -> None:
+def _note(answers: Outputs, delta: Delta) -> None:
     assert not delta.error, f"request {delta.request_id} ended with an error: {delta.error}"
-    answer = answers.setdefault(delta.request_id, {}).setdefault(delta.index, Answer())
+    answer = answers.setdefault(delta.request_id, {}).setdefault(delta.index, ChoiceOutput())
     answer.tokens += delta.tokens
     answer.details += delta.logprobs or []
     answer.reason = delta.finish_reason or answer.reason
