@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from turnout.core.config import EngineConfig, ServerConfig
+    from turnout.config import EngineConfig, ServerConfig
     from turnout.core.errors import TurnoutError
     from turnout.core.interfaces.decoding import Decoding
     from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "turnout.core.config": ("EngineConfig", "ServerConfig"),
+    "turnout.config": ("EngineConfig", "ServerConfig"),
     "turnout.core.errors": ("TurnoutError",),
     "turnout.core.interfaces": (
         "CachedBlock",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import EngineError, RequestError
 from turnout.core.types.decision import TokenLogprobs
 from turnout.core.types.param_groups import over_defaults

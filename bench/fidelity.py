@@ -24,8 +24,8 @@ import msgspec
 import torch
 
 from turnout.cli.profile import CLOCKS
+from turnout.config import EngineConfig
 from turnout.core.clock import Clock
-from turnout.core.config import EngineConfig
 from turnout.core.process import steady
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.markdown import markdown_table, write_marked

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import torch
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.interfaces.kv import PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
-from turnout.core.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.decoding import Decoding

@@ -28,8 +28,8 @@ from typing import Any
 import click
 import torch
 
+from turnout.config import EngineConfig
 from turnout.core.clock import Clock
-from turnout.core.config import EngineConfig
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.results.markdown import markdown_table, write_marked

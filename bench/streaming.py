@@ -25,7 +25,7 @@ from peers.server import Server, free_port
 
 SERVER = """
 import sys
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.server.serve import serve
 serve(
     EngineConfig(model=sys.argv[1], max_num_seqs=int(sys.argv[2])),

@@ -17,7 +17,7 @@ from typing import Any
 import click
 import torch
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.hub.resolve import resolve_model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.server.ab.ab_test import ABTest

@@ -10,8 +10,8 @@ import click
 
 from turnout.cli.options.text_file import utf8
 from turnout.cli.terminal.table import aligned
-from turnout.core.config import UNQUANTIZED
 from turnout.core.registry.registry import Registry
+from turnout.plugins.defaults import UNQUANTIZED
 
 if TYPE_CHECKING:
     from turnout.lab.quality.models import Evaluation

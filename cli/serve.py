@@ -6,7 +6,7 @@ import click
 
 from turnout.cli.options.engine_options import config_option, configs_of, model_argument
 from turnout.cli.options.flags import config_options
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.registry.registry import Registry
 from turnout.runner.policies import check_policies
 

@@ -17,7 +17,7 @@ from turnout.cli.options.flags import config_options
 from turnout.cli.options.output_file import OutputFile, writing
 from turnout.cli.terminal.summary_table import TITLES
 from turnout.cli.terminal.table import aligned
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.jobs.job import Workload
 from turnout.lab.results.goodput import Goodput

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, nearest
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry

@@ -18,12 +18,12 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 
-from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.models.blueprint import blueprint
 from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.plugins.defaults import UNQUANTIZED
 from turnout.quantize.selection import exporter_of, select_layers
 from turnout.quantize.shards import ShardWriter
 from turnout.quantize.smoothquant import MAX_TOKENS, Calibration, Smoothing, find_smoothing

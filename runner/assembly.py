@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from turnout.config import EngineConfig
 from turnout.core.clock import Clock, monotonic
-from turnout.core.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.kernels import FusedKernels, Kernels, choose_kernels
 from turnout.runner.execution.capture import Capture, choose_capture
 from turnout.runner.memory.device import choose_device, choose_dtype

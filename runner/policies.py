@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.logits_processing import Processors
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.decoding import Decoding

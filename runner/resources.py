@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from turnout.core.clock import Clock
-from turnout.core.config import UNQUANTIZED
 from turnout.core.engine.observers import Observers
 from turnout.core.interfaces.kv import KVBackend, PoolSize
 from turnout.core.interfaces.logits_processor import ServedModel
@@ -14,6 +13,7 @@ from turnout.core.interfaces.observers import Observer
 from turnout.core.interfaces.resources import Companion
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
+from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.compute_context import Computing
 from turnout.runner.execution.model_runner import ModelRunner

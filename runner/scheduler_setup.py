@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError, ModelError
 from turnout.core.interfaces.quantization import Adopter
 from turnout.core.registry.registry import Registry
@@ -14,6 +13,7 @@ from turnout.kernels import FusedKernels
 from turnout.models.blueprint import count_parameters
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.loading import load_model
+from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.checkpoint import Checkpoint
 from turnout.runner.memory.budget import format_bytes
 from turnout.runner.memory.device import free_memory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
 from turnout.lab.compare.comparison import Comparison, Row
 from turnout.lab.compare.experiment import Experiment

@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

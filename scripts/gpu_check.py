@@ -253,7 +253,7 @@ def _served(
     model: str, prompts: list[list[int]], output: int, device: torch.device, options: dict[str, Any]
 ) -> tuple[list[list[int]], int]:
     """Tokens, and how often a step in the middle waited."""
-    from turnout.core.config import EngineConfig
+    from turnout.config import EngineConfig
     from turnout.core.types.request import RequestSpec
     from turnout.core.types.sampling_params import SamplingParams
     from turnout.runner.assembly import build_engine

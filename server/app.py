@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
-from turnout.core.config import ServerConfig
+from turnout.config import ServerConfig
 from turnout.core.errors import TurnoutError
 from turnout.server.ab.arm_header import ArmHeader
 from turnout.server.ab.arms import Arms

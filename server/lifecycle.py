@@ -9,7 +9,7 @@ import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from turnout.core.config import ServerConfig
+from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, EngineError, EngineGone
 from turnout.core.process import steady
 from turnout.server.ab.ab_test import check_memory, check_ready

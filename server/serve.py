@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
 from turnout.server.ab.ab_test import ABTest, check_vocabularies
 from turnout.server.ab.arms import Arms, ServedArm

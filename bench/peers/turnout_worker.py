@@ -8,7 +8,7 @@ import sys
 import torch
 from worker import Jobs, serve
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.process import steady
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

@@ -18,7 +18,7 @@ from turnout.cli.options.flags import config_options
 from turnout.cli.options.output_file import OutputFile, writing
 from turnout.cli.options.text_file import utf8
 from turnout.cli.terminal.errors import INTERRUPTED
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.compare.comparison import Comparison

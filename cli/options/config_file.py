@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, nearest
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.spec import PluginSpec

@@ -11,7 +11,7 @@ import click
 
 from turnout.cli.options.config_file import build_configs
 from turnout.cli.options.flags import config_options
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 
 __all__ = ["config_option", "configs_of", "engine_options", "model_argument", "offline_config"]
 

@@ -12,7 +12,7 @@ import click
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from turnout.core.config import ByteSize, SizeOrZero, parse_bytes
+from turnout.core.sizes import ByteSize, SizeOrZero, parse_bytes
 
 __all__ = ["config_options"]
 

@@ -6,9 +6,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal, Protocol, overload
 
-from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
@@ -33,6 +32,17 @@ __all__ = ["PluginEntry", "Registry"]
 logger = logging.getLogger(__name__)
 
 
+class PluginSettings(Protocol):
+    """Which plugins to load; `EngineConfig` says it."""
+
+    @property
+    def plugins_path(self) -> Path | None: ...
+    @property
+    def disable_plugin(self) -> tuple[str, ...]: ...
+    @property
+    def strict_plugins(self) -> bool: ...
+
+
 class Registry:
     """Looks policies up and builds them. A broken plugin is an error for whoever names it, else a warning."""
 
@@ -41,7 +51,7 @@ class Registry:
         self._warned = False
 
     @classmethod
-    def of(cls, config: EngineConfig) -> Registry:
+    def of(cls, config: PluginSettings) -> Registry:
         """What an engine of that configuration has to choose from."""
         return cls.load(
             config_folder=config.plugins_path, disabled=config.disable_plugin, strict=config.strict_plugins

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.lab.arms import Arm
 from turnout.lab.compare.runs.predictions import different_predictions
 from turnout.lab.compare.runs.run import Run

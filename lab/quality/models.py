@@ -8,12 +8,12 @@ from functools import cached_property
 import torch
 from torch import nn
 
-from turnout.core.config import UNQUANTIZED
 from turnout.core.errors import ConfigError
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
 from turnout.lab.quality.deviation import Deviation, Quality
 from turnout.lab.quality.perplexity import Predict, measure_deviation, measure_quality, of_module
+from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.memory.device import choose_device, choose_dtype
 from turnout.runner.weights import load_weights, quantization_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import PluginError, RequestError
 from turnout.core.interfaces.router import Replica, Routable, Router
 from turnout.core.registry.registry import Registry

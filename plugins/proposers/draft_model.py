@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from turnout.core.config import ByteSize
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
 from turnout.core.interfaces.resources import Resources
+from turnout.core.sizes import ByteSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.proposers.draft_memory import DraftMemory

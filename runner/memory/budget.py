@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.model_spec import ModelSpec

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.client import EngineClient
 from turnout.core.interfaces.trial import Trial
 from turnout.server.ab.assignment import place

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 from starlette.requests import Request
 
-from turnout.core.config import ServerConfig
+from turnout.config import ServerConfig
 from turnout.server.ab.arm_header import answered_by
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.ab.assignment import session_of

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
-from turnout.core.config import EngineConfig
 from turnout.core.errors import ConfigError, EngineGone, TurnoutError
 from turnout.core.types.messages import (
     Abort,

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import zmq
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, PluginError, TurnoutError, described
 from turnout.core.process import exit_with_parent, steady
 from turnout.core.types.messages import Failed

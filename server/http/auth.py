@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnout.core.config import ServerConfig
+from turnout.config import ServerConfig
 from turnout.server.http.errors import ApiError, respond_to_error
 
 __all__ = ["Gate", "client_of"]

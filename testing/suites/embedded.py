@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import Delta

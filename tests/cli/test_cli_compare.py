@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.lab.arms import Arm
 from turnout.lab.compare.runs import child, worker
 from turnout.lab.compare.runs.live import judge_live

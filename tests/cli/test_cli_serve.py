@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli, serve
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError, EngineError
 from turnout.server.ab.ab_test import ABTest
 

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from turnout import LLM
-from turnout.core.config import ServerConfig
+from turnout.config import ServerConfig
 from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.types.request import RequestSpec
 from turnout.server.ab.arms import Arms

@@ -11,7 +11,7 @@ import pytest
 from documents import DOCS, code, rows
 
 from turnout.cli.bench.group import COMMANDS
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.summary import LATENCIES, summarize

@@ -24,9 +24,10 @@ from pydantic import BaseModel
 
 from turnout.cli.main import COMMANDS
 from turnout.cli.options.config_file import build_configs
-from turnout.core.config import EngineConfig, ServerConfig, parse_bytes
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
+from turnout.core.sizes import parse_bytes
 from turnout.runner.policies import check_policies
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.routing import Route
 
-from turnout.core.config import ServerConfig
+from turnout.config import ServerConfig
 from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestError
 from turnout.core.types.messages import KVSnapshot, Stats
 from turnout.core.types.param_groups import BEAM_SEARCH

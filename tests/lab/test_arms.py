@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.lab.arms import Arm, check_arms, parse_arms
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from driving import KV_BYTES_PER_TOKEN
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.runner.assembly import build_engine
 

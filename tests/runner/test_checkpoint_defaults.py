@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from driving import run
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ModelError
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

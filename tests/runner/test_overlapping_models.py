@@ -10,7 +10,7 @@ import torch
 from driving import drain, run
 from test_seeded_sampling import WISHES, requests
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

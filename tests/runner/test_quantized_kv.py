@@ -12,7 +12,7 @@ import torch
 from driving import run
 from torch import Tensor
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.kv import Span
 from turnout.core.types.plan import Chunk, Plan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, UnknownPlugin
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.runner.assembly import AssembledEngine, build_engine

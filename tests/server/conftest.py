@@ -12,7 +12,7 @@ from running_server import Other, RunningServer, Start, running
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.text.tokenizer import Tokenizer, load_tokenizer
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '' if add_generation_prompt else '' }}"

@@ -17,13 +17,13 @@ import pytest
 from running_server import eventually
 from server_process import ServerProcess
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
 from turnout.server.serve import serve
 
 SCRIPT = """
 import sys
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
 from turnout.server.serve import serve
 

@@ -17,7 +17,7 @@ from server_process import ServerProcess
 
 SCRIPT = """
 import sys
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.server.serve import serve
 
 model, timeout, factory = sys.argv[1:]

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from traffic import Soak
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.types.request import Request, Sequence
 from turnout.core.types.views import RequestView
 from turnout.runner.assembly import AssembledEngine, build_engine

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import echo_policies
 
+from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
-from turnout.core.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import Processors

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import httpx
 import uvicorn
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.lab.ab.blocks import BlockSize
 from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.ab.arms import Arms, ServedArm

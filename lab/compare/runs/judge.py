@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ModelError
 from turnout.core.registry.registry import Registry
 from turnout.lab.compare.runs.protocol import Incomparable, Judge, Judged

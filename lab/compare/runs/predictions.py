@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.registry.registry import Registry
 from turnout.runner.policies import build_kv
 

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.process import exit_with_parent, steady
 from turnout.lab.compare.runs.driver import Feed

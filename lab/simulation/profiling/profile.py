@@ -16,8 +16,8 @@ from statistics import mean, median
 
 import torch
 
+from turnout.config import EngineConfig
 from turnout.core.clock import Clock
-from turnout.core.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
 from turnout.core.process import steady

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from turnout.core.config import MAX_DRAFT
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
@@ -20,6 +19,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.plugins.decoding.speculation.draft_length import DraftLengthController
+from turnout.plugins.defaults import MAX_DRAFT
 
 if TYPE_CHECKING:
     from turnout.plugins.decoding.speculation.drafts import Draft

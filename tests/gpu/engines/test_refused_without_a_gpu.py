@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.runner.assembly import build_engine
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
 from turnout.lab.compare.runs.child import Watch
 from turnout.lab.compare.runs.experiment_spec import Question

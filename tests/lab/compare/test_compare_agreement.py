@@ -6,7 +6,7 @@ from pathlib import Path
 
 from compare_runs import question, record, run
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
 from turnout.lab.compare.agreement import Finding, check
 from turnout.lab.compare.comparison import compare

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from compare_runs import H100
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.registry.registry import Registry
 from turnout.lab.compare.runs.driver import Feed
 from turnout.lab.compare.runs.order import turns

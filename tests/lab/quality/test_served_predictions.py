@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.registry.registry import Registry
 from turnout.lab.quality.models import Evaluation
 from turnout.lab.quality.perplexity import Predict, measure_deviation, measure_quality

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.types.model_spec import ModelSpec, RopeSpec
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.record import Record

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from simulations import conversations, jobs, machine, sharing, simulation_of
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.interfaces.kv import Span
 from turnout.core.interfaces.observers import StepRecord
 from turnout.core.registry.registry import Registry

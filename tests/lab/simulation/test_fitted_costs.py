@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.lab.simulation.cost import Seconds, Work
 from turnout.lab.simulation.profiling.fit import Sample, fit

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 from simulations import conversations, jobs, machine, sharing, simulated, simulation_of
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import PluginError
 from turnout.core.interfaces.router import Router
 from turnout.core.registry.registry import Registry

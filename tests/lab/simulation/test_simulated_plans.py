@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from simulations import SECONDS
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.interfaces.runner import Runner
 from turnout.core.registry.registry import Registry
 from turnout.core.types.plan import Logits, Plan

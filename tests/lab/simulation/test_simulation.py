@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from simulations import SECONDS, conversations, jobs, machine, sharing, simulated, simulation_of
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.simulation import run_simulated

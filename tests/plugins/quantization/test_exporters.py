@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from turnout import Quantizer, SamplingParams, hookimpl
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, PluginError
 from turnout.core.interfaces import Adopter, ExportedLayer, Exporter
 from turnout.core.registry.registry import Registry

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
 from turnout.kernels import choose_kernels
 from turnout.models.random.random_weights import write_random_checkpoint

@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor, nn
 
 from turnout import Quantizer, hookimpl
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import PluginError
 from turnout.core.registry.registry import Registry
 from turnout.runner.assembly import build_engine

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.llm import LLM
 from turnout.models.random.random_weights import write_random_checkpoint

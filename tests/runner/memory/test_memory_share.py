@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.memory.budget import CPU_DEFAULT, Budget

@@ -10,7 +10,7 @@ import pytest
 import torch
 from driving import KV_BYTES_PER_TOKEN
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.eviction import EvictionPolicy

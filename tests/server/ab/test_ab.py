@@ -18,7 +18,7 @@ from running_server import Other, RunningServer, Start, eventually, running
 from starlette.requests import Request
 from streaming import COMPLETIONS
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.ab.blocks import BlockSize
 from turnout.server.ab.arm_header import ARM_HEADER

@@ -14,7 +14,7 @@ from server_process import ServerProcess
 from tokenizers import Tokenizer as Backend
 from tokenizers import models
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
 from turnout.core.types.messages import Ready
 from turnout.lab.ab.live_trial import LiveTrial
@@ -25,7 +25,7 @@ from turnout.text.tokenizer import Tokenizer
 SCRIPT = """
 import sys
 from turnout.cli.ab import live_test
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
 from turnout.server.serve import serve
 

@@ -9,7 +9,7 @@ import pytest
 from running_server import Other, RunningServer, eventually, running
 from test_ab import AB, ask, sessions_of, states
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.models.hub.resolve import resolve_model
 from turnout.server.ab.arm_header import ARM_HEADER
 from turnout.server.engine.client import FACTORY

@@ -15,7 +15,7 @@ import pytest
 from running_server import RunningServer, Start, eventually, running
 from streaming import COMPLETIONS, events
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.server.app import create_app
 from turnout.text.tokenizer import Tokenizer
 

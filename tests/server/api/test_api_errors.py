@@ -9,7 +9,7 @@ import httpx
 import pytest
 from running_server import RunningServer, Start, eventually, running
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.text.tokenizer import Tokenizer
 
 COMPLETIONS = "/v1/completions"

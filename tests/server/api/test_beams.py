@@ -10,7 +10,7 @@ import pytest
 from running_server import RunningServer, running
 from streaming import CHAT, COMPLETIONS, events
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.llm import LLM, CompletionOutput
 from turnout.models.hub.resolve import resolve_model
 from turnout.server.engine.client import FACTORY

@@ -16,7 +16,7 @@ import pytest
 from running_server import RunningServer, Start, eventually, running
 from streaming import CHAT, COMPLETIONS, events, text
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.types.messages import Abort
 from turnout.text.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from running_server import RunningServer, Start, eventually
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.types.messages import Abort, Command, Delta, Event, Shutdown, Submit
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from running_server import RunningServer, Start, running
 
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.text.tokenizer import Tokenizer
 
 COMPLETIONS = "/v1/completions"

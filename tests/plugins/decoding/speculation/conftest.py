@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from random_drafts import KV_BYTES_PER_TOKEN, SHAPE, write_draft, write_tokenizer
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import config_of

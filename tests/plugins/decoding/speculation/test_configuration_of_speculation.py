@@ -12,7 +12,7 @@ import pytest
 from random_drafts import SHAPE, VOCABULARY, write_draft, write_tokenizer
 from speculating import drain, speculative
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError, UnknownPlugin
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec

@@ -7,7 +7,7 @@ import random
 import pytest
 from speculating import run
 
-from turnout.core.config import EngineConfig
+from turnout.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

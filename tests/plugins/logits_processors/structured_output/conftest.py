@@ -10,7 +10,7 @@ from babbler import write_babbler
 from running_server import RunningServer, running
 
 from turnout import LLM
-from turnout.core.config import EngineConfig, ServerConfig
+from turnout.config import EngineConfig, ServerConfig
 from turnout.server.engine.client import FACTORY
 from turnout.text.tokenizer import load_tokenizer
 

@@ -91,7 +91,7 @@ def test_a_model_without_an_end_of_sequence_cannot(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_tokenizer_cannot(tmp_path: Path) -> None:
-    from turnout.core.config import EngineConfig
+    from turnout.config import EngineConfig
     from turnout.core.types.request import RequestSpec
     from turnout.runner.assembly import build_engine
 

@@ -5,68 +5,30 @@ A field's name is the flag (``max_num_seqs`` is ``--max-num-seqs``) and its desc
 
 from __future__ import annotations
 
-import math
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from turnout.core.errors import ConfigError
+from turnout.core.sizes import ByteSize, SizeOrZero
 from turnout.core.validation import problems_of
+from turnout.plugins.defaults import (
+    DECODING,
+    KV,
+    KV_EVICTION,
+    LENGTH_PREDICTOR,
+    MAX_DRAFT,
+    SCHEDULER,
+    UNQUANTIZED,
+)
 
-__all__ = [
-    "MAX_DRAFT",
-    "UNQUANTIZED",
-    "ByteSize",
-    "EngineConfig",
-    "ServerConfig",
-    "SizeOrZero",
-    "parse_bytes",
-]
-
-MAX_DRAFT = 32
-"""Guesses that one step may verify for a sequence."""
-
-UNQUANTIZED = "none"
-"""The quantizer that leaves weights as they are."""
-
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "k": 2**10,
-    "m": 2**20,
-    "g": 2**30,
-    "t": 2**40,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-}
-_UNITS |= {f"{letter}ib": _UNITS[letter] for letter in "kmgt"}
-
-
-def parse_bytes(text: object) -> object:
-    """``2GiB`` (or ``2g``) is 2 * 2**30, ``2GB`` is 2 * 10**9; numbers are bytes."""
-    if not isinstance(text, str):
-        return text
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{text!r} is not a size; expected a number with a unit, such as 512MiB or 2GiB")
-    size = float(match[1]) * _UNITS[match[2]]
-    if math.isinf(size):
-        raise ValueError("the size is beyond all bounds")
-    return int(size)
+__all__ = ["EngineConfig", "ServerConfig"]
 
 
 def _path_text(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-ByteSize = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
-SizeOrZero = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
-"""A size that may be 0."""
 
 
 def _names(value: object) -> object:
@@ -105,15 +67,15 @@ class EngineConfig(_Config):
         "turnout-tiny", description="Folder, hub name or short name of the model."
     )
     revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
-    scheduler: str = Field("fcfs", description="Scheduling policy, as NAME or NAME:option=value,….")
+    scheduler: str = Field(SCHEDULER, description="Scheduling policy, as NAME or NAME:option=value,….")
     length_predictor: str = Field(
-        "max_tokens",
+        LENGTH_PREDICTOR,
         description="Guesses output lengths for policies that use them, as NAME or NAME:option=value,….",
     )
-    kv: str = Field("paged", description="KV backend, as NAME or NAME:option=value,….")
+    kv: str = Field(KV, description="KV backend, as NAME or NAME:option=value,….")
     quantization: str = Field(UNQUANTIZED, description="Quantizer, as NAME or NAME:option=value,….")
     decoding: str = Field(
-        "sampling", description="How to decode for requests that do not say, as NAME or NAME:option=value,…."
+        DECODING, description="How to decode for requests that do not say, as NAME or NAME:option=value,…."
     )
     spec_draft: str | None = Field(
         None, description="Model that drafts for speculative decoding: a folder, hub name or short name."
@@ -173,7 +135,7 @@ class EngineConfig(_Config):
     kv_eviction: str | None = Field(
         None,
         description="Which cached prefixes go first, as NAME or NAME:option=value,…, for backends that keep "
-        "some; default: lru.",
+        f"some; default: {KV_EVICTION}.",
     )
     swap_memory: SizeOrZero | None = Field(
         None,

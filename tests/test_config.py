@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from turnout.core.config import EngineConfig, ServerConfig, parse_bytes
+from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ConfigError
+from turnout.core.sizes import parse_bytes
 
 
 @pytest.mark.parametrize(
