@@ -67,10 +67,10 @@ __all__ = ["command"]
 )
 @click.option(
     "--fast/--stepwise",
-    "doze",
+    "fast_forward",
     default=True,
     show_default=True,
-    help="Pass over what happens in every step, where all comes out the same; or take each step in full.",
+    help="Skip what happens in every step, where the results stay the same; or take each step in full.",
 )
 @click.option(
     "--json", "json_file", type=OutputFile(allow_dash=True), help="Write all figures there; -: print."
@@ -112,11 +112,13 @@ class _Scene(NamedTuple):
     seed: int
     goodput: str | None
     workers: int
-    doze: bool
+    fast_forward: bool
 
 
 def _simulated(arm: Arm, scene: _Scene, workload: Workload, cost: CostModel) -> Outcome:
-    simulation = Simulation(arm.config, workload, cost, scene.seed, scene.replicas, scene.router, scene.doze)
+    simulation = Simulation(
+        arm.config, workload, cost, scene.seed, scene.replicas, scene.router, scene.fast_forward
+    )
     goodput = Goodput.parse(scene.goodput) if scene.goodput else None
     with tqdm(total=len(workload.jobs), desc=arm.name, unit="req", disable=not sys.stderr.isatty()) as bar:
 

@@ -19,6 +19,7 @@ from turnout.core.errors import blaming
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
+from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import Ready
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
@@ -91,7 +92,7 @@ def build_engine(
     spare = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, spare, taken=resources.taken)
     engine = Engine(
-        build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens),
+        build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens, Scheduler),
         ModelRunner(model, kv.attention, computing.device, computing.capture),
         policies.decodings,
         _limits(config, checkpoint, budget),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
@@ -13,6 +14,8 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.policies import HostPolicies
 
 __all__ = ["batched_tokens", "build_scheduler", "choose_preemption", "context_length"]
+
+SchedulerT = TypeVar("SchedulerT", bound=Scheduler)
 
 _BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 
@@ -51,10 +54,15 @@ def choose_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapC
 
 
 def build_scheduler(
-    config: EngineConfig, policies: HostPolicies, kv: KVCache, preemption: Preemption, tokens: int
-) -> Scheduler:
-    """`tokens`: those of `batched_tokens`."""
-    return Scheduler(
+    config: EngineConfig,
+    policies: HostPolicies,
+    kv: KVCache,
+    preemption: Preemption,
+    tokens: int,
+    scheduler: type[SchedulerT],
+) -> SchedulerT:
+    """Builds `scheduler`, `Scheduler` or a subclass of it. `tokens`: what `batched_tokens` returned."""
+    return scheduler(
         policies.scheduler,
         kv,
         Capacity(tokens=tokens, sequences=config.max_num_seqs),

@@ -48,10 +48,11 @@ class Scheduler:
         *,
         preemption: Preemption | None = None,
         strict: bool = False,
+        queues: Queues | None = None,
     ) -> None:
         self.kv = kv
         self.capacity = capacity
-        self.queues = Queues()
+        self.queues = Queues() if queues is None else queues
         self.predictions = GuardedPredictor(predictor)
         self.preemptions = 0
         self.swap_outs = 0
@@ -76,6 +77,11 @@ class Scheduler:
         self._earlier_slow_orders += self._guard.slow_orders
         self._guard = PolicyGuard(policy, self.queues, strict=self._strict)
         self._overruled, self._livelock = False, LivelockDetector()
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens that `plan` may schedule in the next step."""
+        return self.capacity.tokens
 
     @property
     def policy_faults(self) -> int:
@@ -109,7 +115,7 @@ class Scheduler:
         self._overrule_on_livelock()
         order = arrival_order(view) if self._overruled else self._guard.order(view)
         step = self._serve(order, now, overruled=self._overruled)
-        if not (step.useful or self.queues.aside or self.queues.finishing) and self.queues:
+        if not step.useful and self.queues.must_schedule:
             self._guard.fault(PolicyError(_unserved(view)))
             step = self._serve(arrival_order(view), now, overruled=True)
         self._livelock.note_step(step.chunks)
@@ -136,9 +142,8 @@ class Scheduler:
         )
 
     def _serve(self, order: Iterable[Turn | Drop], now: float, *, overruled: bool) -> _Step:
-        aside = self.queues.aside  # a token each
-        budget, runners = self.capacity.tokens - aside, len(self.queues.running_views)
-        step = _Step(now, budget, self._free_slots(), runners, overruled)
+        runners = len(self.queues.running_views)
+        step = _Step(now, self.token_budget, self._free_slots(), runners, overruled)
         for turn in order:
             if step.budget <= 0 or (step.closed and step.runners_left <= 0):
                 break  # whatever comes next gets nothing

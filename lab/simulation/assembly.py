@@ -14,6 +14,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.cost_runner import CostRunner
+from turnout.lab.simulation.fast_forward_queues import FastForwardScheduler
 from turnout.lab.simulation.script import Script
 from turnout.lab.simulation.virtual_clock import VirtualClock
 from turnout.runner.policies import SPECULATIVE, build_host_policies
@@ -28,6 +29,7 @@ GPU_SWAP = 4 * 2**30
 @dataclass(frozen=True)
 class Simulated:
     engine: Engine
+    scheduler: FastForwardScheduler
     clock: VirtualClock
     runner: CostRunner
     script: Script
@@ -53,13 +55,13 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     _check_pool(cache, length, position)
     preemption = choose_preemption(config, swap, cost.swap_costs)
     tokens = batched_tokens(config, cost.device)
-    scheduler = build_scheduler(config, policies, cache, preemption, tokens)
+    scheduler = build_scheduler(config, policies, cache, preemption, tokens, FastForwardScheduler)
     runner, script = CostRunner(clock, cost.seconds), Script(cost.model.vocab_size)
     runner.queues = scheduler.queues
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
     observers = Observers(**registry.observers())
     engine = Engine(scheduler, runner, [script], limits, clock, observers)
-    return Simulated(engine, clock, runner, script, policies.kv, bool(observers.of_steps))
+    return Simulated(engine, scheduler, clock, runner, script, policies.kv, bool(observers.of_steps))
 
 
 def _check(config: EngineConfig) -> None:

@@ -1,4 +1,4 @@
-"""In place of a device: takes as long as the cost model says, and computes nothing."""
+"""A runner that computes nothing: a step takes as long as the cost model says."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from turnout.core.types.plan import Logits, Plan
 from turnout.lab.simulation.cost import Kind, Seconds, Work, kind, work_of
 from turnout.lab.simulation.virtual_clock import VirtualClock
 
-__all__ = ["Aside", "CostRunner"]
+__all__ = ["CostRunner", "FastForwarded"]
 
 
-class Aside:
-    """Sequences that compute their next token in every step without being in its plan."""
+class FastForwarded:
+    """The fast-forwarded sequences: each computes its next token in every step, and is in no plan."""
 
     def __init__(self) -> None:
         self.sequences = 0
         self.context = 0
-        """Positions that the next step reads for them."""
+        """Positions that attention reads for them in the next step."""
         self.kinds: dict[Kind, int] = {}
-        """Of their chunks, with how many are of each."""
+        """How many of their chunks are of each kind."""
 
     def add(self, start: int) -> None:
-        """One whose next token is computed at position `start`."""
+        """Adds a sequence whose next token is computed at position `start`."""
         self.sequences += 1
         self.context += start + 1
         self._count(kind(1, start + 1), 1)
 
     def remove(self, start: int, kind: Kind) -> None:
-        """`kind`: as it was last counted."""
+        """Removes a sequence. `kind`: the kind that its chunk was last counted as."""
         self.sequences -= 1
         self.context -= start + 1
         self._count(kind, -1)
@@ -38,7 +38,7 @@ class Aside:
             self._count(new, 1)
 
     def step(self) -> None:
-        """All of them are one token further."""
+        """Moves all of them one token further."""
         self.context += self.sequences
 
     def _count(self, kind: Kind, more: int) -> None:
@@ -53,27 +53,27 @@ class CostRunner:
     """Implements Runner, on a virtual clock."""
 
     def __init__(self, clock: VirtualClock, seconds: Seconds) -> None:
-        self.aside = Aside()
+        self.fast_forwarded = FastForwarded()
         self.queues: Queues | None = None
-        """Whose lengths planning takes time for; set when there are some."""
+        """The queues whose lengths planning takes time for, once there are some."""
         self.steps = 0
         self.work = Work()
-        """Of the last step."""
+        """The work of the last step."""
         self._clock = clock
         self._seconds = seconds
 
     def run(self, plan: Plan) -> Logits:
-        aside, queues = self.aside, self.queues
-        work = work_of(plan, aside.kinds)
-        work.tokens += aside.sequences
-        work.sequences += aside.sequences
-        work.rows += aside.sequences
-        work.context += aside.context
-        work.pairs += aside.context
+        others, queues = self.fast_forwarded, self.queues
+        work = work_of(plan, others.kinds)
+        work.tokens += others.sequences
+        work.sequences += others.sequences
+        work.rows += others.sequences
+        work.context += others.context
+        work.pairs += others.context
         if queues is not None:
             work.running, work.waiting = queues.running_count, queues.waiting_count
         self._clock.now += self._seconds.of(work)
         self.steps += 1
         self.work = work
         rows = {chunk.sequence: range(chunk.rows) for chunk in plan.chunks if chunk.rows}
-        return Logits([], rows)  # type: ignore[arg-type]  # no strategy here looks at a value
+        return Logits([], rows)  # type: ignore[arg-type]  # no strategy of a simulation looks at a value

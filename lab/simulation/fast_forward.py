@@ -1,15 +1,17 @@
-"""Passing over what happens in every step: most who run need their next token, and that is all.
+"""Fast forward: a simulated engine skips what happens in every step, since most requests only decode.
 
-Such a request is put aside (`Queues.put_aside`) until its last token. Meanwhile it counts in a step's budget,
-its sequence slots and its cost, and is looked at only where a block ends: it gets the tokens it is owed,
-shares the block, and takes the next one. So a step costs what changes in it, and what comes out is the same
-as if every step had been taken in full:
+A request that needs nothing but its next token is fast-forwarded (`FastForwardQueues.fast_forward`) until
+its last token. Meanwhile it counts in a step's budget, its sequence slots and its cost. It is looked at only
+where a block ends: there it gets the tokens of the steps in between, commits the block, and reserves the
+next one. So a step costs what changes in it, and the results equal those of a simulation that takes every
+step in full:
 
-- the policy says that such requests come first, whoever else there is (`SchedulingPolicy.runners_first`);
-- the KV backend says where they ask for something (`KVBackend.grows_at`), and is asked for the same, at the
-  same time: after the policy was asked for its order, before anybody else gets memory;
-- where that might not be the whole story (memory short, more who run than a step has tokens, a prompt that
-  was begun before others who run), everybody is called back and the step is taken in full.
+- the policy declares that such requests come first in any order (`SchedulingPolicy.runners_first`);
+- the KV backend declares at which positions a growing sequence changes anything (`KVBackend.grows_at`), and
+  is called for the same memory at the same time: after the policy gave its order, before another request
+  gets any;
+- where that may not be the whole story (memory is short, more requests run than a step has tokens, or a
+  prompt was begun before others that run), all requests are resumed and the step is taken in full.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from turnout.core.types.views import View
 from turnout.lab.simulation.assembly import Simulated
 from turnout.lab.simulation.cost import GRAIN, Kind, kind
 
-__all__ = ["Doze", "dozes"]
+__all__ = ["FastForward", "can_fast_forward"]
 
 NOTHING = Plan([], [])
-KEPT = 1 << 14
-"""Ends of steps to keep at least."""
+MAX_STEP_ENDS = 1 << 14
+"""How many steps' end times are kept before old ones are dropped."""
 
 
-def dozes(simulated: Simulated) -> bool:
-    """Would all come out the same?"""
+def can_fast_forward(simulated: Simulated) -> bool:
+    """Whether skipping steps leaves the results of this simulation as they are."""
     policy = type(simulated.engine.scheduler.policy)
     ordering = next(base for base in policy.__mro__ if "order" in vars(base))
     return (
@@ -44,80 +46,83 @@ def dozes(simulated: Simulated) -> bool:
     )
 
 
-Owed = Callable[[Request, list[float]], None]
-"""Told when a request got tokens while it was aside."""
+OnTokens = Callable[[Request, list[float]], None]
+"""Called with the times at which a fast-forwarded request got its tokens."""
 
 
-class Doze:
-    """Stands around the steps of one engine."""
+class FastForward:
+    """Wraps the steps of one engine: `before`, then `pass_over` or a step, then `after`."""
 
-    def __init__(self, simulated: Simulated, owed: Owed) -> None:
-        scheduler = simulated.engine.scheduler
+    def __init__(self, simulated: Simulated, on_tokens: OnTokens) -> None:
+        scheduler = simulated.scheduler
         self._queues, self._kv, self._budget = scheduler.queues, scheduler.kv, scheduler.capacity.tokens
         self._grows_at = simulated.backend.grows_at or 0
         self._clock, self._runner, self._script = simulated.clock, simulated.runner, simulated.script
-        self._owed = owed
-        scheduler.policy = _AskedFirst(scheduler.policy, self._grow)
+        self._on_tokens = on_tokens
+        scheduler.policy = _PolicyWithCallback(scheduler.policy, self._grow)
         self._since: dict[Request, int] = {}
-        """Of those aside: the first step whose token is still owed."""
+        """For each fast-forwarded request, the first step whose token it has not got yet."""
         self._kinds: dict[Request, Kind] = {}
-        """Of those aside: what they count as in a step's cost."""
+        """For each fast-forwarded request, the kind that its chunk counts as in a step's cost."""
         self._calendar: dict[int, list[Request]] = {}
-        """Whom to look at before which step."""
+        """For each step, the requests to look at before it."""
         self._growing: list[Request] = []
-        """Who takes memory in this step."""
+        """The requests that reserve memory in this step."""
         self._step = 0
         self._ends: list[float] = []
-        """Of steps, from number `_first` on."""
+        """When steps ended, from step number `_first` on."""
         self._first = 0
 
     def before(self) -> None:
-        """Look at whom the next step may change."""
+        """Looks at the requests that the next step may change."""
         due = self._calendar.pop(self._step, [])
         for request in due:
-            self._settle(request)
-        self._call_back([request for request in due if request.live[0].room == 1])
+            self._catch_up(request)
+        self._resume([request for request in due if request.live[0].room == 1])
         due = [request for request in due if request in self._since]
         self._growing = [request for request in due if self._ends_block(request)]
-        if self._since and not self._calm():
+        if self._since and not self._undisturbed():
             self._calendar.clear()
             self._growing = []
             for request in self._since:
-                self._settle(request)
-            self._call_back(list(self._since))
+                self._catch_up(request)
+            self._resume(list(self._since))
         for request in due:
             if request in self._since:
-                self._look_again(request)
+                self._plan_check(request)
 
     def pass_over(self) -> bool:
-        """Nobody but those aside has anything to do in the next step: then they have done it."""
-        if self._queues.running_count > self._queues.aside or self._queues.waiting_count:
+        """Takes the next step here, if all requests are fast-forwarded; returns whether it did."""
+        if self._queues.running_count > self._queues.fast_forwarded or self._queues.waiting_count:
             return False
         self._grow()
         return True
 
     def after(self, ran: bool) -> None:
-        """A step was taken, though perhaps not `ran`: its plan was empty. Put aside who may be."""
+        """Fast-forwards the requests that only decode, after a step.
+
+        ran: the runner ran; if not, the plan was empty, and only fast-forwarded requests got a token.
+        """
         if self._since:
             if not ran:
                 self._runner.run(NOTHING)
-            self._runner.aside.step()
+            self._runner.fast_forwarded.step()
         self._step += 1
         self._ends.append(self._clock.now)
-        quiet = [request for request in self._queues.running if _quiet(request)]
-        for request in quiet:
+        decoding = [request for request in self._queues.running if _only_decodes(request)]
+        for request in decoding:
             self._since[request] = self._step
             self._kinds[request] = kind(1, request.live[0].computed + 1)
-            self._runner.aside.add(request.live[0].computed)
-            self._look_again(request)
-        self._queues.put_aside(quiet)
-        if len(self._ends) > 2 * KEPT:
-            self._forget()
+            self._runner.fast_forwarded.add(request.live[0].computed)
+            self._plan_check(request)
+        self._queues.fast_forward(decoding)
+        if len(self._ends) > 2 * MAX_STEP_ENDS:
+            self._drop_step_ends()
 
     # -------------------------------------------------------------- details
 
-    def _look_again(self, request: Request) -> None:
-        """When its next block ends, its context counts as longer, or it has one token to go."""
+    def _plan_check(self, request: Request) -> None:
+        """Plans to look at a request when its block ends, its kind changes, or one token is left."""
         (sequence,) = request.live
         start, size = sequence.computed, self._grows_at
         at = min(start + sequence.room - 1, _longer(start))
@@ -129,8 +134,8 @@ class Doze:
     def _ends_block(self, request: Request) -> bool:
         return bool(self._grows_at) and not request.live[0].computed % self._grows_at
 
-    def _calm(self) -> bool:
-        """Whatever the next step brings, those aside get their token and nobody gives way."""
+    def _undisturbed(self) -> bool:
+        """Whether each fast-forwarded request gets its token in the next step and none is preempted."""
         if self._queues.running_count > self._budget:
             return False
         size, begun = self._grows_at, []
@@ -148,43 +153,43 @@ class Doze:
         return not begun or min(begun) > max(map(self._queues.admission, self._since))
 
     def _grow(self) -> None:
-        """Memory for the next token of those who need some: there is enough."""
+        """Reserves memory for the next token of each growing request. There is enough."""
         for request in self._growing:
             (sequence,) = request.live
             if not self._kv.reserve([Span(sequence, sequence.computed, sequence.computed + 1)]):
                 raise RuntimeError(f"the KV cache had {self._kv.free} free positions and did not give one")
         self._growing = []
 
-    def _settle(self, request: Request) -> None:
-        """Give it the tokens it is owed."""
+    def _catch_up(self, request: Request) -> None:
+        """Gives a request the tokens of the steps since it was last looked at."""
         since, (sequence,) = self._since[request], request.live
         count = self._step - since
         sequence.tokens += self._script.next(sequence, count)
         sequence.computed += count
         request.output_tokens += count
         self._kv.commit(sequence, sequence.computed)
-        self._owed(request, self._ends[since - self._first : self._step - self._first])
+        self._on_tokens(request, self._ends[since - self._first : self._step - self._first])
         self._since[request] = self._step
         new = kind(1, sequence.computed + 1)
-        self._runner.aside.change(self._kinds[request], new)
+        self._runner.fast_forwarded.change(self._kinds[request], new)
         self._kinds[request] = new
 
-    def _call_back(self, requests: list[Request]) -> None:
+    def _resume(self, requests: list[Request]) -> None:
         for request in requests:
             del self._since[request]
-            self._runner.aside.remove(request.live[0].computed, self._kinds.pop(request))
-        self._queues.call_back(requests)
+            self._runner.fast_forwarded.remove(request.live[0].computed, self._kinds.pop(request))
+        self._queues.resume(requests)
 
-    def _forget(self) -> None:
-        """The ends of steps that everybody has been told of."""
+    def _drop_step_ends(self) -> None:
+        """Drops the end times of steps whose tokens all requests have got."""
         oldest = min(self._since.values(), default=self._step)
-        if oldest - self._first > KEPT:
+        if oldest - self._first > MAX_STEP_ENDS:
             del self._ends[: oldest - self._first]
             self._first = oldest
 
 
-def _quiet(request: Request) -> bool:
-    """It will get tokens, and not only its last one."""
+def _only_decodes(request: Request) -> bool:
+    """Whether a request needs nothing but its next token, and has more than one to go."""
     (sequence,) = request.live
     return sequence.held and len(sequence.tokens) - sequence.computed == 1 and sequence.room > 1
 
@@ -194,13 +199,13 @@ def _longer(start: int) -> int:
     return GRAIN * ((1 << kind(1, start + 1)[1]) - 1)
 
 
-class _AskedFirst(SchedulingPolicy):
-    """A policy, and what is to be done as soon as it has answered."""
+class _PolicyWithCallback(SchedulingPolicy):
+    """A policy, and a function to call as soon as it has given its order."""
 
     def __init__(self, policy: SchedulingPolicy, then: Callable[[], None]) -> None:
         self._policy = policy
         self._then = then
-        # What a class says of itself, said of one object.
+        # A class attribute, set on one object.
         self.head_of_line = policy.head_of_line  # type: ignore[misc]
 
     def order(self, view: View) -> Iterable[Entry]:

@@ -88,13 +88,15 @@ class Fleet:
         router: Router,
         replicas: Sequence[str],
         *,
-        doze: bool = True,
+        fast_forward: bool = True,
         watch: Watch | None = None,
     ) -> None:
         """`replicas`: their names; `watch` is told of every step."""
         engines = [build_simulated(config, cost, registry) for _ in replicas]
         self._script = engines[0].script
-        self._replicas = [SimulatedReplica(engine, doze=doze, watch=watch) for engine in engines]
+        self._replicas = [
+            SimulatedReplica(engine, fast_forward=fast_forward, watch=watch) for engine in engines
+        ]
         self._router = router
         self._views = [Replica(name, 0, 0) for name in replicas]
         self._heap: list[tuple[float, int, int, int, Record | None]] = []

@@ -143,7 +143,7 @@ def _part(
         registry,
         _Only(),
         simulation.names[number : number + 1],
-        doze=simulation.doze,
+        fast_forward=simulation.fast_forward,
     )
     mix = Mix(simulation.workload, simulation.seed, simulation.cost.model.vocab_size)
     outcome = Outcome(Accumulator(goodput))

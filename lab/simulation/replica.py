@@ -10,7 +10,7 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, RequestSpec
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import Simulated
-from turnout.lab.simulation.fast_forward import Doze, dozes
+from turnout.lab.simulation.fast_forward import FastForward, can_fast_forward
 
 __all__ = ["SimulatedReplica", "Totals", "Watch"]
 
@@ -42,12 +42,16 @@ class Totals:
 class SimulatedReplica:
     """An engine on its own clock, which is ahead of the world's by a step at most."""
 
-    def __init__(self, simulated: Simulated, *, doze: bool = True, watch: Watch | None = None) -> None:
+    def __init__(
+        self, simulated: Simulated, *, fast_forward: bool = True, watch: Watch | None = None
+    ) -> None:
         self.simulated = simulated
         self._engine, self._clock = simulated.engine, simulated.clock
         self._watch = watch
         self._open: dict[str, Record] = {}
-        self._doze = Doze(simulated, self._pay) if doze and dozes(simulated) else None
+        self._fast_forward = (
+            FastForward(simulated, self._on_tokens) if fast_forward and can_fast_forward(simulated) else None
+        )
 
     @property
     def busy(self) -> bool:
@@ -74,16 +78,16 @@ class SimulatedReplica:
 
     def _stepped(self, steps: int) -> list[Record]:
         """`steps`: taken so far."""
-        doze = self._doze
-        if doze is None:
+        fast_forward = self._fast_forward
+        if fast_forward is None:
             return self._taken(self._engine.step())
-        doze.before()
-        ended = [] if doze.pass_over() else self._taken(self._engine.step())
-        doze.after(self.simulated.runner.steps > steps)
+        fast_forward.before()
+        ended = [] if fast_forward.pass_over() else self._taken(self._engine.step())
+        fast_forward.after(self.simulated.runner.steps > steps)
         return ended
 
     def _step_record(self, started: float) -> StepRecord:
-        """As an engine makes them, whoever was passed over."""
+        """As an engine builds it, with the fast-forwarded requests counted."""
         runner, scheduler = self.simulated.runner, self._engine.scheduler
         return StepRecord(
             number=runner.steps,
@@ -120,5 +124,5 @@ class SimulatedReplica:
                 ended.append(self._open.pop(delta.request_id))
         return ended
 
-    def _pay(self, request: Request, times: list[float]) -> None:
+    def _on_tokens(self, request: Request, times: list[float]) -> None:
         self._open[request.id].token_times += times

@@ -31,8 +31,8 @@ class Simulation:
     replicas: int = 1
     router: str = "round-robin"
     """As NAME or NAME:option=value,…."""
-    doze: bool = True
-    """Pass over what happens in every step, where that changes nothing (`fast_forward.py`)."""
+    fast_forward: bool = True
+    """Skip what happens in every step, where that changes no result (`fast_forward.py`)."""
     watch: Watch | None = None
     """Told of every step of every replica."""
 
@@ -54,7 +54,15 @@ class Simulation:
         """
         registry = Registry.of(self.config)
         router = registry.create("router", self.router)
-        fleet = Fleet(self.config, self.cost, registry, router, self.names, doze=self.doze, watch=self.watch)
+        fleet = Fleet(
+            self.config,
+            self.cost,
+            registry,
+            router,
+            self.names,
+            fast_forward=self.fast_forward,
+            watch=self.watch,
+        )
         mix = Mix(self.workload, self.seed, self.cost.model.vocab_size)
         yield from fleet.serve(Traffic(self.workload), mix)
         self.totals = fleet.totals()

@@ -86,7 +86,7 @@ def conversations(sessions: int, turns: int, *, think: float | None = 0.5) -> li
 
 
 def simulated(work: list[Job], pool: int = 4096, **options: Any) -> list[Record]:
-    """Records by index. `options`: of `EngineConfig`, and `replicas`, `router`, `doze`, `seed`,
+    """Records by index. `options`: of `EngineConfig`, and `replicas`, `router`, `fast_forward`, `seed`,
     `concurrency`."""
     simulation = simulation_of(work, pool, **options)
     return sorted(simulation.records(), key=lambda record: record.index)
@@ -94,6 +94,8 @@ def simulated(work: list[Job], pool: int = 4096, **options: Any) -> list[Record]
 
 def simulation_of(work: list[Job], pool: int = 4096, **options: Any) -> Simulation:
     concurrency = options.pop("concurrency", None)
-    mine = {name: options.pop(name) for name in ("replicas", "router", "doze", "seed") if name in options}
+    mine = {
+        name: options.pop(name) for name in ("replicas", "router", "fast_forward", "seed") if name in options
+    }
     config = EngineConfig(strict_plugins=True, **options)
     return Simulation(config, Workload("test", work, concurrency), machine(pool), **mine)

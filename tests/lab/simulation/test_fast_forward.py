@@ -16,17 +16,17 @@ from turnout.core.registry.registry import Registry
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import build_simulated
-from turnout.lab.simulation.fast_forward import dozes
+from turnout.lab.simulation.fast_forward import can_fast_forward
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.replica import SimulatedReplica
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
-DOZE = ["fcfs", "hrrn", "ljf", "lpm", "sarathi", "sjf"]
+FAST_FORWARD = ["fcfs", "hrrn", "ljf", "lpm", "sarathi", "sjf"]
 STEP = ["deadline", "fair", "mlfq", "prefill-first", "priority", "srpt", "static"]
 
 
 def both(work: list[Job], **options: Any) -> None:
-    fast, slow = (simulation_of(work, doze=doze, **options) for doze in (True, False))
+    fast, slow = (simulation_of(work, fast_forward=fast_forward, **options) for fast_forward in (True, False))
     seen: tuple[list[StepRecord], list[StepRecord]] = ([], [])
     fast.watch, slow.watch = seen[0].append, seen[1].append
     assert list(fast.records()) == list(slow.records())
@@ -34,7 +34,7 @@ def both(work: list[Job], **options: Any) -> None:
     assert seen[0] == seen[1] and len(seen[0]) == fast.totals.steps
 
 
-@pytest.mark.parametrize("scheduler", [*DOZE, "sarathi:chunk=32", "lpm:max_queue=3", "ljf:aging=0"])
+@pytest.mark.parametrize("scheduler", [*FAST_FORWARD, "sarathi:chunk=32", "lpm:max_queue=3", "ljf:aging=0"])
 @pytest.mark.parametrize(
     "options",
     [
@@ -75,9 +75,13 @@ def test_memory_that_is_short_was_short() -> None:
 def test_a_step_costs_what_changes_in_it() -> None:
     """Else a million requests would take hours: each is looked at once in a block, not in every step."""
 
-    def looked_at(doze: bool) -> int:
+    def looked_at(fast_forward: bool) -> int:
         simulated = build_simulated(EngineConfig(), machine(1 << 16), Registry.load())
-        replica, reserve, count = SimulatedReplica(simulated, doze=doze), PagedCache.reserve, 0
+        replica, reserve, count = (
+            SimulatedReplica(simulated, fast_forward=fast_forward),
+            PagedCache.reserve,
+            0,
+        )
 
         def counted(cache: PagedCache, spans: Sequence[Span]) -> bool:
             nonlocal count
@@ -96,14 +100,14 @@ def test_a_step_costs_what_changes_in_it() -> None:
     assert looked_at(True) <= 40 * (320 / 16 + 4)
 
 
-@pytest.mark.parametrize("scheduler", [*DOZE, *STEP])
+@pytest.mark.parametrize("scheduler", [*FAST_FORWARD, *STEP])
 def test_only_where_the_policy_says_so(scheduler: str) -> None:
     simulated = build_simulated(EngineConfig(scheduler=scheduler), machine(), Registry.load())
-    assert dozes(simulated) == (scheduler in DOZE)
+    assert can_fast_forward(simulated) == (scheduler in FAST_FORWARD)
 
 
 def test_all_policies_are_accounted_for() -> None:
-    assert sorted([*DOZE, *STEP]) == Registry.load().names("scheduler")
+    assert sorted([*FAST_FORWARD, *STEP]) == Registry.load().names("scheduler")
 
 
 @pytest.mark.parametrize("scheduler", STEP)
