@@ -1,0 +1,77 @@
+"""docs/architecture.md is a true map: its rooms, its drawing of layers, and where to go to change something."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+
+import pytest
+from documents import ROOT, Document, rows
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MAP = Document(ROOT / "docs" / "architecture.md")
+LISTED, DRAWN = MAP.blocks("")[:2]
+CHANGES = rows(MAP.section("To change X, open Y"))
+
+
+def layers() -> list[set[str]]:
+    (contract,) = [one for one in PROJECT["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
+    return [{name.split(".")[1] for name in re.split(r"\s*[|:]\s*", layer)} for layer in contract["layers"]]
+
+
+def rooms() -> set[str]:
+    packages = PROJECT["tool"]["setuptools"]["packages"]
+    return {name.split(".")[1] for name in packages if "." in name}
+
+
+def defined(file: str) -> set[str]:
+    """Names that a Python file defines, methods as ``Class.method``; else every word of the file."""
+    text = (ROOT / file).read_text()
+    if not file.endswith(".py"):
+        return set(re.findall(r"\w+", text))
+    found: set[str] = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef):
+            inside = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+            inside |= {
+                one.target.id
+                for one in node.body
+                if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+            }
+            found |= {node.name, *(f"{node.name}.{name}" for name in inside)}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return found
+
+
+def test_the_list_has_every_room():
+    assert set(re.findall(r"^(\w+)(?:/|\.py)", LISTED, re.MULTILINE)) == rooms() | {"llm"}
+
+
+def test_the_drawing_is_the_layers():
+    known = rooms() | {"llm"}
+    drawn = [set(re.findall(r"\w+", line.split("   an arrow")[0])) & known for line in DRAWN.splitlines()]
+    assert [layer for layer in drawn if layer] == layers()
+
+
+def test_the_table_of_changes_is_long_enough_to_be_of_use():
+    assert len(CHANGES) >= 25
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda row: row[0])
+def test_what_a_change_opens_is_there(change):
+    _, opened, symbol = change
+    file, name = opened.strip("`"), symbol.strip("`")
+    assert (ROOT / file).is_file(), f"there is no {file}"
+    assert name in defined(file), f"{file} does not define {name}"
+
+
+def test_every_file_that_the_page_names_is_there():
+    named = set(re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+\.[a-z]+)`", MAP.text))
+    assert len(named) > 30
+    assert not {file for file in named if not (ROOT / file).exists()}
