@@ -30,22 +30,25 @@ def defined(file: str) -> set[str]:
     text = (ROOT / file).read_text()
     if not file.endswith(".py"):
         return set(re.findall(r"\w+", text))
-    found: set[str] = set()
-    for node in ast.parse(text).body:
+    tree = ast.parse(text)
+    found = _named(tree.body)
+    for node in tree.body:
         if isinstance(node, ast.ClassDef):
-            inside = {one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-            inside |= {
-                one.target.id
-                for one in node.body
-                if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
-            }
-            found |= {node.name, *(f"{node.name}.{name}" for name in inside)}
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found.add(node.target.id)
+            found |= {node.name, *(f"{node.name}.{name}" for name in _named(node.body))}
+    return found
+
+
+def _named(body: list[ast.stmt]) -> set[str]:
+    """Functions and assigned names of a module or a class."""
+    found: set[str] = set()
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+            case ast.Assign(targets=targets):
+                found |= {target.id for target in targets if isinstance(target, ast.Name)}
     return found
 
 
