@@ -1,4 +1,4 @@
-"""docs/architecture.md is a true map: its rooms, its drawing of layers, and where to go to change something."""
+"""docs/architecture.md is a true map: its rooms, its layers, and where to go to change something."""
 
 from __future__ import annotations
 
