@@ -26,7 +26,7 @@ import click
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu" / "support")]
+sys.path.insert(0, str(ROOT / "tests" / "gpu" / "support"))
 
 Rows = list[dict[str, Any]]
 
@@ -225,8 +225,7 @@ def check_greedy(device: torch.device, folder: Path) -> Rows:
     Long enough to be replayed from graphs, whole or in pieces, where there are any. And how often a step
     waits for the device, but for tokens of the step before.
     """
-    from throughput import Transformers, random_prompts
-
+    from turnout.bench.throughput import Transformers, random_prompts
     from turnout.models.random.shapes import Shape
 
     shape = Shape(128, 2, 4, 2, 256, 5000, max_positions=256)
@@ -296,7 +295,7 @@ def _watched(step: Callable[[], Any], device: torch.device) -> tuple[Any, int]:
 
 
 def models(device: torch.device, folder: Path, reduced: bool, repeats: int, until: float, best: Any) -> Rows:
-    from gpu_models import MODELS, REDUCED, measure_models
+    from turnout.bench.gpu.models import MODELS, REDUCED, measure_models
 
     rows = []
     chosen = REDUCED if reduced else MODELS
@@ -367,8 +366,7 @@ def main(
 
 
 def _tabulate(report: dict[str, Any], docs: bool) -> None:
-    from gpu_table import table
-
+    from turnout.bench.gpu.table import table
     from turnout.lab.results.markdown import write_marked
 
     text = table(report)

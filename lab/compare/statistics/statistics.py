@@ -4,7 +4,7 @@ A repeat serves the same requests with every arm, so the ratio of two arms' figu
 of what repeats differ in: the draw of the workload and the machine's mood. Requests within a run share a
 queue: they are no independent measurements, but repeats are. So n repeats are n measurements of the ratio's
 logarithm, and the interval is Student's t over them. Bootstrapping five of them claims 95% and holds in 83%
-of cases (``scripts/check_intervals.py``).
+of cases (``bench/comparison/intervals.py``).
 
 Who looks at many metrics finds some that differ by chance. Differences are declared by the procedure of
 Benjamini and Hochberg (1995): of those declared, at most 5% are expected to be false; where nothing

@@ -15,6 +15,8 @@ import torch
 from card_tensors import Tensors
 from serving import OVERFLOWS
 
+from turnout.bench.gpu.table import table
+
 SCRIPT = Path(__file__).parents[3] / "scripts" / "gpu_check.py"
 
 
@@ -38,9 +40,9 @@ def test_reduced_it_runs_through(tmp_path: Path) -> None:
 def test_what_it_asks_of_a_gpu(card: Tensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock, graphs, waits that it counts, an engine for a batch of one: none of it is done on a CPU."""
     monkeypatch.syspath_prepend(SCRIPT.parent)
-    monkeypatch.syspath_prepend(SCRIPT.parents[1] / "bench")
     import gpu_check
-    import gpu_models
+
+    from turnout.bench.gpu import models as gpu_models
 
     monkeypatch.setattr(gpu_check, "GREEDY", {"overlapping": {"async_scheduling": True}})
     # A module's weights are exchanged when it is moved to the card, for they are tensors of another kind.
@@ -55,10 +57,7 @@ def test_what_it_asks_of_a_gpu(card: Tensors, tmp_path: Path, monkeypatch: pytes
     assert row["host_ms"] > 0 and row["of_roofline"] > 0
 
 
-def test_its_tables_have_a_row_for_each_kernel_and_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(SCRIPT.parents[1] / "bench")
-    from gpu_table import table
-
+def test_its_tables_have_a_row_for_each_kernel_and_model() -> None:
     kernel = {"kernel": "norm", "shape": "4 x 8", "seconds": 2e-6, "of_roofline": 0.5}
     run = {"model": "8b", "engine": "turnout", "batch": 1, "prompt": 8, "output": 4}
     figures = {

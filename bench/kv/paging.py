@@ -18,6 +18,7 @@ from statistics import fmean
 
 import click
 
+from turnout.bench.kv.bookkeeping import CONTEXT, POOL, Bound, exact, power_of_two, whole_context
 from turnout.core.interfaces.kv import PoolSize
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
@@ -28,7 +29,6 @@ from turnout.lab.simulation import preset
 from turnout.lab.simulation.cost import Seconds, work_of
 from turnout.lab.simulation.scripted.play import Arrival, Pace, Play, scripted_request
 from turnout.lab.simulation.scripted.workloads import random_tokens, sharegpt
-from turnout.scripts.measure_kv import CONTEXT, POOL, Bound, exact, power_of_two, whole_context
 
 REGISTRY = Registry.load()
 REQUESTS = 400

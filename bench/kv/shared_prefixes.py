@@ -13,8 +13,8 @@ from pathlib import Path
 
 import click
 import torch
-from kv import VOCABULARY, Arm, memory_of
 
+from turnout.bench.kv.tensors import VOCABULARY, Arm, memory_of
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from throughput import Result, Transformers, TransformersContinuous, Turnout, random_prompts
 
+from turnout.bench.throughput import Result, Transformers, TransformersContinuous, Turnout, random_prompts
 from turnout.models.random.shapes import SHAPES, Shape
 from turnout.runner.memory.budget import weight_bytes
 

@@ -1,4 +1,4 @@
-"""The figures and pictures of docs/how-to/compare.md, all of them: ``python scripts/compare_docs.py``.
+"""The figures and pictures of docs/how-to/compare.md, all of them: ``python bench/comparison/page.py``.
 
 What is simulated comes out the same on every machine; ``--only live`` measures one section on this one.
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 
+from turnout.bench.comparison import intervals
+from turnout.bench.kv import paging
 from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
 from turnout.lab.compare.comparison import Comparison, Row
@@ -22,7 +24,6 @@ from turnout.lab.compare.runs.simulated import Simulated
 from turnout.lab.compare.statistics.verdicts import amount, percent, within
 from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.simulation import preset
-from turnout.scripts import check_intervals, measure_paging
 
 COST = "h100-7b"
 PARTS = ("bursty", "kv", "intervals", "paging")
@@ -81,10 +82,10 @@ def main(doc: Path, parts: tuple[str, ...]) -> None:
             question = example.question(COST)
             write(doc, example, Experiment(question, Simulated(question, preset(COST))))
     if "intervals" in parts:
-        write_marked(doc, "intervals", check_intervals.table())
-        write_marked(doc, "looks", check_intervals.looks_table())
+        write_marked(doc, "intervals", intervals.table())
+        write_marked(doc, "looks", intervals.looks_table())
     if "paging" in parts:
-        write_marked(doc, "paging", measure_paging.table())
+        write_marked(doc, "paging", paging.table())
     if LIVE.name in parts:
         question = LIVE.question("")
         write(doc, LIVE, Experiment(question, Live(question)))
