@@ -1,4 +1,4 @@
-"""Turnout's own policies, registered by the hooks that everybody's are."""
+"""Turnout's own policies, registered through the same hooks as all others."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def register_routers(register: Register) -> None:
 
 @hookimpl
 def register_logits_processors(register: Register) -> None:
-    """They apply in this order, but masks after all others, those of other plugins included."""
+    """Registers them in the order in which they apply; masks apply after all others, of all plugins."""
     register("penalties", "turnout.plugins.logits_processors.penalties:Penalties")
     register("logit_bias", "turnout.plugins.logits_processors.logit_bias:LogitBias")
     register("min_tokens", "turnout.plugins.logits_processors.min_tokens:MinTokens")

@@ -1,4 +1,4 @@
-"""The rows that strategies choose one next token for, and what they share in choosing."""
+"""One more token for each sequence: the part that strategies with one token a step have in common."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["continue_each"]
 def continue_each(
     requests: Sequence[Request], logits: Logits, pick: Callable[[Tensor, list[Row]], Tensor]
 ) -> Chosen:
-    """One more token for every choice, by ``pick(logits [rows, vocab] fp32, rows) -> [rows]``.
+    """Continues every choice by one token, which ``pick(logits [rows, vocab] fp32, rows) -> [rows]`` chooses.
 
-    A request's choices part here, after its prompt was computed once.
+    A request with several choices forks here, after its prompt was computed once.
     """
     rows = [row for request in requests for row in _rows(request)]
     raw = logits.of(row.sequence for row in rows).float()
     tokens = pick(adjust(raw, rows), rows)
-    arrival = to_host_async(tokens)
+    on_host = to_host_async(tokens)
     details = token_logprobs(raw, tokens, [row.params.logprobs for row in rows])
-    return Chosen([row.sequence for row in rows], tokens, lambda: arrival().tolist(), details)
+    return Chosen([row.sequence for row in rows], tokens, lambda: on_host().tolist(), details)
 
 
 def _rows(request: Request) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Sampling from the model's distribution, shaped by temperature, top-k, top-p and min-p."""
+"""Sampling from the model's distribution, with temperature, top-k, top-p and min-p."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["Sampling"]
 class Sampling(Decoding):
     """Draws each token at random; serves requests with a temperature above 0.
 
-    The options are for requests that do not set the parameter of that name themselves. A draw depends on
-    the request's seed, the choice and the position alone: not on the batch, nor on preemption.
+    Each option applies to requests that do not set the parameter of that name themselves. A draw depends only
+    on the request's seed, the choice and the position: not on the batch, nor on preemption.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The finished beams of a request, and when to stop looking for better ones.
+"""The finished beams of a request, and the decision when a search is over.
 
 The rules are those of ``GenerationMixin._beam_search`` in transformers 5: a finished beam's score is its
-total divided by its length to the power of the length penalty, the length being that of the output, its
-stop token included.
+total divided by its length to the power of the length penalty, where the length is that of the output with
+its stop token.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from bisect import insort
 from turnout.core.types.decision import Choice
 from turnout.core.types.request import Request
 
-__all__ = ["Finished", "finished_of"]
+__all__ = ["FinishedBeams", "finished_beams"]
 
 
-class Finished:
-    """The best of them, as many as the search is wide."""
+class FinishedBeams:
+    """The best finished beams of a request, as many as the search is wide."""
 
     def __init__(self, request: Request) -> None:
         params = request.params
@@ -29,14 +29,14 @@ class Finished:
 
     @property
     def choices(self) -> list[Choice]:
-        """Best first."""
+        """The finished beams, best first."""
         return [choice for _, choice in self._ranked]
 
     def score(self, total: float, length: int) -> float:
         return total / math.pow(length, self._penalty)
 
     def admits(self, score: float) -> bool:
-        """Does a beam of this score belong to the best?"""
+        """Whether a beam of this score is among the best."""
         return not self._full or score > self._worst
 
     def add(self, score: float, choice: Choice) -> None:
@@ -44,10 +44,11 @@ class Finished:
         del self._ranked[self._width :]
 
     def settled(self, best: float, length: int) -> bool:
-        """Is the search over, where the best running beam has this total after `length` tokens?
+        """Whether the search is over if the best running beam has this total after `length` tokens.
 
-        The score it will have is guessed. With ``never`` from the longest it can get, where that is to its
-        advantage; else from its length now, though with a penalty above 0 every token more may raise it.
+        The beam's future score is estimated from its present length, though with a penalty above 0 each
+        further token may raise it. With ``never`` and a penalty above 0 it is estimated from the greatest
+        length that the beam can reach.
         """
         if not self._full:
             return False
@@ -65,8 +66,8 @@ class Finished:
         return self._ranked[-1][0]
 
 
-def finished_of(request: Request) -> Finished:
-    """Those of `request`, which carries them from step to step."""
-    if not isinstance(request.state, Finished):
-        request.state = Finished(request)
+def finished_beams(request: Request) -> FinishedBeams:
+    """The finished beams of a request, which keeps them in its `state` from step to step."""
+    if not isinstance(request.state, FinishedBeams):
+        request.state = FinishedBeams(request)
     return request.state

@@ -1,7 +1,7 @@
-"""A step of beam search: rank what could come next, keep the best, set aside what is finished.
+"""A step of beam search: ranks the continuations of all beams, keeps the best and collects finished ones.
 
-All beams of all requests are ranked together, on the device. What is left then is a few candidates for each
-request, which are plain numbers.
+The device ranks the beams of all requests together. The few best candidates of each request are then decided
+on the host, as plain numbers.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import to_host_async
-from turnout.plugins.decoding.beam.finished import Finished, finished_of
+from turnout.plugins.decoding.beam.finished import FinishedBeams, finished_beams
 from turnout.sampling.distributions import column
 from turnout.sampling.logprobs import TopLogprobs, top_logprobs
 
 __all__ = ["search"]
 
 IMPOSSIBLE = -1e30
-"""Totals down here have a token in them that is held back, as stops are before `min_tokens`."""
+"""A total below this contains a suppressed token, such as a stop token before `min_tokens`."""
 
 
 def search(requests: Sequence[Request], logits: Logits) -> Iterator[Continuation | Completion]:
-    """Continue the best beams of each request, or complete it with the best that are finished."""
+    """Continues the best beams of each request, or completes it with the best finished ones."""
     for request, candidates in _ranked(requests, logits):
         yield from _step(request, candidates)
 
 
 class Candidate(NamedTuple):
-    """A live sequence and one more token."""
+    """A live sequence with one more token."""
 
     parent: TokenSequence
     token: int
     total: float
-    """What beams are ranked by: cumulative, adjusted as the request wishes; exactly a number of fp32."""
+    """The sum that beams are ranked by, of adjusted log-probabilities; exactly an fp32 number."""
     logprob: float
-    """Of the token, by the model itself."""
+    """The token's log-probability, before adjustment."""
     details: list[TokenLogprobs] | None
-    """Of the token, where the request wants them."""
+    """The token's log-probabilities, if the request wants them."""
 
 
 # ------------------------------------------------------------------ ranking, on the device
@@ -56,7 +56,7 @@ class _Shape(NamedTuple):
 
     live: int
     wanted: int
-    """Candidates to look at: with so many, `width` are left to go on even if all that can stop do."""
+    """Candidates to look at: enough for `width` beams to go on even if all others end with a stop token."""
 
 
 def _ranked(requests: Sequence[Request], logits: Logits) -> Iterator[tuple[Request, list[Candidate]]]:
@@ -71,7 +71,7 @@ def _ranked(requests: Sequence[Request], logits: Logits) -> Iterator[tuple[Reque
     counts = [shape.live * len(group) for shape, group in shapes.items()]
     parts = zip(shapes, torch.split(totals, counts), torch.split(logprobs, counts), strict=True)
     ranked = [_best(*part) for part in parts]
-    rest = iter(tops())  # from here on the device is waited for, which has been asked for all of it
+    rest = iter(tops())  # the first wait for the device: all of its work is queued
     for group, best in zip(shapes.values(), ranked, strict=True):
         for request, found in zip(group, best(), strict=True):
             yield request, _candidates(request, found, [next(rest) for _ in request.live])
@@ -82,27 +82,28 @@ def _shape(request: Request) -> _Shape:
 
 
 class _Found(NamedTuple):
-    """What ranking says of one request; lists as long as each other, best first."""
+    """The best candidates of one request, in parallel lists, best first."""
 
     vocabulary: int
     totals: list[float]
-    places: list[int]
-    """In [live * vocabulary]."""
+    indices: list[int]
+    """Into [live * vocabulary]."""
     logprobs: list[float]
 
 
 def _best(shape: _Shape, totals: Tensor, logprobs: Tensor) -> Callable[[], list[_Found]]:
     """The best candidates of each request of a shape; totals, logprobs: [requests * live, vocab_size].
 
-    It is what is returned that waits for the device.
+    The returned function waits for the device.
     """
     vocabulary = totals.shape[-1]
     totals, logprobs = (rows.view(-1, shape.live * vocabulary) for rows in (totals, logprobs))
     best = totals.topk(min(shape.wanted, totals.shape[-1]))
-    arrivals = [to_host_async(rows) for rows in (best.values, best.indices, logprobs.gather(1, best.indices))]
+    found = best.values, best.indices, logprobs.gather(1, best.indices)
+    on_host = [to_host_async(rows) for rows in found]
 
     def read() -> list[_Found]:
-        columns = zip(*(arrival().tolist() for arrival in arrivals), strict=True)
+        columns = zip(*(rows().tolist() for rows in on_host), strict=True)
         return [_Found(vocabulary, *lists) for lists in columns]
 
     return read
@@ -110,8 +111,8 @@ def _best(shape: _Shape, totals: Tensor, logprobs: Tensor) -> Callable[[], list[
 
 def _candidates(request: Request, found: _Found, tops: Sequence[TopLogprobs]) -> list[Candidate]:
     candidates, detailed = [], request.params.logprobs is not None
-    for total, place, logprob in zip(found.totals, found.places, found.logprobs, strict=True):
-        beam, token = divmod(place, found.vocabulary)
+    for total, index, logprob in zip(found.totals, found.indices, found.logprobs, strict=True):
+        beam, token = divmod(index, found.vocabulary)
         details = [TokenLogprobs(token, logprob, tops[beam])] if detailed else None
         candidates.append(Candidate(request.live[beam], token, total, logprob, details))
     return candidates
@@ -121,7 +122,7 @@ def _candidates(request: Request, found: _Found, tops: Sequence[TopLogprobs]) ->
 
 
 def _step(request: Request, candidates: Iterable[Candidate]) -> Iterator[Continuation | Completion]:
-    finished = finished_of(request)
+    finished = finished_beams(request)
     going = _sort(request, candidates, finished)
     length = len(request.live[0].tokens) - len(request.prompt) + 1
     if not going or finished.settled(going[0].total, length):
@@ -131,8 +132,8 @@ def _step(request: Request, candidates: Iterable[Candidate]) -> Iterator[Continu
         yield Continuation(parent, [token], logprob, details, total)
 
 
-def _sort(request: Request, candidates: Iterable[Candidate], finished: Finished) -> list[Candidate]:
-    """Those that go on, as many as the search is wide. Those that end, if as good, are set aside."""
+def _sort(request: Request, candidates: Iterable[Candidate], finished: FinishedBeams) -> list[Candidate]:
+    """The candidates that go on, as many as the search is wide; adds those that end to `finished`."""
     going: list[Candidate] = []
     last = request.live[0].room == 1
     for rank, candidate in enumerate(candidates):
@@ -146,7 +147,7 @@ def _sort(request: Request, candidates: Iterable[Candidate], finished: Finished)
     return going
 
 
-def _finish(candidate: Candidate, finished: Finished, *, stops: bool) -> None:
+def _finish(candidate: Candidate, finished: FinishedBeams, *, stops: bool) -> None:
     parent, token = candidate.parent, candidate.token
     tokens = [*parent.output, token]
     score = finished.score(candidate.total, len(tokens))

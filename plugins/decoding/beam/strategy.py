@@ -20,7 +20,7 @@ __all__ = ["Beam"]
 class Beam(Decoding):
     """Searches for the likeliest texts, several at a time; serves requests with `use_beam_search`.
 
-    The options are for requests that do not set `beam_width` and so on themselves. Nothing is random.
+    The options apply to requests that do not set `beam_width` and the others themselves. Nothing is random.
     """
 
     streams = False

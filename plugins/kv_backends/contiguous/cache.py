@@ -1,8 +1,8 @@
-"""Host half of the contiguous backend: a slab for each sequence, as long as it may ever get.
+"""Host half of the contiguous backend: a slab for each sequence, as long as the sequence may ever get.
 
-What servers did before paging, kept as the baseline to compare with: nothing is shared, room for the
-whole output of all its choices is held from a request's first token on, and free memory may lie in
-pieces too small to use. In exchange a running request never runs out of memory.
+This is the baseline that paging is compared with, and what servers did before it. Nothing is shared, a
+request holds memory for the whole output of all its choices from its first token on, and free memory may be
+in ranges too short to use. In exchange a running request never runs out of memory.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.kv_backends.contiguous.first_fit import Gaps
+from turnout.plugins.kv_backends.contiguous.first_fit import FirstFit
 from turnout.plugins.kv_backends.contiguous.slabs import Slab, runs
-from turnout.plugins.kv_backends.contiguous.swap import SwapSlabs
+from turnout.plugins.kv_backends.contiguous.swap import SlabHolding, SwapSlabs
 
 __all__ = ["ContiguousCache"]
 
 
 @dataclass(eq=False, slots=True)
-class _Holding:
-    """The slabs of one request: as many as it may have sequences."""
+class _RequestSlabs:
+    """The slabs of one request, one for each sequence that it may have."""
 
     slabs: list[Slab]
     sequences: dict[int, TokenSequence] = field(default_factory=dict)
@@ -44,9 +44,9 @@ class ContiguousCache:
         self.swap = size.swap
         """Positions of host memory."""
         self.slabs: dict[int, Slab] = {}
-        """Sequence id to its slab, read by the device half."""
-        self._holdings: dict[Request, _Holding] = {}
-        self._gaps = Gaps(size.tokens)
+        """The slab of each sequence id, read by the device half."""
+        self._holdings: dict[Request, _RequestSlabs] = {}
+        self._ranges = FirstFit(size.tokens)
         self._swap = SwapSlabs(size.swap)
         self._moves: list[Move] = []
 
@@ -54,7 +54,7 @@ class ContiguousCache:
 
     @property
     def free(self) -> int:
-        return self._gaps.free
+        return self._ranges.free
 
     def holds(self, length: int, sequences: int) -> bool:
         return sequences * length <= self.capacity
@@ -67,24 +67,24 @@ class ContiguousCache:
         return self._swap.cost(self._computed(sequences))
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        return self._gaps.hold(self._lengths(spans))
+        return self._ranges.fits(self._lengths(spans))
 
     # -------------------------------------------------------------- transitions
 
     def reserve(self, spans: Sequence[Span]) -> bool:
-        starts = self._gaps.take(self._lengths(spans))
+        starts = self._ranges.take(self._lengths(spans))
         if starts is None:
             return False
-        for request, first in self._newcomers(spans).items():
-            self._holdings[request] = _Holding(
+        for request, first in self._new_requests(spans).items():
+            self._holdings[request] = _RequestSlabs(
                 [Slab(start, request.limit) for start in starts[first : first + request.width]]
             )
         for span in spans:
-            self._settle(span)
+            self._assign_slab(span)
         return True
 
     def commit(self, sequence: TokenSequence, upto: int) -> None:
-        """Nothing to do: slabs are never shared with later requests."""
+        """Does nothing: slabs are never shared with later requests."""
 
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
         self._use(child, self.slabs[parent.id])
@@ -95,10 +95,10 @@ class ContiguousCache:
         self._moves += moves or ()
         for sequence in sequences:
             if sequence.id in self.slabs:
-                self._leave(sequence)
+                self._release_slab(sequence)
                 self._give_back_if_unused(sequence.request)
             if moves is None:
-                self._swap.leave(sequence.id)
+                self._swap.forget(sequence.id)
 
     def drain(self) -> list[Move]:
         moves, self._moves = self._moves, []
@@ -120,13 +120,13 @@ class ContiguousCache:
             hits=0,
             evictions=0,
             unit=1,
-            states=runs(slabs, self._gaps.pieces),
+            states=runs(slabs, self._ranges.ranges),
         )
 
     # -------------------------------------------------------------- details
 
-    def _newcomers(self, spans: Sequence[Span]) -> dict[Request, int]:
-        """Requests that hold nothing yet, each with the number of slabs wanted by those before it."""
+    def _new_requests(self, spans: Sequence[Span]) -> dict[Request, int]:
+        """Requests without slabs, each with the index of its first among all new slabs."""
         firsts: dict[Request, int] = {}
         total = 0
         for request in dict.fromkeys(span.sequence.request for span in spans):
@@ -136,10 +136,11 @@ class ContiguousCache:
         return firsts
 
     def _lengths(self, spans: Sequence[Span]) -> list[int]:
-        return [request.limit for request in self._newcomers(spans) for _ in range(request.width)]
+        """The lengths of all new slabs."""
+        return [request.limit for request in self._new_requests(spans) for _ in range(request.width)]
 
-    def _settle(self, span: Span) -> None:
-        """Give a sequence a slab of its own: its first one, or a copy of the one it shares."""
+    def _assign_slab(self, span: Span) -> None:
+        """Gives a sequence a slab of its own: its first one, or a copy of the one that it shares."""
         sequence, start, _ = span
         shared = self.slabs.get(sequence.id)
         if shared is not None and shared.readers == 1:
@@ -147,10 +148,10 @@ class ContiguousCache:
         slab = self._holdings[sequence.request].spare()
         if shared is not None:
             self._moves.append(Move(shared.start, slab.start, start))
-            self._leave(sequence)
+            self._release_slab(sequence)
         elif swapped := self._swap.of(sequence.id):
             self._moves.append(Move(swapped.start, slab.start, start, "swap_in"))
-            self._swap.leave(sequence.id)
+            self._swap.forget(sequence.id)
         self._use(sequence, slab)
 
     def _use(self, sequence: TokenSequence, slab: Slab) -> None:
@@ -158,17 +159,17 @@ class ContiguousCache:
         self.slabs[sequence.id] = slab
         self._holdings[sequence.request].sequences[sequence.id] = sequence
 
-    def _leave(self, sequence: TokenSequence) -> None:
+    def _release_slab(self, sequence: TokenSequence) -> None:
         self.slabs.pop(sequence.id).readers -= 1
         del self._holdings[sequence.request].sequences[sequence.id]
 
     def _give_back_if_unused(self, request: Request) -> None:
         if not self._holdings[request].sequences:
             slabs = self._holdings.pop(request).slabs
-            self._gaps.give_back((slab.start, slab.length) for slab in slabs)
+            self._ranges.give_back((slab.start, slab.length) for slab in slabs)
 
-    def _computed(self, sequences: Iterable[TokenSequence]) -> list[tuple[int, Slab, int]]:
-        """What is computed of those that hold a slab, as `SwapSlabs` takes it."""
+    def _computed(self, sequences: Iterable[TokenSequence]) -> list[SlabHolding]:
+        """The computed positions of those sequences that hold a slab."""
         return [(s.id, self.slabs[s.id], s.computed) for s in sequences if s.id in self.slabs]
 
     def _computed_positions(self) -> int:

@@ -1,55 +1,55 @@
-"""Free memory in pieces of any length, handed out first fit."""
+"""First-fit allocation: free memory in ranges of any length."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["Gap", "Gaps"]
+__all__ = ["FirstFit", "Range"]
 
-Gap = tuple[int, int]
+Range = tuple[int, int]
 """Start and length."""
 
 
-class Gaps:
-    """The free pieces of `size` positions: ordered by start, never touching one another."""
+class FirstFit:
+    """The free ranges of `size` positions: ordered by start, and never adjacent."""
 
     def __init__(self, size: int) -> None:
-        self.pieces: list[Gap] = [(0, size)] if size else []
+        self.ranges: list[Range] = [(0, size)] if size else []
 
     @property
     def free(self) -> int:
-        return sum(length for _, length in self.pieces)
+        return sum(length for _, length in self.ranges)
 
-    def hold(self, lengths: Sequence[int]) -> bool:
-        """Would `take` find a place for each?"""
-        return _place(self.pieces, lengths) is not None
+    def fits(self, lengths: Sequence[int]) -> bool:
+        """Whether `take` would succeed."""
+        return _placed(self.ranges, lengths) is not None
 
     def take(self, lengths: Sequence[int]) -> list[int] | None:
-        """A start for each of `lengths`; None, and nothing is taken, when one of them fits nowhere."""
-        placed = _place(self.pieces, lengths)
+        """Takes a range of each length and returns their starts; None if one does not fit."""
+        placed = _placed(self.ranges, lengths)
         if placed is None:
             return None
-        starts, self.pieces = placed
+        starts, self.ranges = placed
         return starts
 
-    def give_back(self, pieces: Iterable[Gap]) -> None:
-        merged: list[Gap] = []
-        for start, length in sorted([*self.pieces, *pieces]):
+    def give_back(self, ranges: Iterable[Range]) -> None:
+        merged: list[Range] = []
+        for start, length in sorted([*self.ranges, *ranges]):
             if merged and sum(merged[-1]) == start:
                 merged[-1] = (merged[-1][0], merged[-1][1] + length)
             else:
                 merged.append((start, length))
-        self.pieces = merged
+        self.ranges = merged
 
 
-def _place(gaps: list[Gap], lengths: Sequence[int]) -> tuple[list[int], list[Gap]] | None:
-    """A start for each of `lengths` and the gaps left then; None when one does not fit."""
-    left, starts = list(gaps), []
+def _placed(ranges: list[Range], lengths: Sequence[int]) -> tuple[list[int], list[Range]] | None:
+    """A start for each length, and the free ranges that remain; None if one does not fit."""
+    remaining, starts = list(ranges), []
     for need in lengths:
-        index = next((i for i, (_, length) in enumerate(left) if length >= need), None)
+        index = next((i for i, (_, length) in enumerate(remaining) if length >= need), None)
         if index is None:
             return None
-        start, length = left[index]
+        start, length = remaining[index]
         starts.append(start)
-        left[index : index + 1] = [(start + need, length - need)] if length > need else []
-    return starts, left
+        remaining[index : index + 1] = [(start + need, length - need)] if length > need else []
+    return starts, remaining

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from turnout.plugins.kv_backends.contiguous.first_fit import Gap
+from turnout.plugins.kv_backends.contiguous.first_fit import Range
 
 __all__ = ["Slab", "runs"]
 
 
 @dataclass(eq=False, slots=True)
 class Slab:
-    """Pool positions from `start` on, as many as its request's limit."""
+    """Consecutive positions of the pool, as many as its request's limit."""
 
     start: int
     length: int
@@ -20,12 +20,12 @@ class Slab:
     """Sequences that use it: more than one between a fork and its first write."""
 
 
-def runs(slabs: Iterable[Slab], gaps: Iterable[Gap]) -> list[tuple[str, int]]:
-    """The pool from its start on: neighbours of one state, counted together."""
-    pieces = [(slab.start, slab.length, "shared" if slab.readers > 1 else "held") for slab in slabs]
-    pieces += [(start, length, "free") for start, length in gaps]
+def runs(slabs: Iterable[Slab], free: Iterable[Range]) -> list[tuple[str, int]]:
+    """The states of the pool's positions in order, run-length encoded."""
+    ranges = [(slab.start, slab.length, "shared" if slab.readers > 1 else "held") for slab in slabs]
+    ranges += [(start, length, "free") for start, length in free]
     merged: list[tuple[str, int]] = []
-    for _, length, state in sorted(pieces):
+    for _, length, state in sorted(ranges):
         if merged and merged[-1][0] == state:
             merged[-1] = (state, merged[-1][1] + length)
         else:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from turnout.core.types.plan import Chunk, Plan
 from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
-from turnout.plugins.kv_backends.paged.host.block_tables import Table
+from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 
 __all__ = ["DECODING", "MIXED", "Case"]
@@ -33,7 +33,7 @@ class Tables:
 
     block_size: int
     capacity: int
-    tables: dict[int, Table]
+    tables: dict[int, BlockTable]
     swap: int = 0
 
 

@@ -62,7 +62,7 @@ class AuditedPaged(_Audited, PagedCache):
 class AuditedContiguous(_Audited, ContiguousCache):
     def books(self) -> object:
         slabs = {number: (slab.start, slab.length, slab.readers) for number, slab in self.slabs.items()}
-        return slabs, list(self._gaps.pieces), dict(self._swap._swapped), list(self._moves)
+        return slabs, list(self._ranges.ranges), dict(self._swap._swapped), list(self._moves)
 
     def check_ready(self, spans: Sequence[Span]) -> None:
         for sequence, _, upto in spans:

@@ -34,7 +34,7 @@ def leaked_block(kv: Any) -> None:
 
 def missed_copy_on_write(kv: Any) -> None:
     """Who writes to what it shares writes in place."""
-    kv._tables._own = lambda span, moves: None
+    kv._tables._copy_shared = lambda span, moves: None
 
 
 def lost_move(kv: Any) -> None:
@@ -66,11 +66,11 @@ def late_moves(kv: Any) -> None:
 
 def ignored_salt(kv: Any) -> None:
     """Prefixes shared between salts."""
-    from turnout.plugins.kv_backends.paged.host.block_hashes import extend_chain
+    from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes
 
     def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
-        chain = kv._lookup.chains.setdefault(sequence.id, [])
-        return extend_chain(chain, sequence.tokens, "", kv.block_size, blocks)
+        chain = kv._lookup.hashes.setdefault(sequence.id, [])
+        return extend_hashes(chain, sequence.tokens, "", kv.block_size, blocks)
 
     kv._lookup.extend = extend
 
@@ -122,7 +122,7 @@ def boastful_holds(kv: Any) -> None:
 
 def swapped_out_and_lost(kv: Any) -> None:
     """What is swapped out is never taken from host memory again."""
-    kv._swap.leave = lambda number: None
+    kv._swap.forget = lambda number: None
 
 
 def wrong_free(kv: Any) -> None:
@@ -153,14 +153,14 @@ def leaked_slab(kv: Any) -> None:
 
 def shared_slab(kv: Any) -> None:
     """Siblings write to one slab."""
-    settle = kv._settle
+    assign_slab = kv._assign_slab
 
     def in_place(span: Span) -> None:
         slab = kv.slabs.get(span.sequence.id)
         if slab is None or slab.readers == 1:
-            settle(span)
+            assign_slab(span)
 
-    kv._settle = in_place
+    kv._assign_slab = in_place
 
 
 class _BrokenPaged(Paged):

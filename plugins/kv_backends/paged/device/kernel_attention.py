@@ -19,7 +19,7 @@ from turnout.plugins.kv_backends.paged.device.shared_prefixes import SharedPrefi
 from turnout.plugins.kv_backends.paged.device.slot_mapping import slots_table
 from turnout.plugins.kv_backends.paged.device.step_shapes import ShapedStep, shape_of
 from turnout.plugins.kv_backends.paged.device.tiles import LONG, SHORT, tiles_of
-from turnout.plugins.kv_backends.paged.host.block_tables import Table
+from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.block_copies import mover_for
 from turnout.plugins.kv_backends.storage.choice import make_storage
@@ -90,13 +90,13 @@ class PagedKernels(RotatingAttend, CapturableAttention):
     def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return self._bound.rotating(layer, q, k, v, cos, sin)
 
-    def _prefixes(self, chunks: Sequence[Chunk], tables: Sequence[Table]) -> list[SharedPrefix]:
+    def _prefixes(self, chunks: Sequence[Chunk], tables: Sequence[BlockTable]) -> list[SharedPrefix]:
         if not self._cascade:
             return []
         short = [number for number, chunk in enumerate(chunks) if len(chunk.tokens) * self._share <= SHORT]
         return shared_prefixes(chunks, tables, short, self._cache.block_size, self._cascade)
 
-    def _tables(self, plan: Plan) -> list[Table]:
+    def _tables(self, plan: Plan) -> list[BlockTable]:
         tables = self._cache.tables
         return [tables[chunk.sequence.id] for chunk in plan.chunks]
 

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from turnout.core.types.plan import Chunk
-from turnout.plugins.kv_backends.paged.host.block_tables import Table
+from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 
 __all__ = ["Ints", "slots_of", "slots_table"]
 
 Ints = npt.NDArray[np.int32]
 
 
-def slots_of(chunk: Chunk, table: Table, block_size: int) -> npt.NDArray[np.int64]:
+def slots_of(chunk: Chunk, table: BlockTable, block_size: int) -> npt.NDArray[np.int64]:
     """Slots of the chunk's positions, [tokens]. table: of its sequence."""
     positions = np.arange(chunk.start, chunk.end)
     first = chunk.start // block_size
@@ -23,7 +23,7 @@ def slots_of(chunk: Chunk, table: Table, block_size: int) -> npt.NDArray[np.int6
     return np.asarray(blocks[positions // block_size - first] * block_size + positions % block_size)
 
 
-def slots_table(tables: Sequence[Table], block_size: int) -> Ints:
+def slots_table(tables: Sequence[BlockTable], block_size: int) -> Ints:
     """[tables, most blocks]: where each block begins; 0 beyond a table's last."""
     counts = np.fromiter(map(len, tables), np.int64, len(tables))
     most = int(counts.max())

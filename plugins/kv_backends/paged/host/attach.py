@@ -1,4 +1,4 @@
-"""Memory for sequences that hold none: what is in the pool is attached to, what is swapped out comes back."""
+"""Memory for sequences that hold none: attaches cached blocks, and brings swapped-out blocks back."""
 
 from __future__ import annotations
 
@@ -8,79 +8,83 @@ from typing import NamedTuple
 
 from turnout.core.interfaces.kv import Span
 from turnout.core.types.plan import Move
-from turnout.plugins.kv_backends.paged.host.block_tables import Table
-from turnout.plugins.kv_backends.paged.host.blocks import Blocks
+from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
+from turnout.plugins.kv_backends.paged.host.blocks import BlockPool
 
-__all__ = ["Arrival", "Arrivals", "Place"]
+__all__ = ["Attacher", "Attachment", "Location"]
 
-Place = int
-"""A block of the pool, or ``~block`` for one of host memory."""
+Location = int
+"""A block of the pool, or ``~block`` for a block of host memory."""
 
 
-class Arrival(NamedTuple):
-    """A sequence that holds nothing yet and is about to."""
+class Attachment(NamedTuple):
+    """A sequence that is about to get its first memory."""
 
     span: Span
-    places: list[Place]
-    """Where its blocks below the span's start are."""
+    locations: list[Location]
+    """Of its blocks below the start of the span."""
 
 
-class Arrivals:
-    """Several arrive at once, and what more than one of them finds swapped out comes back once."""
+class Attacher:
+    """Attaches several sequences at once; a swapped-out block that they share is brought back once."""
 
-    def __init__(self, blocks: Blocks, block_size: int) -> None:
+    def __init__(self, blocks: BlockPool, block_size: int) -> None:
         self._blocks = blocks
         self._size = block_size
 
-    def needed(self, arrivals: Sequence[Arrival]) -> int:
-        """Idle blocks for what is in memory already and for what comes after it, copies included."""
-        total, readers, writers = 0, set[Place](), dict[Place, int]()
-        for span, places in arrivals:
-            total += -(-span.upto // self._size) - len(places)
+    def blocks_needed(self, attachments: Sequence[Attachment]) -> int:
+        """Available blocks that the sequences use: those they attach, new ones, and copies on write."""
+        total, readers, writers = 0, set[Location](), dict[Location, int]()
+        for span, locations in attachments:
+            total += -(-span.upto // self._size) - len(locations)
             whole = span.start // self._size
-            readers.update(places[:whole])
-            for place in places[whole:]:
-                writers[place] = writers.get(place, 0) + 1
-        total += sum(not self._held(place) for place in readers | writers.keys())
-        for place, count in writers.items():
-            # The last of those who write to it does so in place, unless others read it.
-            total += count if place in readers or self._held(place) else count - 1
+            readers.update(locations[:whole])
+            for location in locations[whole:]:
+                writers[location] = writers.get(location, 0) + 1
+        total += sum(not self._held(location) for location in readers | writers.keys())
+        for location, count in writers.items():
+            # The last writer of a block writes in place, unless the block has readers.
+            total += count if location in readers or self._held(location) else count - 1
         return total
 
-    def tables(self, arrivals: Sequence[Arrival], moves: list[Move]) -> list[Table]:
-        """Hold the blocks below each one's start, and queue the moves that fill them."""
-        # All that is here first: taking a block must not evict one that a later arrival counted on.
-        for _, places in arrivals:
-            for place in places:
-                if place >= 0:
-                    self._blocks.attach(place)
-        filled = self._filled(arrivals)
-        swapped_in: dict[Place, int] = {}
-        return [array("i", self._fill(arrival, filled, swapped_in, moves)) for arrival in arrivals]
+    def tables(self, attachments: Sequence[Attachment], moves: list[Move]) -> list[BlockTable]:
+        """Block tables up to the start of each span, with held blocks; appends the moves to fill them."""
+        # Blocks of the pool come first: taking a block must not evict one that a later sequence attaches.
+        for _, locations in attachments:
+            for location in locations:
+                if location >= 0:
+                    self._blocks.attach(location)
+        filled = self._filled(attachments)
+        swapped_in: dict[Location, int] = {}
+        return [array("i", self._fill(each, filled, swapped_in, moves)) for each in attachments]
 
-    def _filled(self, arrivals: Sequence[Arrival]) -> dict[Place, int]:
-        """Positions to bring of each swapped-out block: siblings may be further in it than one another."""
-        filled: dict[Place, int] = {}
-        for span, places in arrivals:
-            for index, place in enumerate(places):
-                if place < 0:
-                    mine = min(self._size, span.start - index * self._size)
-                    filled[place] = max(filled.get(place, 0), mine)
+    def _filled(self, attachments: Sequence[Attachment]) -> dict[Location, int]:
+        """Positions to bring back of each swapped-out block: the most that any sibling has filled."""
+        filled: dict[Location, int] = {}
+        for span, locations in attachments:
+            for index, location in enumerate(locations):
+                if location < 0:
+                    own = min(self._size, span.start - index * self._size)
+                    filled[location] = max(filled.get(location, 0), own)
         return filled
 
-    def _held(self, place: Place) -> bool:
-        return place >= 0 and self._blocks.holders[place] > 0
+    def _held(self, location: Location) -> bool:
+        return location >= 0 and self._blocks.holders[location] > 0
 
     def _fill(
-        self, arrival: Arrival, filled: dict[Place, int], swapped_in: dict[Place, int], moves: list[Move]
+        self,
+        attachment: Attachment,
+        filled: dict[Location, int],
+        swapped_in: dict[Location, int],
+        moves: list[Move],
     ) -> Iterable[int]:
-        for place in arrival.places:
-            if place >= 0:
-                yield place
-            elif place in swapped_in:
-                self._blocks.hold(swapped_in[place])
-                yield swapped_in[place]
+        for location in attachment.locations:
+            if location >= 0:
+                yield location
+            elif location in swapped_in:
+                self._blocks.hold(swapped_in[location])
+                yield swapped_in[location]
             else:
-                block = swapped_in[place] = self._blocks.take()
-                moves.append(Move(~place * self._size, block * self._size, filled[place], "swap_in"))
+                block = swapped_in[location] = self._blocks.take()
+                moves.append(Move(~location * self._size, block * self._size, filled[location], "swap_in"))
                 yield block

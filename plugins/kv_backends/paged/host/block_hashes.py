@@ -1,4 +1,4 @@
-"""Keys of blocks: a hash of all tokens up to a block's end, so that equal keys mean equal KV."""
+"""Block hashes: each covers all tokens up to the end of its block, so that equal hashes mean equal KV."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-__all__ = ["extend_chain"]
+__all__ = ["extend_hashes"]
 
-KEY_BYTES = 16
+HASH_BYTES = 16
 
 
-def extend_chain(
-    chain: list[bytes], tokens: Sequence[int], salt: str, block_size: int, blocks: int
+def extend_hashes(
+    hashes: list[bytes], tokens: Sequence[int], salt: str, block_size: int, blocks: int
 ) -> list[bytes]:
-    """Append the keys that `chain` lacks of the first `blocks` blocks of `tokens`.
+    """Appends to `hashes` until it has those of the first `blocks` blocks of `tokens`; returns it.
 
-    Each key hashes its block's tokens keyed with the one before, the first with `salt`: prefixes of
-    different salts never meet. Stable over processes and machines of one byte order, unlike Python's hash.
+    Each hash is of its block's tokens, keyed with the hash before; the first is keyed with `salt`, so that
+    sequences with different salts share no block. Unlike Python's `hash`, it is the same in all processes and
+    on all machines of one byte order.
     """
-    for index in range(len(chain), blocks):
+    for index in range(len(hashes), blocks):
         block = array("q", tokens[index * block_size : (index + 1) * block_size]).tobytes()
-        previous = chain[-1] if chain else _seed(salt)
-        chain.append(blake2b(block, key=previous, digest_size=KEY_BYTES).digest())
-    return chain
+        previous = hashes[-1] if hashes else _seed(salt)
+        hashes.append(blake2b(block, key=previous, digest_size=HASH_BYTES).digest())
+    return hashes
 
 
 @lru_cache(maxsize=1024)
 def _seed(salt: str) -> bytes:
-    # Personalised, or a salt that spells the tokens of a block would stand for that block.
-    return blake2b(salt.encode(errors="surrogatepass"), digest_size=KEY_BYTES, person=b"cache salt").digest()
+    # Personalized: otherwise a salt with the bytes of a block's tokens would have that block's hash.
+    return blake2b(salt.encode(errors="surrogatepass"), digest_size=HASH_BYTES, person=b"cache salt").digest()

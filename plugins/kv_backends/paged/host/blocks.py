@@ -1,13 +1,13 @@
-"""The pool's blocks: how many hold each, which key it is known by, and what is reused first.
+"""The blocks of a pool: how many sequences hold each, its hash, and which is reused next.
 
 ::
 
-                 take                    drop, if it has a key
+                 take                  release, if it has a hash
     free  ─────────────────▶   held   ─────────────────────────▶  cached
      ▲                        │  ▲  ▲        attach, hold          │  │
      └────────────────────────┘  │  └──────────────────────────────┘  │
-       drop, if it has no key    └────────────────────────────────────┘
-                                   take, when nothing is free: evicted, its key forgotten
+      release, if it has no hash └────────────────────────────────────┘
+                                   take, when no block is free: evicted, its hash forgotten
 """
 
 from __future__ import annotations
@@ -15,114 +15,115 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
-from turnout.plugins.kv_backends.paged.host.evictable_blocks import CachedBlocks
+from turnout.plugins.kv_backends.paged.host.evictable_blocks import EvictableBlocks
 
-__all__ = ["CACHED", "FREE", "HELD", "SHARED", "Blocks"]
+__all__ = ["CACHED", "FREE", "HELD", "SHARED", "BlockPool"]
 
 FREE, CACHED, HELD, SHARED = b"fchs"
 
 
-class Blocks:
-    """Numbered from 0. A key stands for one block, a block has one key or none."""
+class BlockPool:
+    """Blocks, numbered from 0. A hash is registered for one block, a block has one hash or none."""
 
     def __init__(self, count: int, eviction: EvictionPolicy) -> None:
         self.holders = [0] * count
         self.states = bytearray([FREE]) * count
-        """One of FREE, CACHED, HELD (by one) and SHARED (by more) for each block."""
+        """FREE, CACHED, HELD (by one sequence) or SHARED (by several) for each block."""
         self.block_of: dict[bytes, int] = {}
+        """The block that is registered for a hash."""
         self.evictions = 0
-        self.keys: list[bytes | None] = [None] * count
-        """The one that each block is known by."""
+        self.hashes: list[bytes | None] = [None] * count
+        """The registered hash of each block."""
         self._hits = [0] * count
         self._reach = [0] * count
         self._free = list(reversed(range(count)))
-        self._cached = CachedBlocks(eviction)
+        self._evictable = EvictableBlocks(eviction)
         self._pinned: set[bytes] = set()
 
     @property
-    def idle(self) -> int:
-        """Blocks that could be taken."""
-        return len(self._free) + len(self._cached)
+    def available(self) -> int:
+        """Blocks that can be taken: free and evictable ones."""
+        return len(self._free) + len(self._evictable)
 
     def take(self) -> int:
-        """Hold an idle block for new contents; there must be one."""
+        """Holds an available block for new contents; there must be one."""
         block = self._free.pop() if self._free else self._evict()
         self.holders[block] = 1
         self.states[block] = HELD
         return block
 
     def hold(self, block: int) -> None:
-        """One more holder of what is in it."""
+        """Adds a holder of the block's contents."""
         holders = self.holders[block]
         if not holders:
-            self._cached.remove(block)
+            self._evictable.remove(block)
         self.holders[block] = holders + 1
         self.states[block] = SHARED if holders else HELD
 
     def attach(self, block: int) -> None:
-        """Hold it, as part of a prefix that was found in memory."""
+        """Holds a block that was found as part of a prefix."""
         self._hits[block] += 1
         self.hold(block)
 
-    def drop(self, block: int, reach: int = 0) -> None:
-        """One holder less, whose prefix of known blocks was `reach` tokens long."""
+    def release(self, block: int, reach: int = 0) -> None:
+        """Removes a holder. reach: the tokens of the holder's registered prefix."""
         holders = self.holders[block] - 1
         self.holders[block] = holders
         if reach > self._reach[block]:
             self._reach[block] = reach
         if not holders:
-            self._rest(block)
+            self._make_available(block)
         elif holders == 1:
             self.states[block] = HELD
 
-    def share(self, block: int, key: bytes) -> None:
-        """Let it be found under `key`. The first block with these tokens is the one; a twin stays private."""
-        if key not in self.block_of and self.keys[block] is None:
-            self.block_of[key], self.keys[block] = block, key
+    def register(self, block: int, block_hash: bytes) -> None:
+        """Lets a block be found by its hash; a second block with the same hash stays private."""
+        if block_hash not in self.block_of and self.hashes[block] is None:
+            self.block_of[block_hash], self.hashes[block] = block, block_hash
             self._hits[block] = self._reach[block] = 0
 
-    def forget(self, block: int) -> None:
-        """It is about to be written to: nobody finds it any more. Fine if it has no key."""
-        key = self.keys[block]
-        if key is not None:
-            del self.block_of[key]
-            self.keys[block] = None
+    def unregister(self, block: int) -> None:
+        """Forgets the hash of a block that is about to be written to, if it has one."""
+        block_hash = self.hashes[block]
+        if block_hash is not None:
+            del self.block_of[block_hash]
+            self.hashes[block] = None
             self.evictions += 1
 
     # -------------------------------------------------------------- pins
 
-    def pin(self, keys: Iterable[bytes]) -> None:
-        """Give up the blocks of `keys` last, those there are and those to come; the first of `keys` first."""
-        for key in keys:
-            if key not in self._pinned:
-                self._pinned.add(key)
-                self._file_again(key)
+    def pin(self, hashes: Iterable[bytes]) -> None:
+        """Has the blocks with these hashes, now or later, evicted last; those of the first hashes first."""
+        for block_hash in hashes:
+            if block_hash not in self._pinned:
+                self._pinned.add(block_hash)
+                self._update_evictable(block_hash)
 
-    def unpin(self, keys: Iterable[bytes]) -> None:
-        for key in keys:
-            if key in self._pinned:
-                self._pinned.remove(key)
-                self._file_again(key)
+    def unpin(self, hashes: Iterable[bytes]) -> None:
+        for block_hash in hashes:
+            if block_hash in self._pinned:
+                self._pinned.remove(block_hash)
+                self._update_evictable(block_hash)
 
-    def _file_again(self, key: bytes) -> None:
-        block = self.block_of.get(key)
+    def _update_evictable(self, block_hash: bytes) -> None:
+        block = self.block_of.get(block_hash)
         if block is not None and not self.holders[block]:
-            self._cached.remove(block)
-            self._rest(block)
+            self._evictable.remove(block)
+            self._make_available(block)
 
     # -------------------------------------------------------------- details
 
-    def _rest(self, block: int) -> None:
-        key = self.keys[block]
-        if key is None:
+    def _make_available(self, block: int) -> None:
+        block_hash = self.hashes[block]
+        if block_hash is None:
             self.states[block] = FREE
             self._free.append(block)
             return
         self.states[block] = CACHED
         described = CachedBlock(block, self._hits[block], self._reach[block])
-        self._cached.add(described, pinned=key in self._pinned)
+        self._evictable.add(described, pinned=block_hash in self._pinned)
 
     def _evict(self) -> int:
-        block = self._cached.pop()
-        self.forget(block)
+        block = self._evictable.pop()
+        self.unregister(block)
         return block

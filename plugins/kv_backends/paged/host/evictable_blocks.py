@@ -1,4 +1,4 @@
-"""Blocks that nobody holds and somebody may want again, and which of them is given up next."""
+"""Cached blocks that no sequence holds, and the choice of the one to evict."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections import OrderedDict
 from turnout.core.errors import PolicyError
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 
-__all__ = ["CachedBlocks"]
+__all__ = ["EvictableBlocks"]
 
 
-class CachedBlocks:
-    """The eviction policy chooses among all but the pinned ones, which go when nothing else is left."""
+class EvictableBlocks:
+    """The eviction policy chooses among the blocks that are not pinned; pinned ones are evicted last."""
 
     def __init__(self, policy: EvictionPolicy) -> None:
         self._policy = policy
         self._given: set[int] = set()
-        """Those that the policy was told of."""
+        """Blocks that the policy chooses among."""
         self._pinned: OrderedDict[int, None] = OrderedDict()
-        """Those that it was not; the next to go first."""
+        """Pinned blocks; the first is evicted next."""
 
     def __len__(self) -> int:
         return len(self._given) + len(self._pinned)
@@ -31,7 +31,7 @@ class CachedBlocks:
         try:
             self._policy.add(block)
         except Exception as error:
-            raise self._fault(f"failed to take {block}", error) from error
+            raise self._fault(f"failed to add {block}", error) from error
 
     def remove(self, block: int) -> None:
         if block in self._pinned:
@@ -41,22 +41,25 @@ class CachedBlocks:
         try:
             self._policy.remove(block)
         except Exception as error:
-            raise self._fault(f"failed to part with block {block}", error) from error
+            raise self._fault(f"failed to remove block {block}", error) from error
 
     def pop(self) -> int:
-        """Give one up; there must be one. Raises PolicyError when the policy names none that it was given."""
+        """Removes and returns the block to evict; there must be one.
+
+        Raises PolicyError if the policy returns no block that it was given.
+        """
         if self._given:
-            return self._ask()
+            return self._pop_by_policy()
         return self._pinned.popitem(last=False)[0]
 
-    def _ask(self) -> int:
+    def _pop_by_policy(self) -> int:
         try:
             block = self._policy.pop()
         except Exception as error:
-            raise self._fault(f"failed to give up one of {len(self._given)} blocks", error) from error
+            raise self._fault(f"failed to choose one of {len(self._given)} blocks", error) from error
         if type(block) is not int or block not in self._given:
             raise self._fault(
-                f"gave up {block!r}; expected one of the {len(self._given)} blocks that it was given by "
+                f"chose {block!r}; expected one of the {len(self._given)} blocks that it was given by "
                 "add() and that were not taken back by remove()"
             )
         self._given.remove(block)

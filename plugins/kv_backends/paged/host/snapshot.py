@@ -1,4 +1,4 @@
-"""How a paged pool stands, without a walk over its block tables."""
+"""The state of a paged pool, found without a walk over its block tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.plugins.kv_backends.paged.host.block_tables import Table
+from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 from turnout.plugins.kv_backends.paged.host.blocks import CACHED, FREE, HELD, SHARED
 
 __all__ = ["computed_positions", "runs"]
@@ -16,14 +16,16 @@ _RUN = re.compile(b"|".join(bytes([state]) + b"+" for state in _NAMES))
 
 
 def runs(states: bytearray) -> list[tuple[str, int]]:
-    """Neighbours of one state, counted together."""
+    """The states of neighbouring blocks, run-length encoded."""
     return [(_NAMES[states[run.start()]], run.end() - run.start()) for run in _RUN.finditer(states)]
 
 
-def computed_positions(held: int, holders: Iterable[tuple[TokenSequence, Table]], block_size: int) -> int:
-    """Positions with a computed token in `held` blocks, those of `holders`' tables.
+def computed_positions(
+    held: int, holders: Iterable[tuple[TokenSequence, BlockTable]], block_size: int
+) -> int:
+    """Positions with a computed token in the `held` blocks of the holders' tables.
 
-    All blocks but the last few of a table are full, whoever shares them: only those few are looked at.
+    In each table all blocks but the last few are full, shared or not: only those few are looked at.
     """
     partial: dict[int, int] = {}
     for sequence, table in holders:

@@ -1,10 +1,10 @@
-"""Host memory where the blocks of preempted sequences wait, in blocks of the pool's size.
+"""Swap memory of the paged backend: blocks of preempted sequences, in host memory.
 
-What several hold is swapped out once: blocks that siblings share, and blocks known by a prefix key, whoever
-swapped them out. ::
+A block that several sequences hold is swapped out once: blocks that siblings share, and blocks with the same
+hash. ::
 
     table of A     [ 7,  2,  9 ]           swapped A    [ 0,  1,  2 ]
-    table of B     [ 7,  2,  4 ]    ──▶    swapped B    [ 0,  1,  3 ]     block 9 and 4: tails, their own
+    table of B     [ 7,  2,  4 ]    ──▶    swapped B    [ 0,  1,  3 ]     blocks 9 and 4 are their own tails
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from turnout.core.types.plan import Move
-from turnout.plugins.kv_backends.paged.host.block_tables import Table
+from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 
-__all__ = ["Holding", "SwapBlocks", "SwappedBlocks"]
+__all__ = ["BlockHolding", "SwapBlocks", "SwappedBlocks"]
 
 
-class Holding(NamedTuple):
-    """What a sequence holds in the pool."""
+class BlockHolding(NamedTuple):
+    """The blocks that a sequence holds in the pool."""
 
     sequence: int
-    table: Table
-    keys: Sequence[bytes]
-    """Of its leading blocks, as many as are known by one."""
+    table: BlockTable
+    hashes: Sequence[bytes]
+    """Of its committed leading blocks."""
     computed: int
     """Positions."""
 
 
 class SwappedBlocks(NamedTuple):
-    """What of a sequence is in host memory: its first `length` positions."""
+    """The host memory of a sequence, with its first `length` positions."""
 
     blocks: list[int]
     length: int
 
 
-class _Piece(NamedTuple):
+class _FilledBlock(NamedTuple):
     """A block of a sequence, with computed positions in it."""
 
     name: bytes | int
-    """Its key, or the block's number: pieces of one name are the same."""
+    """Its hash, or the block's number if it has none: blocks of one name have the same contents."""
     block: int
     length: int
 
 
 class SwapBlocks:
-    """Which sequence has what where. It orders copies; the pool's blocks are the caller's to free."""
+    """Keeps account of host memory and orders the copies; the caller releases the blocks of the pool."""
 
     def __init__(self, blocks: int, block_size: int) -> None:
         self._size = block_size
@@ -54,7 +54,7 @@ class SwapBlocks:
         self._free = list(reversed(range(blocks)))
         self._users = [0] * blocks
         self._block_of: dict[bytes, int] = {}
-        self._key_of: dict[int, bytes] = {}
+        self._hash_of: dict[int, bytes] = {}
         self._swapped: dict[int, SwappedBlocks] = {}
 
     @property
@@ -65,28 +65,31 @@ class SwapBlocks:
     def of(self, sequence: int) -> SwappedBlocks | None:
         return self._swapped.get(sequence)
 
-    def cost(self, holdings: Sequence[Holding]) -> int:
+    def cost(self, holdings: Sequence[BlockHolding]) -> int:
         """Positions that `swap_out` would copy; 0: it would do nothing."""
         missing = self._missing(holdings)
-        return sum(piece.length for piece in missing) if len(missing) <= len(self._free) else 0
+        return sum(block.length for block in missing) if len(missing) <= len(self._free) else 0
 
-    def swap_out(self, holdings: Sequence[Holding]) -> list[Move] | None:
-        """Keep all that is computed of them. None, and nothing happened: there is no room."""
+    def swap_out(self, holdings: Sequence[BlockHolding]) -> list[Move] | None:
+        """Takes host memory for all that is computed, and returns the moves to fill it.
+
+        None if there is no room; nothing has changed then.
+        """
         missing = self._missing(holdings)
         if len(missing) > len(self._free):
             return None
-        placed: dict[bytes | int, int] = {}
+        new: dict[bytes | int, int] = {}
         moves = []
         for name, block, length in missing:
-            placed[name] = target = self._take(name)
+            new[name] = target = self._take(name)
             moves.append(Move(block * self._size, target * self._size, length, "swap_out"))
         for holding in holdings:
             if holding.computed:
-                self._keep(holding, placed)
+                self._enter(holding, new)
         return moves
 
-    def leave(self, sequence: int) -> None:
-        """Forget a sequence; fine if nothing of it is swapped out."""
+    def forget(self, sequence: int) -> None:
+        """Gives up the host memory of a sequence, if it has any."""
         swapped = self._swapped.pop(sequence, None)
         for block in swapped.blocks if swapped else ():
             self._users[block] -= 1
@@ -95,41 +98,41 @@ class SwapBlocks:
 
     # -------------------------------------------------------------- details
 
-    def _missing(self, holdings: Sequence[Holding]) -> list[_Piece]:
-        """The longest piece of each name that is not swapped out yet: siblings may be further in a block."""
-        missing: dict[bytes | int, _Piece] = {}
+    def _missing(self, holdings: Sequence[BlockHolding]) -> list[_FilledBlock]:
+        """The blocks to copy, one for each name: that of the sibling that has filled it furthest."""
+        missing: dict[bytes | int, _FilledBlock] = {}
         for holding in holdings:
-            for piece in self._pieces(holding):
-                known = missing.get(piece.name)
-                if piece.name not in self._block_of and (known is None or known.length < piece.length):
-                    missing[piece.name] = piece
+            for filled in self._filled_blocks(holding):
+                known = missing.get(filled.name)
+                if filled.name not in self._block_of and (known is None or known.length < filled.length):
+                    missing[filled.name] = filled
         return list(missing.values())
 
-    def _pieces(self, holding: Holding) -> list[_Piece]:
-        _, table, keys, computed = holding
+    def _filled_blocks(self, holding: BlockHolding) -> list[_FilledBlock]:
+        _, table, hashes, computed = holding
         size = self._size
-        pieces = []
+        filled = []
         for index, start in enumerate(range(0, computed, size)):
-            name = keys[index] if index < len(keys) else table[index]
-            pieces.append(_Piece(name, table[index], min(size, computed - start)))
-        return pieces
+            name = hashes[index] if index < len(hashes) else table[index]
+            filled.append(_FilledBlock(name, table[index], min(size, computed - start)))
+        return filled
 
     def _take(self, name: bytes | int) -> int:
         block = self._free.pop()
         if isinstance(name, bytes):
-            self._block_of[name], self._key_of[block] = block, name
+            self._block_of[name], self._hash_of[block] = block, name
         return block
 
-    def _keep(self, holding: Holding, placed: dict[bytes | int, int]) -> None:
+    def _enter(self, holding: BlockHolding, new: dict[bytes | int, int]) -> None:
         blocks = []
-        for name, _, _ in self._pieces(holding):
-            block = self._block_of[name] if isinstance(name, bytes) else placed[name]
+        for name, _, _ in self._filled_blocks(holding):
+            block = self._block_of[name] if isinstance(name, bytes) else new[name]
             self._users[block] += 1
             blocks.append(block)
         self._swapped[holding.sequence] = SwappedBlocks(blocks, holding.computed)
 
     def _give_back(self, block: int) -> None:
-        key = self._key_of.pop(block, None)
-        if key is not None:
-            del self._block_of[key]
+        block_hash = self._hash_of.pop(block, None)
+        if block_hash is not None:
+            del self._block_of[block_hash]
         self._free.append(block)

@@ -43,6 +43,6 @@ def assert_nothing_is_kept(engine: Engine) -> None:
         proposer: Any = strategy._proposer
         if hasattr(proposer, "_memory"):
             assert proposer._memory.kv.free == proposer._memory.kv.capacity
-            assert not proposer._memory._held and not getattr(proposer._memory.kv, "_chains", None)
+            assert not proposer._memory._held and not getattr(proposer._memory.kv, "_hashes", None)
         else:
             assert not proposer._texts

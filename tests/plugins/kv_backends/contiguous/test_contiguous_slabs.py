@@ -6,7 +6,7 @@ from steps import compute, fork, release, sequence, spans, swap_out
 
 from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
-from turnout.plugins.kv_backends.contiguous.first_fit import Gaps
+from turnout.plugins.kv_backends.contiguous.first_fit import FirstFit
 
 
 def test_a_request_holds_all_it_may_ever_need_from_its_first_token_on() -> None:
@@ -125,12 +125,12 @@ def test_it_keeps_no_prefixes() -> None:
 
 
 def test_gaps_are_found_first_fit_and_joined_again() -> None:
-    gaps = Gaps(100)
-    assert gaps.take([30, 20, 10]) == [0, 30, 50]
-    gaps.give_back([(30, 20)])
-    assert gaps.take([15]) == [30]
-    assert gaps.take([5, 41]) is None
-    assert gaps.pieces == [(45, 5), (60, 40)]
-    gaps.give_back([(50, 10), (0, 30)])
-    assert gaps.pieces == [(0, 30), (45, 55)]
-    assert gaps.free == 85 and gaps.hold([55, 30]) and not gaps.hold([56])
+    ranges = FirstFit(100)
+    assert ranges.take([30, 20, 10]) == [0, 30, 50]
+    ranges.give_back([(30, 20)])
+    assert ranges.take([15]) == [30]
+    assert ranges.take([5, 41]) is None
+    assert ranges.ranges == [(45, 5), (60, 40)]
+    ranges.give_back([(50, 10), (0, 30)])
+    assert ranges.ranges == [(0, 30), (45, 55)]
+    assert ranges.free == 85 and ranges.fits([55, 30]) and not ranges.fits([56])

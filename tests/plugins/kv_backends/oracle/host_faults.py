@@ -13,8 +13,8 @@ from turnout.core.types.plan import Move
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
-from turnout.plugins.kv_backends.paged.host.attach import Arrival
-from turnout.plugins.kv_backends.paged.host.block_hashes import extend_chain
+from turnout.plugins.kv_backends.paged.host.attach import Attachment
+from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 __all__ = [
@@ -54,7 +54,7 @@ class UnheldFork(PagedFault):
         def forget(parent: TokenSequence, child: TokenSequence) -> None:
             fork(parent, child)
             if self.now():
-                kv._blocks.drop(kv.tables[child.id][-1])
+                kv._blocks.release(kv.tables[child.id][-1])
 
         kv.fork = forget  # type: ignore[method-assign]
 
@@ -73,7 +73,7 @@ class FreedTooEarly(PagedFault):
         held = [sequence for request in engine.scheduler.queues.running for sequence in request.live]
         held = [sequence for sequence in held if self._kv.tables.get(sequence.id)]
         if held and self.now():
-            self._kv._blocks.drop(self._kv.tables[held[0].id][0])
+            self._kv._blocks.release(self._kv.tables[held[0].id][0])
 
 
 class LeakedBlock(PagedFault):
@@ -122,23 +122,23 @@ class MissedCopyOnWrite(Fault):
 
     def break_host_half(self, kv: KVCache) -> None:
         if isinstance(kv, ContiguousCache):
-            settle = kv._settle
+            assign_slab = kv._assign_slab
 
             def in_place(span: Span) -> None:
                 slab = kv.slabs.get(span.sequence.id)
                 if slab is None or slab.readers == 1 or not self.begun():
-                    settle(span)
+                    assign_slab(span)
 
-            kv._settle = in_place  # type: ignore[method-assign]
+            kv._assign_slab = in_place  # type: ignore[method-assign]
         else:
             assert isinstance(kv, PagedCache)
-            tables, own = kv._tables, kv._tables._own
+            tables, copy_shared = kv._tables, kv._tables._copy_shared
 
             def not_own(span: Span, moves: list[Move]) -> None:
                 if not tables._shared(span) or not self.begun():
-                    own(span, moves)
+                    copy_shared(span, moves)
 
-            tables._own = not_own  # type: ignore[method-assign]
+            tables._copy_shared = not_own  # type: ignore[method-assign]
 
 
 class KeptKey(PagedFault):
@@ -148,15 +148,15 @@ class KeptKey(PagedFault):
         return _shares(case)
 
     def break_blocks(self, kv: PagedCache) -> None:
-        blocks, forget = kv._blocks, kv._blocks.forget
+        blocks, unregister = kv._blocks, kv._blocks.unregister
 
-        def swap_out(block: int) -> None:
-            if blocks.keys[block] is None or not blocks.holders[block]:
-                forget(block)
+        def keep(block: int) -> None:
+            if blocks.hashes[block] is None or not blocks.holders[block]:
+                unregister(block)
             else:
                 self.happened += 1
 
-        blocks.forget = swap_out  # type: ignore[method-assign]
+        blocks.unregister = keep  # type: ignore[method-assign]
 
 
 class CommittedTooEarly(PagedFault):
@@ -185,8 +185,8 @@ class IgnoredSalt(PagedFault):
     def break_blocks(self, kv: PagedCache) -> None:
         def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
             self.happened += bool(sequence.request.spec.cache_salt)
-            chain = kv._lookup.chains.setdefault(sequence.id, [])
-            return extend_chain(chain, sequence.tokens, "", kv.block_size, blocks)
+            chain = kv._lookup.hashes.setdefault(sequence.id, [])
+            return extend_hashes(chain, sequence.tokens, "", kv.block_size, blocks)
 
         kv._lookup.extend = extend  # type: ignore[method-assign]
 
@@ -199,33 +199,33 @@ class ForgetfulKeys(PagedFault):
 
     def break_blocks(self, kv: PagedCache) -> None:
         def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
-            chain, size = kv._lookup.chains.setdefault(sequence.id, []), kv.block_size
+            chain, size = kv._lookup.hashes.setdefault(sequence.id, []), kv.block_size
             for index in range(len(chain), blocks):
                 self.happened += index > 0
                 own = sequence.tokens[index * size : (index + 1) * size]
-                chain += extend_chain([], own, sequence.request.spec.cache_salt, size, 1)
+                chain += extend_hashes([], own, sequence.request.spec.cache_salt, size, 1)
             return chain
 
         kv._lookup.extend = extend  # type: ignore[method-assign]
 
 
 class KeysAhead(PagedFault):
-    """Who computes again what is known swap_outs the keys of blocks that it has not filled yet."""
+    """A sequence that computes known tokens again keeps the hashes of blocks that it has not filled yet."""
 
     def suits(self, case: Case) -> bool:
         return _shares(case)
 
     def break_blocks(self, kv: PagedCache) -> None:
-        settle = kv._settle
+        enter = kv._enter
 
-        def swap_out(span: Span, table: list[int]) -> None:
-            chain = list(kv._chains.get(span.sequence.id, []))
-            settle(span, table)
-            cut = kv._chains[span.sequence.id]
+        def keep(span: Span, table: list[int]) -> None:
+            chain = list(kv._hashes.get(span.sequence.id, []))
+            enter(span, table)
+            cut = kv._hashes[span.sequence.id]
             self.happened += len(cut) < len(chain)
             cut += chain[len(cut) :]
 
-        kv._settle = swap_out  # type: ignore[method-assign]
+        kv._enter = keep  # type: ignore[method-assign]
 
 
 # ------------------------------------------------------------------ swapping
@@ -241,7 +241,7 @@ class ForgottenToForget(PagedFault):
         swap = kv._swap
 
         def give_back(block: int) -> None:
-            self.happened += block in swap._key_of
+            self.happened += block in swap._hash_of
             swap._free.append(block)
 
         swap._give_back = give_back  # type: ignore[method-assign]
@@ -254,18 +254,18 @@ class SiblingsTakenForEqual(PagedFault):
         return case.block_size is not None and swaps_out(case)
 
     def break_blocks(self, kv: PagedCache) -> None:
-        arrivals = kv._arrivals
-        filled = arrivals._filled
+        attacher = kv._attacher
+        filled = attacher._filled
 
-        def last(found: list[Arrival]) -> dict[int, int]:
+        def last(found: list[Attachment]) -> dict[int, int]:
             most = filled(found)
             of_last: dict[int, int] = {}
-            for arrival in found:
-                of_last |= filled([arrival])
+            for attachment in found:
+                of_last |= filled([attachment])
             self.happened += of_last != most
             return of_last
 
-        arrivals._filled = last  # type: ignore[method-assign,assignment]
+        attacher._filled = last  # type: ignore[method-assign,assignment]
 
 
 def _shares(case: Case) -> bool:

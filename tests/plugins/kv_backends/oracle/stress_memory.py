@@ -12,7 +12,7 @@ from torch import Tensor
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
-from turnout.plugins.kv_backends.paged.host.block_hashes import extend_chain
+from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.pool import PooledAttention
 
@@ -51,7 +51,7 @@ class Memory:
         for salt, contexts in computed.items():
             for context in contexts:
                 if len(context) % size == 0:
-                    key = extend_chain([], context, salt, size, len(context) // size)[-1]
+                    key = extend_hashes([], context, salt, size, len(context) // size)[-1]
                     if (block := known.pop(key, None)) is not None:
                         found.append(Finding(context, self._read(torch.tensor([block]))))
         return found, len(known)
@@ -60,7 +60,7 @@ class Memory:
         """Those known by keys of blocks that they have not computed."""
         if isinstance(self._kv, ContiguousCache):
             return []
-        chains, size = self._kv._chains, self._kv.block_size
+        chains, size = self._kv._hashes, self._kv.block_size
         live = (sequence for request in engine.scheduler.queues.running for sequence in request.live)
         return [each for each in live if each.held and len(chains[each.id]) * size > each.computed]
 
