@@ -25,6 +25,7 @@ from turnout.core.clock import monotonic
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import Processors
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import PoolSize
 from turnout.core.process import steady
@@ -39,7 +40,7 @@ from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
-from turnout.runner.execution.capture import Pieces
+from turnout.runner.execution.capture import CapturedPieces
 from turnout.runner.execution.model_runner import ModelRunner
 
 VOCABULARY = 64
@@ -70,8 +71,8 @@ class Replays:
         out = work()
         return lambda: out
 
-    def cut(self, work: Callable[[Callable[[], None]], Tensor]) -> Pieces:
-        return Pieces([], work(lambda: None))
+    def capture_pieces(self, work: Callable[[Callable[[], None]], Tensor]) -> CapturedPieces:
+        return CapturedPieces([], work(lambda: None))
 
 
 def build(running: int, context: int) -> Engine:
@@ -81,7 +82,7 @@ def build(running: int, context: int) -> Engine:
     spec: ModelSpec = Llama().spec(config_of(shape, "llama"))
     kv = PagedCache(PoolSize(running * (context + BLOCK)), BLOCK, Lru())
     device = torch.device("cpu")
-    attention = PagedKernels(spec, kv, device, torch.float32)
+    attention = PagedKernels(spec, kv, ComputeContext(device, torch.float32))
     scheduler = Scheduler(registry.create("scheduler", "fcfs"), kv, Capacity(8192, running), MaxTokens())
     decodings: list[Decoding] = [registry.create("decoding", name) for name in ("greedy", "sampling")]
     runner = ModelRunner(Nothing(), attention, device, Replays())

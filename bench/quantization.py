@@ -23,6 +23,7 @@ import torch
 from quantized_serving import HEADINGS, conditions, serve
 from torch import nn
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
 from turnout.lab.quality.models import Evaluation
@@ -114,9 +115,7 @@ def load(model: str, quantization: str) -> Loaded:
         registry,
         checkpoint,
         quantization,
-        device=device,
-        dtype=dtype,
-        kernels=choose_kernels("auto", device, dtype).kernels,  # what each would be served with
+        ComputeContext(device, dtype, choose_kernels("auto", device, dtype).kernels),  # as it would be served
         progress=False,
     )
     click.echo(f"{quantization} is loaded", err=True)

@@ -1,7 +1,6 @@
-"""Kernels: for CPUs in C++, which the first start compiles for the machine it runs on; for GPUs in Triton."""
+"""Kernels: for CPUs in C++, compiled for this machine at the first start; for GPUs in Triton."""
 
 from turnout.kernels.choice import choose_kernels
-from turnout.kernels.compiled import Kernels
-from turnout.kernels.fused import FusedKernels
+from turnout.kernels.compiled import CpuKernels, cpu_kernels
 
-__all__ = ["FusedKernels", "Kernels", "choose_kernels"]
+__all__ = ["CpuKernels", "choose_kernels", "cpu_kernels"]

@@ -1,4 +1,4 @@
-"""Whether an engine computes with the compiled kernels, and what it says about that."""
+"""Decides which kernels an engine computes with, and words that decision for the start-up summary."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Literal, NamedTuple
 import torch
 
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels.build import BuildError, built_library
-from turnout.kernels.compiled import Kernels
-from turnout.kernels.fused import FusedKernels
-from turnout.kernels.gpu.choice import GpuChoice, gpu_kernels
+from turnout.kernels.compiled import CpuKernels
+from turnout.kernels.gpu.choice import GpuKernelsOption, choose_gpu_kernels
 
-__all__ = ["Choice", "choose_kernels"]
+__all__ = ["KernelChoice", "choose_kernels"]
 
 logger = logging.getLogger(__name__)
 
 DTYPES = (torch.float32, torch.bfloat16)
 
 
-class Choice(NamedTuple):
+class KernelChoice(NamedTuple):
     kernels: FusedKernels | None
     note: str
     """For the start-up summary; empty where there was nothing to choose."""
@@ -31,37 +31,37 @@ def choose_kernels(
     wanted: Literal["auto", "native", "torch"],
     device: torch.device,
     dtype: torch.dtype,
-    gpu: GpuChoice = "auto",
-) -> Choice:
-    """Those of the device: `wanted` says what to compute with on a CPU, `gpu` on a GPU.
+    gpu: GpuKernelsOption = "auto",
+) -> KernelChoice:
+    """Chooses the kernels of a device: `wanted` is ``--cpu-kernels``, `gpu` is ``--gpu-kernels``.
 
-    Triton's are also had on a CPU where `gpu` asks for them by name, under its interpreter. Raises
-    ConfigError where `native` or `triton` was asked for and cannot be had.
+    Triton's kernels also run on a CPU, under its interpreter, where `gpu` is ``triton``. Raises ConfigError
+    where ``native`` or ``triton`` was asked for and is not available.
     """
     if gpu == "triton" or (device.type == "cuda" and wanted != "native"):
-        return Choice(*gpu_kernels(gpu, device))
+        return KernelChoice(*choose_gpu_kernels(gpu, device))
     if device.type != "cpu" or wanted == "torch":
         if wanted == "native":
             raise ConfigError(f"cpu_kernels=native are for device cpu, not {device}; leave it out")
-        return Choice(None, "CPU kernels torch, as asked for" if device.type == "cpu" else "")
+        return KernelChoice(None, "CPU kernels torch, as asked for" if device.type == "cpu" else "")
     if dtype not in DTYPES:
         return _without(wanted, f"they compute in float32 and bfloat16, not in {dtype}")
     kernels = _kernels()
     if isinstance(kernels, str):
         return _without(wanted, kernels)
-    return Choice(kernels, "CPU kernels native")
+    return KernelChoice(kernels, "CPU kernels native")
 
 
-def _without(wanted: str, reason: str) -> Choice:
+def _without(wanted: str, reason: str) -> KernelChoice:
     if wanted == "native":
         raise ConfigError(f"cpu_kernels=native: {reason}; use cpu_kernels=auto to do without")
-    return Choice(None, f"CPU kernels torch, slower than compiled ones: {reason}")
+    return KernelChoice(None, f"CPU kernels torch, slower than compiled ones: {reason}")
 
 
 @lru_cache
-def _kernels() -> Kernels | str:
-    """One library for the process; or why there is none."""
+def _kernels() -> CpuKernels | str:
+    """Returns the library, one for the process; or a line that says why there is none."""
     try:
-        return Kernels(built_library())
+        return CpuKernels(built_library())
     except (BuildError, OSError) as error:
         return str(error)

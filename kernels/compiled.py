@@ -1,4 +1,4 @@
-"""The compiled kernels as functions of tensors. What each computes is said beside its source."""
+"""The compiled kernels as functions of tensors. The sources in ``native/`` say what each computes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import integers
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
 
-__all__ = ["BlockTables", "Kernels", "Packed"]
+__all__ = ["BlockTables", "CpuKernels", "Packed", "cpu_kernels"]
 
 WORTHWHILE = 1 << 16
 """Products, from which on a second thread is quicker than none; as native/layers.cpp has it."""
@@ -65,8 +66,11 @@ class BlockTables:
     """Where the blocks of each chunk's context begin: [chunks, most]; past its end, anything."""
 
 
-class Kernels:
-    """All functions want tensors on the CPU, contiguous unless they say otherwise."""
+class CpuKernels:
+    """The compiled library. Implements FusedKernels.
+
+    Methods take tensors on the CPU, contiguous unless their docstrings say otherwise.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises OSError for what is no such library."""
@@ -232,6 +236,11 @@ class Kernels:
     def layers(self, table: ctypes.Array[Any], step: ctypes.Structure) -> None:
         """The layers of `table` one after the other; see `turnout.kernels.layers`."""
         self._library.turnout_layers(ctypes.byref(table), len(table), ctypes.byref(step))
+
+
+def cpu_kernels(kernels: FusedKernels | None) -> CpuKernels | None:
+    """Returns `kernels` where they are the compiled ones of a CPU, else None."""
+    return kernels if isinstance(kernels, CpuKernels) else None
 
 
 def _half(x: Tensor) -> bool:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 
-from turnout.kernels.compiled import BlockTables, Kernels, Packed
+from turnout.core.interfaces.attention import Attend, AttentionCapabilities
+from turnout.kernels.compiled import BlockTables, CpuKernels, Packed
 from turnout.kernels.integers import IntegerKernels, IntegerWeights, address
 
-__all__ = ["FloatWeights", "Heads", "InPlace", "LayerWeights", "Layers", "LinearWeights", "ReadInPlace"]
+__all__ = [
+    "FloatWeights",
+    "Heads",
+    "InPlace",
+    "InPlaceAttention",
+    "LayerWeights",
+    "Layers",
+    "LinearWeights",
+    "reads_in_place",
+]
 
 
 @dataclass(frozen=True)
@@ -28,13 +37,22 @@ class InPlace:
     tables: BlockTables
 
 
-class ReadInPlace(ABC):
-    """Attention that kernels can do without asking it layer by layer."""
+class InPlaceAttention(Attend, Protocol):
+    """Attention that kernels can do themselves, on its keys and values, without calling it layer by layer."""
 
     @property
-    @abstractmethod
-    def in_place(self) -> InPlace | None:
-        """Of the step that is bound; None: call it."""
+    def in_place(self) -> InPlace:
+        """Where keys and values of the step that is bound are."""
+        ...
+
+
+def reads_in_place(attend: Attend) -> TypeGuard[InPlaceAttention]:
+    """Says whether `attend` declares that it is an `InPlaceAttention`."""
+    capabilities: AttentionCapabilities = getattr(attend, "capabilities", _PLAIN)
+    return capabilities.in_place
+
+
+_PLAIN = AttentionCapabilities()
 
 
 class Heads(NamedTuple):
@@ -78,7 +96,7 @@ class Layers:
 
     def __init__(
         self,
-        kernels: Kernels,
+        kernels: CpuKernels,
         weights: Sequence[LayerWeights],
         pools: Sequence[tuple[Tensor, Tensor]],
     ) -> None:

@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError
 
 from turnout.core.errors import ConfigError, TurnoutError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.models.blueprint import blueprint
@@ -141,7 +142,8 @@ def _begin(partial: Path, source: Path, quantization: str, calibration: Calibrat
 def _smoothing(registry: Registry, checkpoint: Checkpoint, calibration: Calibration) -> Smoothing:
     """Find the factors of SmoothQuant, with the whole unquantized model in memory."""
     tokens = load_tokenizer(checkpoint.folder).encode(calibration.text)[:MAX_TOKENS]
-    model = load_weights(registry, checkpoint, UNQUANTIZED, device=torch.device("cpu"), dtype=torch.float32)
+    context = ComputeContext(torch.device("cpu"), torch.float32)
+    model = load_weights(registry, checkpoint, UNQUANTIZED, context)
     return find_smoothing(model, tokens, calibration.strength)
 
 

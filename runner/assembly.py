@@ -25,7 +25,7 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.blueprint import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
-from turnout.runner.compute_context import Computing
+from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
@@ -76,46 +76,40 @@ def build_engine(
     registry = registry or Registry.of(config)
     policies = build_policies(registry, config)
     checkpoint = open_checkpoint(registry, config.model, config.revision)
-    computing = Computing.chosen(config, checkpoint.spec.dtype)
-    policies.kv.kernels = computing.compiled
-    budget = _budget(config, checkpoint.spec, policies, computing)
+    setup = ComputeSetup.chosen(config, checkpoint.spec.dtype)
+    budget = _budget(config, checkpoint.spec, policies, setup)
     # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served, gather_rows, scatter_rows)
-    model = _load(registry, checkpoint, config.quantization, computing)
+    model = load_weights(registry, checkpoint, config.quantization, setup.context)
     observers = Observers(**registry.observers())
     resources = EngineResources(
-        registry, policies.kv, served, checkpoint.spec, budget, computing, clock, observers
+        registry, policies.kv, served, checkpoint.spec, budget, setup, clock, observers
     )
     _start_decodings(policies, resources)
-    halves = KVHalves(policies.kv, config.kv, checkpoint.spec, computing.device, computing.dtype)
+    halves = KVHalves(policies.kv, config.kv, checkpoint.spec, setup.context)
     spare = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, spare, taken=resources.taken)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens, Scheduler),
-        ModelRunner(model, kv.attention, computing.device, computing.capture),
+        ModelRunner(model, kv.attention, setup.device, setup.capture),
         policies.decodings,
         _limits(config, checkpoint, budget),
         clock,
         observers,
         policies.processors,
-        overlaps=computing.overlaps,
+        overlaps=setup.overlaps,
     )
     return AssembledEngine(
         engine=engine,
-        ready=_Parts(config, checkpoint, computing, policies, budget, model, resources, kv).ready(),
+        ready=_Parts(config, checkpoint, setup, policies, budget, model, resources, kv).ready(),
         folder=checkpoint.folder,
         registry=registry,
         spec=checkpoint.spec,
-        device=computing.device,
-        dtype=computing.dtype,
+        device=setup.device,
+        dtype=setup.dtype,
         scheduler=str(PluginSpec.parse(config.scheduler)),
     )
-
-
-def _load(registry: Registry, checkpoint: Checkpoint, quantization: str, computing: Computing) -> nn.Module:
-    device, dtype, kernels = computing.device, computing.dtype, computing.kernels
-    return load_weights(registry, checkpoint, quantization, device=device, dtype=dtype, kernels=kernels)
 
 
 def _start_decodings(policies: Policies, resources: EngineResources) -> None:
@@ -133,15 +127,15 @@ def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Lim
     )
 
 
-def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, computing: Computing) -> Budget:
+def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, setup: ComputeSetup) -> Budget:
     return Budget(
         config=config,
         spec=spec,
-        device=computing.device,
-        bytes_per_token=policies.kv.bytes_per_token(spec, computing.dtype.itemsize),
+        device=setup.device,
+        bytes_per_token=policies.kv.bytes_per_token(spec, setup.dtype.itemsize),
         unit=policies.kv.unit,
         max_model_len=context_length(config, spec),
-        max_batched_tokens=batched_tokens(config, computing.device.type),
+        max_batched_tokens=batched_tokens(config, setup.device.type),
         rows=max(decoding.rows for decoding in policies.decodings),
     )
 
@@ -155,7 +149,7 @@ class _Parts:
 
     config: EngineConfig
     checkpoint: Checkpoint
-    computing: Computing
+    setup: ComputeSetup
     policies: Policies
     budget: Budget
     model: nn.Module
@@ -176,28 +170,26 @@ class _Parts:
         )
 
     def _host_memory(self) -> int:
-        device = self.computing.device
+        device = self.setup.device
         beside = self.resources.taken if device.type == "cpu" else 0
         return self.kv.host_tokens(device) * self.budget.bytes_per_token + beside
 
     def _summary(self) -> Iterator[str]:
         """The chosen policies and the sums, a line each."""
-        checkpoint, computing = self.checkpoint, self.computing
+        checkpoint, setup = self.checkpoint, self.setup
         millions = count_parameters(checkpoint.family, checkpoint.spec) / 1e6
         what = f"{checkpoint.spec.architecture}, {millions:,.1f}M parameters"
-        yield f"model {self.config.model} ({what}) in {computing}"
-        if computing.kernels_note:
-            yield computing.kernels_note
-        if computing.overlaps:
+        yield f"model {self.config.model} ({what}) in {setup}"
+        if setup.kernels_note:
+            yield setup.kernels_note
+        if setup.overlaps:
             yield "steps overlap: the next is handed to the device before this one's tokens are known"
         yield _describe_policies(self.config, quantization_of(checkpoint, self.config.quantization))
         yield from describe_quantization(
             self.model,
             checkpoint.family,
             checkpoint.spec,
-            dtype=computing.dtype,
-            device=computing.device,
-            kernels=computing.kernels,
+            context=setup.context,
             options=_quantizer_options(self.resources.registry, self.config),
         )
         yield self.budget.describe(self.kv.cache, weight_bytes(self.model))

@@ -12,6 +12,7 @@ from torch import nn
 
 from turnout.core.errors import ConfigError, blaming
 from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, SwapCosts
@@ -33,8 +34,7 @@ class KVHalves:
     backend: KVBackend
     name: str
     spec: ModelSpec
-    device: torch.device
-    dtype: torch.dtype
+    context: ComputeContext
 
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
         with self.blamed():
@@ -42,7 +42,7 @@ class KVHalves:
 
     def attention(self, cache: KVCache) -> AttentionBackend:
         with self.blamed():
-            return self.backend.attention(self.spec, cache, self.device, self.dtype)
+            return self.backend.attention(self.spec, cache, self.context)
 
     def blamed(self) -> AbstractContextManager[None]:
         """For what calls a half that is built."""

@@ -9,9 +9,9 @@ from time import perf_counter
 import torch
 from torch import Tensor, nn
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
-from turnout.kernels import FusedKernels
 from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.decoder.fused import Joining
 from turnout.models.decoder.packed import PackedLinear, pack
@@ -54,18 +54,16 @@ def describe_quantization(
     family: ModelFamily,
     spec: ModelSpec,
     *,
-    dtype: torch.dtype,
-    device: torch.device,
-    kernels: FusedKernels | None = None,
+    context: ComputeContext,
     options: Collection[str] = (),
 ) -> list[str]:
     """A line with the sums and the times of the largest converted layer; none where nothing was converted.
 
     `options`: names of those that the quantizer has, so that none is recommended that it would refuse.
-    Times are measured, on this machine now, against the same layer with weights of `dtype`, computed by
-    `kernels` where there are some.
+    Times are measured, on this machine now, against the same layer unquantized, both computed as `context`
+    says.
     """
-    layers = _layers(model, family, spec)
+    layers, dtype = _layers(model, family, spec), context.dtype
     converted = [layer for layer in layers if layer.converted]
     if not converted:
         return []
@@ -78,7 +76,7 @@ def describe_quantization(
         f"quantized {len(converted)} of {len(layers)} linear layers: {format_bytes(after)} instead of "
         f"{format_bytes(before)} in {kind} ({after / before:.2f} times)",
         *(_describe_tables(model, family, spec) if {"lm_head", "embeddings"} <= set(options) else []),
-        _describe_times(largest, kind, _times(largest, dtype, device, kernels)),
+        _describe_times(largest, kind, _times(largest, context)),
     ]
 
 
@@ -139,24 +137,20 @@ def _tokens(count: int) -> str:
     return "1 token" if count == 1 else f"{count} tokens"
 
 
-def _plain(
-    layer: _Layer, dtype: torch.dtype, device: torch.device, kernels: FusedKernels | None
-) -> Callable[[Tensor], Tensor]:
+def _plain(layer: _Layer, context: ComputeContext) -> Callable[[Tensor], Tensor]:
     """The layer as it would be without quantization, of numbers that checkpoints have: bfloat16's."""
-    weight = torch.randn(layer.rows, layer.columns, dtype=torch.bfloat16, device=device).to(dtype)
+    weight = torch.randn(layer.rows, layer.columns, dtype=torch.bfloat16, device=context.device)
     plain = nn.Linear(layer.columns, layer.rows, bias=False, device="meta")
-    plain.weight = nn.Parameter(weight, requires_grad=False)
-    return plain if kernels is None else pack([plain], kernels)
+    plain.weight = nn.Parameter(weight.to(context.dtype), requires_grad=False)
+    return plain if context.kernels is None else pack([plain], context.kernels)
 
 
 @torch.inference_mode()
-def _times(
-    layer: _Layer, dtype: torch.dtype, device: torch.device, kernels: FusedKernels | None
-) -> dict[int, float]:
+def _times(layer: _Layer, context: ComputeContext) -> dict[int, float]:
     """By how many tokens are computed together: the time of the layer as part of an unquantized one's."""
-    plain, times = _plain(layer, dtype, device, kernels), {}
+    plain, times = _plain(layer, context), {}
     for count in COUNTS:
-        x = torch.randn(count, layer.columns, dtype=dtype, device=device)
+        x = torch.randn(count, layer.columns, dtype=context.dtype, device=context.device)
         times[count] = _ratio(layer.module, plain, x)
     return times
 

@@ -15,7 +15,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.checkpoint import open_checkpoint
-from turnout.runner.compute_context import Computing
+from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.kv_memory import KVHalves
 from turnout.runner.memory.budget import Budget, format_bytes, weight_bytes
@@ -34,7 +34,7 @@ class EngineResources:
     model: ServedModel
     spec: ModelSpec
     budget: Budget
-    computing: Computing
+    setup: ComputeSetup
     clock: Clock
     observers: Observers
     summary: list[str] = field(default_factory=list)
@@ -48,19 +48,11 @@ class EngineResources:
 
     def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
         checkpoint = open_checkpoint(self.registry, name)
-        device, dtype = self.computing.device, self.computing.dtype
-        model = load_weights(
-            self.registry,
-            checkpoint,
-            quantization,
-            device=device,
-            dtype=dtype,
-            kernels=self.computing.kernels,
-            progress=False,
-        )
-        halves = KVHalves(self.kv, self.budget.config.kv, checkpoint.spec, device, dtype)
+        context = self.setup.context
+        model = load_weights(self.registry, checkpoint, quantization, context, progress=False)
+        halves = KVHalves(self.kv, self.budget.config.kv, checkpoint.spec, context)
         with halves.blamed():
-            bytes_per_token = self.kv.bytes_per_token(checkpoint.spec, dtype.itemsize)
+            bytes_per_token = self.kv.bytes_per_token(checkpoint.spec, context.dtype.itemsize)
         size = PoolSize(self.budget.tokens_beside(name, bytes_per_token, memory))
         cache = halves.cache(size, build_eviction(self.registry, self.budget.config, self.kv))
         attention = halves.attention(cache)
@@ -72,7 +64,7 @@ class EngineResources:
             f"beside it {name}:{quantized} weights {format_bytes(weight_bytes(model))}, "
             f"KV pool {format_bytes(pool)} = {cache.capacity:,} tokens"
         )
-        runner = ModelRunner(model, attention, device, self.computing.capture)
+        runner = ModelRunner(model, attention, context.device, self.setup.capture)
         return Companion(checkpoint.folder, checkpoint.spec, runner, cache)
 
     def watch_steps(self, name: str, hook: Callable[..., object]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from turnout.core.errors import ConfigError, ModelError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
-from turnout.kernels import FusedKernels
 from turnout.models.blueprint import count_parameters
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.loading import load_model
@@ -25,35 +24,32 @@ def load_weights(
     registry: Registry,
     checkpoint: Checkpoint,
     quantization: str,
+    context: ComputeContext,
     *,
-    device: torch.device,
-    dtype: torch.dtype,
-    kernels: FusedKernels | None = None,
     progress: bool = True,
 ) -> nn.Module:
-    """quantization: a spec of that kind; kernels: what to compute with, where there are some for the device.
+    """Loads the model of `checkpoint`, quantized as the plugin spec `quantization` says.
 
-    Raises ConfigError where it asks for what the checkpoint is not, or the weights cannot fit.
+    Raises ConfigError where the checkpoint is quantized in another way, or where its weights do not fit.
     """
     adopter = _adopter(registry, checkpoint, quantization)
     if adopter is None and PluginSpec.parse(quantization).name == UNQUANTIZED:
-        _check_room(checkpoint, device, dtype, packed=device.type == "cpu" and kernels is not None)
+        _check_room(checkpoint, context)
     return load_model(
         checkpoint.folder,
         checkpoint.family,
         checkpoint.spec,
-        device=device,
-        dtype=dtype,
+        context,
         quantizer=adopter or registry.create("quantization", quantization),
-        kernels=kernels,
         progress=progress,
     )
 
 
-def _check_room(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, *, packed: bool) -> None:
-    """Before the system ends us, or somebody else, for it. packed: weights keep the checkpoint's dtype."""
+def _check_room(checkpoint: Checkpoint, context: ComputeContext) -> None:
+    """Refuses weights that do not fit, before the system ends this process, or another one, for them."""
+    device, dtype = context.device, context.dtype
     needed = count_parameters(checkpoint.family, checkpoint.spec) * dtype.itemsize
-    if packed:
+    if device.type == "cpu" and context.kernels is not None:  # packed weights keep the checkpoint's dtype
         needed = min(needed, sum(file.stat().st_size for file in weight_files(checkpoint.folder)))
     free = free_memory(device)
     if needed > free:
@@ -65,7 +61,7 @@ def _check_room(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype
 
 
 def quantization_of(checkpoint: Checkpoint, asked: str) -> str:
-    """How to call what its weights are in memory."""
+    """Names the quantization of its weights in memory."""
     method = (checkpoint.quantization or {}).get("quant_method")
     return asked if method is None else f"{method} (the checkpoint's own)"
 

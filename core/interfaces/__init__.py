@@ -3,12 +3,19 @@
 Importing this package imports no torch; tensors appear in annotations alone.
 """
 
-from turnout.core.interfaces.attention import Attend, AttentionBackend, CapturableAttention, RotatingAttend
+from turnout.core.interfaces.attention import (
+    Attend,
+    AttentionBackend,
+    AttentionCapabilities,
+    CapturableAttention,
+    RotatingAttend,
+)
+from turnout.core.interfaces.compute import ComputeContext, FusedKernels
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, PrefixPins, Span
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
-from turnout.core.interfaces.models import ModelFamily, PicksRows
+from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.observers import RequestRecord, StepRecord
 from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
 from turnout.core.interfaces.quantization import Adopter, ExportedLayer, Exporter, Quantizer
@@ -21,21 +28,24 @@ __all__ = [
     "Adopter",
     "Attend",
     "AttentionBackend",
+    "AttentionCapabilities",
     "CachedBlock",
     "CapturableAttention",
     "Companion",
+    "ComputeContext",
     "Decoding",
     "Drop",
     "Entry",
     "EvictionPolicy",
     "ExportedLayer",
     "Exporter",
+    "FusedKernels",
     "KVBackend",
     "KVCache",
     "LengthPredictor",
     "LogitsProcessor",
+    "ModelCapabilities",
     "ModelFamily",
-    "PicksRows",
     "PoolSize",
     "PrefixPins",
     "Proposal",

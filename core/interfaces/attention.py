@@ -5,23 +5,45 @@ Nothing here imports torch; tensors appear in annotations alone.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from turnout.core.types.plan import Move, Plan, StepShape
 
-__all__ = ["Attend", "AttentionBackend", "CapturableAttention", "RotatingAttend"]
+__all__ = [
+    "Attend",
+    "AttentionBackend",
+    "AttentionCapabilities",
+    "CapturableAttention",
+    "RotatingAttend",
+    "captures",
+    "rotates",
+]
+
+
+@dataclass(frozen=True)
+class AttentionCapabilities:
+    """Which optional methods attention has. It is called the plain way where it declares none."""
+
+    rotates: bool = False
+    """It is a `RotatingAttend`. Models whose kernels are fused use that."""
+    captures: bool = False
+    """It is a `CapturableAttention`. The runner uses that where steps are captured in graphs."""
+    in_place: bool = False
+    """It is a `turnout.kernels.layers.InPlaceAttention`. Models that compute all layers in one native call
+    use that."""
 
 
 class Attend(Protocol):
-    """What a model sees of attention."""
+    """What a model sees of attention. A function is one, too."""
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Write this step's `k`, `v` and attend with `q`, causally, each sequence to itself.
+        """Writes this step's `k`, `v` and attends with `q`, causally, each sequence to itself.
 
         q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim], rotated already.
         Returns [tokens, heads, head_dim], in q's dtype.
@@ -29,50 +51,61 @@ class Attend(Protocol):
         ...
 
 
-class RotatingAttend(ABC):
-    """An attention backend that rotates queries and keys itself, in the pass that writes keys and values.
+class AttentionBackend(Attend, Protocol):
+    """The device half of a KV backend: it owns the KV tensors and is the only reader of block tables."""
 
-    Models whose kernels are fused ask for that; others call it as any `Attend`.
-    """
+    capabilities: AttentionCapabilities = AttentionCapabilities()
+
+    @abstractmethod
+    def move(self, moves: Sequence[Move]) -> None:
+        """Carries out the copies that the host half queued, in order."""
+
+    @abstractmethod
+    def bind(self, plan: Plan) -> None:
+        """Builds what the step's attention calls need, once for all layers."""
+
+
+class RotatingAttend(Attend, Protocol):
+    """Attention that rotates queries and keys itself, in the pass that writes keys and values."""
 
     @abstractmethod
     def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """As `Attend`, but q and k are not rotated yet; q is overwritten.
+        """Computes the same as `Attend`, from q and k that are not rotated yet; q is overwritten.
 
         cos, sin: [tokens, 1, head_dim], the same in both halves of a head.
         """
 
 
-class AttentionBackend(Attend, Protocol):
-    """Device half of a KV backend: owns the KV tensors, the only reader of block tables."""
-
-    def move(self, moves: Sequence[Move]) -> None:
-        """Carry the host half's copies out, in order."""
-        ...
-
-    def bind(self, plan: Plan) -> None:
-        """Build what the step's attention calls need, once for all layers."""
-        ...
-
-    def shape(self, plan: Plan) -> Hashable | None:
-        """Asked only of a `CapturableAttention`, which says what it means; None for all others."""
-        ...
-
-
-class CapturableAttention(ABC):
+class CapturableAttention(AttentionBackend, Protocol):
     """An attention backend whose steps may be captured in a graph and replayed."""
 
     @abstractmethod
     def shape(self, plan: Plan) -> StepShape | None:
-        """Steps of equal shape may replay one captured graph; None: this one is not captured.
+        """Steps of equal shape may replay one captured graph; None: this step is not captured.
 
         Tokens of a chunk lie where they would in a step that is not padded.
         """
 
     @abstractmethod
     def bind_to(self, plan: Plan, shape: StepShape) -> Attend:
-        """In place of `bind`, for a plan of this shape: what attends, the same object for equal shapes.
+        """Called in place of `bind`, for a plan of this shape; returns the same object for equal shapes.
 
-        It reads of the plan only what is in device memory, which stays in place from one call to the next:
-        that is what a graph replays. Tokens beyond those of the plan are nobody's, and written nowhere.
+        That object attends. It reads of the plan only what is in device memory, which stays in place from one
+        call to the next: that is what a graph replays. Tokens beyond those of the plan are padding, and their
+        keys and values are written nowhere.
         """
+
+
+_PLAIN = AttentionCapabilities()
+
+
+def rotates(attend: Attend) -> TypeGuard[RotatingAttend]:
+    """Says whether `attend` declares that it rotates."""
+    capabilities: AttentionCapabilities = getattr(attend, "capabilities", _PLAIN)
+    return capabilities.rotates
+
+
+def captures(attention: AttentionBackend) -> TypeGuard[CapturableAttention]:
+    """Says whether `attention` declares that its steps may be captured."""
+    capabilities: AttentionCapabilities = getattr(attention, "capabilities", _PLAIN)
+    return capabilities.captures

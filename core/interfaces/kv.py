@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    import torch
-
     from turnout.core.interfaces.attention import AttentionBackend
+    from turnout.core.interfaces.compute import ComputeContext
     from turnout.core.interfaces.eviction import EvictionPolicy
     from turnout.core.types.messages import KVSnapshot, PinnedPrefix
     from turnout.core.types.model_spec import ModelSpec
     from turnout.core.types.plan import Move
     from turnout.core.types.request import Sequence as TokenSequence
-    from turnout.kernels import Kernels
 
 __all__ = ["KVBackend", "KVCache", "PoolSize", "PrefixPins", "Span"]
 
@@ -154,8 +152,6 @@ class KVBackend(ABC):
     """A sequence that grows by a token a step, alone of its request, takes memory and shares what it has only
     at multiples of so many positions; 0: never. None: nobody knows. A simulation passes over what is
     between."""
-    kernels: Kernels | None = None
-    """Compiled kernels to compute with on a CPU, set before `attention` is called; None: there are none."""
     evicts: bool = False
     """It keeps memory that nobody holds, and asks an `EvictionPolicy` what to give up first."""
     approximation: str = ""
@@ -168,7 +164,8 @@ class KVBackend(ABC):
         """The host half, for a pool of at most that many positions."""
 
     @abstractmethod
-    def attention(
-        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
-    ) -> AttentionBackend:
-        """The device half that reads the tables of `cache`."""
+    def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
+        """Builds the device half that reads the tables of `cache`.
+
+        context: what the model computes with: keys and values come on its device, in its dtype.
+        """

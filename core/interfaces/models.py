@@ -7,29 +7,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-    from turnout.core.interfaces.attention import Attend
     from turnout.core.types.model_spec import ModelSpec
 
-__all__ = ["ModelFamily", "PicksRows"]
+__all__ = ["ModelCapabilities", "ModelFamily"]
 
 
-class PicksRows(ABC):
-    """A model that computes what follows its last attention for those rows alone that somebody wants.
+@dataclass(frozen=True)
+class ModelCapabilities:
+    """What a family's module can do beyond what `ModelFamily.build` says.
 
-    Of a prompt that is usually its last token. Other models are called without `rows`.
+    The module declares it by an attribute ``capabilities``; without one, it can do nothing more.
     """
 
-    @abstractmethod
-    def forward(
-        self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
-    ) -> Tensor:
-        """As `ModelFamily.build` says, but hidden [rows, hidden_size] where `rows` says which: int64
-        [rows], ascending. None: all."""
+    picks_rows: bool = False
+    """Its forward takes a fourth argument, ``rows: Tensor | None = None``, int64 [rows], ascending, and
+    returns hidden [rows, hidden_size] of those rows alone; None: of all. So it computes what follows its last
+    attention only for rows whose logits are wanted, in a prompt usually the last. Other models are called
+    without."""
 
 
 class ModelFamily(ABC):

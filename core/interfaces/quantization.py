@@ -15,7 +15,7 @@ from turnout.core.errors import ModelError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from turnout.kernels import Kernels
+    from turnout.core.interfaces.compute import ComputeContext
 
 __all__ = ["Adopter", "ExportedLayer", "Exporter", "Quantizer"]
 
@@ -24,38 +24,40 @@ class Quantizer(ABC):
     """Replaces linear layers as their weights stream in."""
 
     reads_only: ClassVar[bool] = False
-    """It cannot quantize: it reads checkpoints of its name, and nobody chooses it."""
-    kernels: Kernels | None = None
-    """Compiled kernels to compute with on a CPU, set before a layer is converted; None: there are none."""
+    """It cannot quantize: it only reads checkpoints of its name, and cannot be chosen."""
 
     @abstractmethod
     def wants(self, name: str, linear: nn.Linear) -> bool:
-        """Should the layer of this dotted name be converted?"""
+        """Says whether the layer of this dotted name is to be converted."""
 
     @abstractmethod
-    def convert(self, linear: nn.Linear) -> nn.Module:
-        """The layer that takes its place; `linear` holds its weights, on the target device."""
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
+        """Returns the layer that takes the place of `linear`, which holds its weights.
 
-    def convert_named(self, name: str, linear: nn.Linear) -> nn.Module:
-        """As `convert`, for those who care which layer it is: what is called."""
-        return self.convert(linear)
+        context: what the layer computes with; weights and activations are on its device.
+        """
+
+    def convert_named(self, name: str, linear: nn.Linear, context: ComputeContext) -> nn.Module:
+        """Does the same as `convert`, for quantizers that convert layers by their names. This is called."""
+        return self.convert(linear, context)
 
     def wants_embedding(self, name: str) -> bool:
-        """Should the embedding of this dotted name be converted?
+        """Says whether the embedding of this dotted name is to be converted.
 
-        One that is tied to a converted head reads the head's weights then, where these are packed for
-        compiled kernels.
+        An embedding that is tied to a converted head then reads the head's weights, where the head's layer
+        can look up rows of them.
         """
         return False
 
-    def convert_embedding(self, embedding: nn.Embedding) -> nn.Module:
-        """What takes its place: called only where `wants_embedding` said yes."""
+    def convert_embedding(self, embedding: nn.Embedding, context: ComputeContext) -> nn.Module:
+        """Returns what takes the embedding's place; called only where `wants_embedding` said yes."""
         return embedding
 
     def adopter(self, config: Mapping[str, Any]) -> Adopter:
-        """What reads a checkpoint whose ``quantization_config``, which is `config`, names this quantizer.
+        """Returns what reads a checkpoint whose ``quantization_config`` names this quantizer.
 
-        Raises ModelError, naming the key, for what it does not read.
+        config: that ``quantization_config``. Raises ModelError, naming the key, for settings that it does not
+        read.
         """
         raise ModelError(
             f"config.json: quantization_config: quant_method = {config.get('quant_method')!r} is not a "
@@ -73,17 +75,16 @@ class Quantizer(ABC):
 class Adopter(ABC):
     """Builds the layers of a checkpoint that was quantized beforehand."""
 
-    kernels: Kernels | None = None
-    """As a `Quantizer`'s, set before a layer is adopted."""
-
     @abstractmethod
-    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
-        """The layer of that dotted name, from all that the checkpoint has for it.
+    def adopt(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
+    ) -> nn.Module:
+        """Returns the layer of that dotted name, built from all that the checkpoint has for it.
 
         tensors: on the target device, by the last part of their names, such as ``weight_scale``; a bias in
-        the dtype that is computed in, the others as they are stored. like: the layer it stands for, without
-        values. Called only for layers with tensors that an `nn.Linear` does not have. Raises ModelError,
-        naming the tensor.
+        the dtype of activations, the others as they are stored. like: the layer it stands for, without
+        values. context: what the layer computes with. Called only for layers with tensors that an `nn.Linear`
+        does not have. Raises ModelError, naming the tensor.
         """
 
 

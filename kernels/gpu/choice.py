@@ -1,4 +1,4 @@
-"""Whether an engine computes with Triton's kernels."""
+"""Decides whether an engine computes with Triton's kernels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from turnout.core.errors import ConfigError
 if TYPE_CHECKING:
     from turnout.kernels.gpu.layers import GpuKernels
 
-__all__ = ["GpuChoice", "gpu_kernels", "triton_problem"]
+__all__ = ["GpuKernelsOption", "choose_gpu_kernels", "triton_problem"]
 
-GpuChoice = Literal["auto", "triton", "torch"]
+GpuKernelsOption = Literal["auto", "triton", "torch"]
 
 
 def triton_problem(device: torch.device) -> str | None:
-    """Why Triton's kernels cannot run there; None: they can. On a CPU only under Triton's interpreter."""
+    """Says why Triton's kernels cannot run on `device`; None: they can, on a CPU under its interpreter."""
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
     if device.type == "cpu" and not os.environ.get("TRITON_INTERPRET"):
@@ -27,10 +27,10 @@ def triton_problem(device: torch.device) -> str | None:
     return None
 
 
-def gpu_kernels(wanted: GpuChoice, device: torch.device) -> tuple[GpuKernels | None, str]:
-    """The kernels, and a note for the start-up summary.
+def choose_gpu_kernels(wanted: GpuKernelsOption, device: torch.device) -> tuple[GpuKernels | None, str]:
+    """Returns the kernels, None for PyTorch's operators, and a note for the start-up summary.
 
-    Raises ConfigError where `triton` was asked for and cannot be had.
+    Raises ConfigError where ``triton`` was asked for and is not available.
     """
     if wanted == "torch" or (wanted == "auto" and device.type != "cuda"):
         return None, "GPU kernels torch, as asked for" if wanted == "torch" else ""

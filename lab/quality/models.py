@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
 from turnout.lab.quality.deviation import Deviation, Quality
@@ -84,9 +85,8 @@ class Evaluation:
     def _load(self, checkpoint: Checkpoint, quantization: str) -> nn.Module:
         """As it would be served."""
         kernels = choose_kernels("auto", self.device, self.dtype).kernels
-        return load_weights(
-            self.registry, checkpoint, quantization, device=self.device, dtype=self.dtype, kernels=kernels
-        )
+        context = ComputeContext(self.device, self.dtype, kernels)
+        return load_weights(self.registry, checkpoint, quantization, context)
 
     def _window(self, wanted: int) -> int:
         most = min(self.checkpoint.spec.max_positions, self.reference.spec.max_positions)

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from turnout.core.errors import ModelError, blaming
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
 from turnout.core.types.model_spec import ModelSpec
-from turnout.kernels import FusedKernels, Kernels
+from turnout.kernels import cpu_kernels
 from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.checkpoints.index import StoredLayer, find_stored, read, read_as_it_is
 from turnout.models.checkpoints.malloc_trim import FreedMemory
@@ -25,7 +26,7 @@ from turnout.models.checkpoints.slots import Slot, slots_of
 from turnout.models.checkpoints.width_check import WidthCheck
 from turnout.models.decoder.fused import adopt, pack_complete, pack_rest
 from turnout.models.decoder.native_stack import join_layers
-from turnout.models.decoder.packed import PackedEmbedding, RowSource
+from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
 
 __all__ = ["load_model"]
 
@@ -34,11 +35,9 @@ def load_model(
     folder: Path,
     family: ModelFamily,
     spec: ModelSpec,
+    context: ComputeContext,
     *,
-    device: torch.device,
-    dtype: torch.dtype,
     quantizer: Quantizer | Adopter | None = None,
-    kernels: FusedKernels | None = None,
     progress: bool = True,
 ) -> nn.Module:
     """Build the family's module and fill it from the checkpoint in `folder`.
@@ -48,27 +47,27 @@ def load_model(
     linear layers are packed for them, as soon as that can be. Raises ModelError, naming tensor and file,
     unless the checkpoint holds exactly the model's tensors.
     """
+    device, dtype, kernels = context.device, context.dtype, context.kernels
     adopter = quantizer if isinstance(quantizer, Adopter) else None
     module = blueprint(family, spec)
     if kernels is not None:
         adopt(module, kernels)
-        if isinstance(kernels, Kernels):
-            join_layers(module, kernels)
+        compiled = cpu_kernels(kernels)
+        if compiled is not None:
+            join_layers(module, compiled)
     slots = slots_of(module)
     stored = find_stored(folder, family, slots, linear_layers(module) if adopter else {})
-    if quantizer is not None:
-        quantizer.kernels = kernels if isinstance(kernels, Kernels) else None
     freed, widths = FreedMemory(), WidthCheck(device, dtype)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
     for unit in tqdm(stored.units, desc="loading weights", unit="tensor", disable=None if progress else True):
         if isinstance(unit, StoredLayer):
             assert adopter is not None
-            freed.add(_adopt(module, unit, adopter, device, dtype, widths))
+            freed.add(_adopt(module, unit, adopter, context, widths))
             complete = [unit.name]
         else:
             slot = slots[unit.name]
             _fill(module, slot, read(unit, slot, device, dtype), stored.quantized)
-            if isinstance(quantizer, Quantizer) and _convert_complete(module, slot, quantizer, dtype, widths):
+            if isinstance(quantizer, Quantizer) and _convert(module, slot, quantizer, context, widths):
                 freed.add(slot.shape.numel() * dtype.itemsize)
             complete = slot.layers
         if kernels is not None:
@@ -92,23 +91,23 @@ def _adopt(
     module: nn.Module,
     stored: StoredLayer,
     adopter: Adopter,
-    device: torch.device,
-    dtype: torch.dtype,
+    context: ComputeContext,
     widths: WidthCheck,
 ) -> int:
     """Put a layer in place that is stored quantized; returns the bytes that were read for it."""
-    name, tensors = stored.name, {part: read_as_it_is(entry, device) for part, entry in stored.parts.items()}
+    name = stored.name
+    tensors = {part: read_as_it_is(entry, context.device) for part, entry in stored.parts.items()}
     if "bias" in tensors:
-        tensors["bias"] = tensors["bias"].to(dtype)
+        tensors["bias"] = tensors["bias"].to(context.dtype)
     like = module.get_submodule(name)
     assert isinstance(like, nn.Linear)
     with blaming(f"{type(adopter).__name__} on {name}"):
-        module.set_submodule(name, widths.checked(adopter.adopt(name, tensors, like), like))
+        module.set_submodule(name, widths.checked(adopter.adopt(name, tensors, like, context), like))
     return sum(tensor.nbytes for tensor in tensors.values())
 
 
-def _convert_complete(
-    module: nn.Module, slot: Slot, quantizer: Quantizer, dtype: torch.dtype, widths: WidthCheck
+def _convert(
+    module: nn.Module, slot: Slot, quantizer: Quantizer, context: ComputeContext, widths: WidthCheck
 ) -> bool:
     """Replace the layers that `slot` completed, where the quantizer wants to; were there any?"""
     converted = False
@@ -118,21 +117,25 @@ def _convert_complete(
             continue
         with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
             if quantizer.wants(name, layer):
-                made = quantizer.convert_named(name, layer)
+                made = quantizer.convert_named(name, layer, context)
                 module.set_submodule(name, widths.checked(made, layer))
                 converted = True
-    return _convert_embedding(module, slot, quantizer, dtype) or converted
+    return _convert_embedding(module, slot, quantizer, context) or converted
 
 
-def _convert_embedding(module: nn.Module, slot: Slot, quantizer: Quantizer, dtype: torch.dtype) -> bool:
+def _convert_embedding(module: nn.Module, slot: Slot, quantizer: Quantizer, context: ComputeContext) -> bool:
     """The embedding reads what the head that it is tied to has become, where it can."""
     layers = {name: module.get_submodule(name) for name in slot.layers}
-    head = next((layer for layer in layers.values() if isinstance(layer, RowSource)), None)
+    readable = (rows for layer in layers.values() if (rows := layer_capabilities(layer).rows) is not None)
+    head_rows = next(readable, None)
     for name, layer in layers.items():
         if isinstance(layer, nn.Embedding) and quantizer.wants_embedding(name):
             with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
-                shared = None if head is None else PackedEmbedding(head, dtype)
-                module.set_submodule(name, shared or quantizer.convert_embedding(layer))
+                if head_rows is not None:
+                    made: nn.Module = PackedEmbedding(head_rows, context.dtype)
+                else:
+                    made = quantizer.convert_embedding(layer, context)
+                module.set_submodule(name, made)
             return True
     return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend
-from turnout.core.interfaces.models import PicksRows
+from turnout.core.interfaces.models import ModelCapabilities
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
 from turnout.models.decoder.rope import Rotation, make_rotary
@@ -13,8 +13,10 @@ from turnout.models.decoder.rope import Rotation, make_rotary
 __all__ = ["Decoder", "DecoderLayer", "DecoderStack"]
 
 
-class Decoder(nn.Module, PicksRows):
+class Decoder(nn.Module):
     """A causal language model over a flat ragged batch."""
+
+    capabilities = ModelCapabilities(picks_rows=True)
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()

@@ -15,25 +15,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from turnout.core.interfaces.attention import Attend, RotatingAttend
-from turnout.kernels import FusedKernels, Kernels
+from turnout.core.interfaces.attention import Attend, rotates
+from turnout.core.interfaces.compute import FusedKernels
+from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.layers import Heads
 from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, RMSNorm
 from turnout.models.decoder.packed import (
-    Joinable,
     NarrowEmbedding,
     PackedEmbedding,
     PackedLinear,
+    layer_capabilities,
     pack,
     packs,
 )
 from turnout.models.decoder.rope import Rotation
 
 __all__ = [
+    "FusedAttention",
+    "FusedMLP",
+    "FusedRMSNorm",
     "Joining",
-    "NativeAttention",
-    "NativeMLP",
-    "NativeRMSNorm",
     "adopt",
     "pack_complete",
     "pack_rest",
@@ -44,11 +45,11 @@ def adopt(module: nn.Module, kernels: FusedKernels) -> None:
     """Exchange the shared layers of `module`, wherever they are; others stay."""
     for name, layer in list(module.named_modules()):
         if type(layer) is RMSNorm:
-            module.set_submodule(name, NativeRMSNorm(layer, kernels))
+            module.set_submodule(name, FusedRMSNorm(layer, kernels))
         elif type(layer) is GatedMLP:
-            module.set_submodule(name, NativeMLP(layer, kernels))
+            module.set_submodule(name, FusedMLP(layer, kernels))
         elif type(layer) is Attention:
-            module.set_submodule(name, NativeAttention(layer, kernels))
+            module.set_submodule(name, FusedAttention(layer, kernels))
 
 
 def pack_complete(module: nn.Module, names: Sequence[str], kernels: FusedKernels) -> None:
@@ -60,8 +61,9 @@ def pack_complete(module: nn.Module, names: Sequence[str], kernels: FusedKernels
             parent.join_complete()
         else:
             _pack_alone(module, name, kernels)
-    if tables and isinstance(kernels, Kernels):
-        _pack_tables(module, tables, names, kernels)
+    compiled = cpu_kernels(kernels)
+    if tables and compiled is not None:
+        _pack_tables(module, tables, names, compiled)
 
 
 def pack_rest(module: nn.Module, kernels: FusedKernels) -> None:
@@ -70,7 +72,7 @@ def pack_rest(module: nn.Module, kernels: FusedKernels) -> None:
         _pack_alone(module, name, kernels)
 
 
-def _pack_tables(module: nn.Module, tables: Sequence[str], tied: Sequence[str], kernels: Kernels) -> None:
+def _pack_tables(module: nn.Module, tables: Sequence[str], tied: Sequence[str], kernels: CpuKernels) -> None:
     """Let embeddings read what the head that they are tied to was packed into, or keep half the bytes where
     those do."""
     layers = (module.get_submodule(name) for name in tied)
@@ -78,7 +80,7 @@ def _pack_tables(module: nn.Module, tables: Sequence[str], tied: Sequence[str], 
     for name in tables:
         weight = module.get_parameter(f"{name}.weight")
         if head is not None:
-            module.set_submodule(name, PackedEmbedding(head, weight.dtype))
+            module.set_submodule(name, PackedEmbedding(head.rows, weight.dtype))
         elif weight.dtype == torch.float32 and kernels.is_bfloat16(weight):
             module.set_submodule(name, NarrowEmbedding(weight))
 
@@ -89,7 +91,7 @@ def _pack_alone(module: nn.Module, name: str, kernels: FusedKernels) -> None:
         module.set_submodule(name, pack([layer], kernels))
 
 
-class NativeRMSNorm(nn.Module):
+class FusedRMSNorm(nn.Module):
     """As `RMSNorm`; adds in place."""
 
     def __init__(self, like: RMSNorm, kernels: FusedKernels) -> None:
@@ -118,14 +120,14 @@ class Joining(nn.Module):
         linears = [getattr(self, part) for part in self.parts]
         if all(packs(linear) for linear in linears):
             self.joint = pack(linears, self.kernels)
-        elif isinstance(linears[0], Joinable):
-            self.joint = linears[0].join(linears[1:])
+        elif (join := layer_capabilities(linears[0]).join) is not None:
+            self.joint = join(linears[1:])
         if self.joint is not None:
             for part in self.parts:
                 delattr(self, part)
 
 
-class NativeMLP(Joining):
+class FusedMLP(Joining):
     """As `GatedMLP`."""
 
     parts = ("gate_proj", "up_proj")
@@ -143,7 +145,7 @@ class NativeMLP(Joining):
         return out
 
 
-class NativeAttention(Joining):
+class FusedAttention(Joining):
     """As `Attention`."""
 
     parts = ("q_proj", "k_proj", "v_proj")
@@ -157,7 +159,7 @@ class NativeAttention(Joining):
         self.heads = Heads(queries // self.head_dim, keys // self.head_dim, self.head_dim)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend, rows: Tensor | None = None) -> Tensor:
-        if isinstance(attend, RotatingAttend):
+        if rotates(attend):
             q, k, v = self._parts(x)
             mixed = attend.rotating(self.layer, q, k, v, rotation.cos, rotation.sin)
         else:

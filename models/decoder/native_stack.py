@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend
-from turnout.kernels import Kernels
-from turnout.kernels.layers import InPlace, Layers, LayerWeights, ReadInPlace
+from turnout.kernels import CpuKernels
+from turnout.kernels.layers import InPlace, Layers, LayerWeights, reads_in_place
 from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
-from turnout.models.decoder.fused import NativeAttention, NativeMLP, NativeRMSNorm
-from turnout.models.decoder.packed import NativeLayer
+from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
+from turnout.models.decoder.packed import layer_capabilities
 
 __all__ = ["NativeStack", "join_layers"]
 
 
-def join_layers(module: nn.Module, kernels: Kernels) -> None:
+def join_layers(module: nn.Module, kernels: CpuKernels) -> None:
     """Let the decoder in `module`, if it is built of the shared one, compute its layers together."""
     for name, layer in list(module.named_modules()):
         if type(layer) is DecoderStack:
@@ -30,7 +30,7 @@ class NativeStack(DecoderStack):
     attention that cannot be read in place; the numbers are the same either way.
     """
 
-    def __init__(self, like: DecoderStack, kernels: Kernels) -> None:
+    def __init__(self, like: DecoderStack, kernels: CpuKernels) -> None:
         nn.Module.__init__(self)
         for name, child in like.named_children():
             self.add_module(name, child)
@@ -42,7 +42,7 @@ class NativeStack(DecoderStack):
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        place = attend.in_place if isinstance(attend, ReadInPlace) else None
+        place = attend.in_place if reads_in_place(attend) else None
         layers = None if place is None else self._layers(place)
         if place is None or layers is None:
             return super().forward(tokens, positions, attend, rows)
@@ -73,12 +73,12 @@ def _weights(layer: nn.Module) -> LayerWeights | None:
         layer.self_attn,
         layer.mlp,
     )
-    if not (isinstance(attention, NativeAttention) and isinstance(mlp, NativeMLP)):
+    if not (isinstance(attention, FusedAttention) and isinstance(mlp, FusedMLP)):
         return None
-    if not (isinstance(before, NativeRMSNorm) and isinstance(after, NativeRMSNorm)):
+    if not (isinstance(before, FusedRMSNorm) and isinstance(after, FusedRMSNorm)):
         return None
     linears = (attention.joint, attention.o_proj, mlp.joint, mlp.down_proj)
-    weights = [each.native_weights if isinstance(each, NativeLayer) else None for each in linears]
+    weights = [None if each is None else layer_capabilities(each).native_weights for each in linears]
     found = [each for each in weights if each is not None]
     if len(found) < len(linears):
         return None

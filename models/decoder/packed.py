@@ -2,51 +2,51 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from turnout.kernels import FusedKernels, Kernels
+from turnout.core.interfaces.compute import FusedKernels
+from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.joined import joint_bias
 from turnout.kernels.layers import FloatWeights, LinearWeights
 
 __all__ = [
-    "Joinable",
+    "LayerCapabilities",
     "NarrowEmbedding",
-    "NativeLayer",
     "PackedEmbedding",
     "PackedLinear",
-    "RowSource",
+    "layer_capabilities",
     "pack",
     "packs",
 ]
 
 
-class RowSource(nn.Module):
-    """A linear layer of whose weights rows can be had, for an embedding that is tied to it."""
+@dataclass(frozen=True)
+class LayerCapabilities:
+    """What a linear layer can do beyond computing: its attribute ``capabilities``, if it has one.
 
-    @abstractmethod
-    def rows(self, tokens: Tensor) -> Tensor:
-        """tokens: int64 [tokens]; returns [tokens, inputs]."""
+    It is read while a model is loaded, so a property may build it. None: the layer cannot do that.
+    """
+
+    join: Callable[[Sequence[nn.Module]], nn.Module | None] | None = None
+    """Given other layers that read the same input, returns one layer with this layer's outputs and then
+    theirs; or None, where they do not go together."""
+    rows: Callable[[Tensor], Tensor] | None = None
+    """Looks up rows of its weights, for an embedding tied to it: int64 [tokens] to [tokens, inputs]."""
+    native_weights: LinearWeights | None = None
+    """What the compiled kernels of a CPU need to compute the layer themselves, in one call with others."""
 
 
-class NativeLayer(nn.Module):
-    """A linear layer that kernels can compute without asking it, in one call with others."""
-
-    @property
-    @abstractmethod
-    def native_weights(self) -> LinearWeights | None:
-        """None: not this one."""
+_NONE = LayerCapabilities()
 
 
-class Joinable(nn.Module):
-    """A layer that a quantizer made, and that can become one with others that read the same input."""
-
-    @abstractmethod
-    def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
-        """One layer with its outputs, and then those of the others; None where they do not go together."""
+def layer_capabilities(layer: nn.Module) -> LayerCapabilities:
+    """Returns what `layer` declares; a layer that declares nothing can do nothing of it."""
+    declared: LayerCapabilities = getattr(layer, "capabilities", _NONE)
+    return declared
 
 
 def packs(layer: nn.Module) -> bool:
@@ -62,9 +62,10 @@ def pack(linears: Sequence[nn.Linear], kernels: FusedKernels) -> nn.Module:
     A CPU's compute with packed weights; for a GPU they stay as they are.
     """
     bias = joint_bias([linear.bias for linear in linears], [linear.out_features for linear in linears])
-    if not isinstance(kernels, Kernels):
+    compiled = cpu_kernels(kernels)
+    if compiled is None:
         return linears[0] if len(linears) == 1 else _joint(linears, bias)
-    return PackedLinear([linear.weight for linear in linears], bias, kernels)
+    return PackedLinear([linear.weight for linear in linears], bias, compiled)
 
 
 def _joint(linears: Sequence[nn.Linear], bias: Tensor | None) -> nn.Linear:
@@ -77,14 +78,14 @@ def _joint(linears: Sequence[nn.Linear], bias: Tensor | None) -> nn.Linear:
     return joint
 
 
-class PackedLinear(RowSource, NativeLayer):
+class PackedLinear(nn.Module):
     """In and out as its weights are. Those of float32 that bfloat16 holds exactly are kept so, in half the
     memory."""
 
     numbers: Tensor
     bias: Tensor | None
 
-    def __init__(self, weights: Sequence[Tensor], bias: Tensor | None, kernels: Kernels) -> None:
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor | None, kernels: CpuKernels) -> None:
         super().__init__()
         self.packed = kernels.pack(weights)
         self.kernels = kernels
@@ -96,23 +97,24 @@ class PackedLinear(RowSource, NativeLayer):
         return self.kernels.linear(x, self.packed, self.bias)
 
     @property
-    def native_weights(self) -> LinearWeights:
-        return FloatWeights(self.packed, self.bias)
+    def capabilities(self) -> LayerCapabilities:
+        return LayerCapabilities(rows=self.rows, native_weights=FloatWeights(self.packed, self.bias))
 
     def rows(self, tokens: Tensor) -> Tensor:
+        """tokens: int64 [tokens]; returns those rows of the weights, [tokens, inputs]."""
         return self.kernels.rows(self.packed, tokens)
 
 
 class PackedEmbedding(nn.Module):
     """An embedding that reads the table of the head that it is tied to."""
 
-    def __init__(self, head: RowSource, dtype: torch.dtype) -> None:
-        """dtype: what is computed in."""
+    def __init__(self, rows: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
+        """rows: as the head's `LayerCapabilities` have it; dtype: of activations."""
         super().__init__()
-        self._head, self._dtype = (head,), dtype  # no submodule: the head is one already
+        self._rows, self._dtype = rows, dtype
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self._head[0].rows(tokens).to(self._dtype)
+        return self._rows(tokens).to(self._dtype)
 
 
 class NarrowEmbedding(nn.Module):

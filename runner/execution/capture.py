@@ -1,4 +1,4 @@
-"""Work of the device that is recorded once and asked for again by one call, or one for each piece of it."""
+"""Captures work of the device, which one call then repeats; or one call for each piece of it."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from torch import Tensor
 from turnout.core.errors import TurnoutError
 from turnout.core.interfaces.attention import Attend
 
-__all__ = ["Capture", "CudaCapture", "Forward", "Pieces", "choose_capture"]
+__all__ = ["Capture", "CapturedPieces", "CudaCapture", "Forward", "choose_capture"]
 
 Forward = Callable[[Tensor, Tensor, Attend], Tensor]
 """Token ids and positions, int64 [tokens], to hidden states [tokens, hidden_size]."""
 
 
-class Pieces(NamedTuple):
-    """Work that was recorded in pieces."""
+class CapturedPieces(NamedTuple):
+    """Work that was captured in pieces."""
 
     replays: list[Callable[[], None]]
-    """Each does a piece again, on the same memory; in their order."""
+    """Each repeats a piece, on the same memory; in the order of the pieces."""
     out: Tensor
-    """What the last one computes."""
+    """What the last piece computes."""
 
 
 class Capture(Protocol):
-    """Records work and replays it."""
+    """Captures work and replays it."""
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """What does `work` again, on the same memory, and returns the same tensor each time."""
+        """Returns what repeats `work` on the same memory; it returns the same tensor each time."""
         ...
 
-    def cut(self, work: Callable[[Callable[[], None]], Tensor]) -> Pieces:
-        """Records `work` in pieces. It is given what ends a piece and begins the next one."""
+    def capture_pieces(self, work: Callable[[Callable[[], None]], Tensor]) -> CapturedPieces:
+        """Captures `work` in pieces. `work` is given a function that ends a piece and begins the next one."""
         ...
 
 
 class CudaCapture:
-    """CUDA graphs; all of them share one memory pool.
+    """Captures CUDA graphs, which all share one memory pool. Implements Capture.
 
-    So pieces of the same work must be replayed in their order, and not between those of other work: what one
-    of them leaves for another is in memory that others use, too.
+    So pieces of the same work must be replayed in their order, and not between pieces of other work: what one
+    piece leaves for another is in memory that other work uses, too.
     """
 
     def __init__(self) -> None:
         self._pool: Any = torch.cuda.graph_pool_handle()
-        # Of one stream, since memory that is freed is used again by that stream alone.
+        # One stream for all captures: memory that is freed is used again by its own stream alone.
         self._stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def capture(self, work: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        (replay_all,), out = self.cut(lambda go_on: work())
+        (replay_all,), out = self.capture_pieces(lambda next_piece: work())
 
         def replay() -> Tensor:
             replay_all()
@@ -60,7 +60,7 @@ class CudaCapture:
 
         return replay
 
-    def cut(self, work: Callable[[Callable[[], None]], Tensor]) -> Pieces:
+    def capture_pieces(self, work: Callable[[Callable[[], None]], Tensor]) -> CapturedPieces:
         graphs: list[torch.cuda.CUDAGraph] = []
 
         def begin() -> None:
@@ -68,23 +68,23 @@ class CudaCapture:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             graphs.append(graph)
 
-        def go_on() -> None:
+        def next_piece() -> None:
             graphs[-1].capture_end()
             begin()
 
-        torch.cuda.synchronize()  # nothing that runs may use memory that is about to be recorded
-        torch.cuda.empty_cache()  # which cannot be done while something is recorded, if memory is short then
+        torch.cuda.synchronize()  # nothing that runs may use memory that is about to be captured
+        torch.cuda.empty_cache()  # not possible while capturing, when memory may be short
         with _named(), torch.cuda.stream(self._stream):
             begin()
             try:
-                out = work(go_on)
+                out = work(next_piece)
             finally:
                 graphs[-1].capture_end()
-        return Pieces([graph.replay for graph in graphs], out)
+        return CapturedPieces([graph.replay for graph in graphs], out)
 
 
 def choose_capture(device: torch.device, eager: bool) -> Capture | None:
-    """eager: as ``--enforce-eager`` says."""
+    """Returns CUDA graphs on a GPU, unless `eager`, which is ``--enforce-eager``; else None."""
     return CudaCapture() if device.type == "cuda" and not eager else None
 
 

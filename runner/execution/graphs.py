@@ -1,4 +1,4 @@
-"""Captured graphs: a step's forward recorded once for each shape, and replayed by one call.
+"""Captured graphs: a step's forward is captured once for each shape, and replayed by one call.
 
 A graph reads and writes the memory that it was captured with. So each shape has its own tensors for token ids
 and positions, which are filled before it runs; the attention backend has the same for what it reads.
@@ -29,32 +29,32 @@ from turnout.runner.execution.step_inputs import fill
 
 __all__ = ["StepGraphs"]
 
-MOST_GRAPHS = 96
-"""Kept at a time; the one that was replayed longest ago goes first."""
+MAX_GRAPHS = 96
+"""Graphs kept at a time; the one that was replayed longest ago is dropped first."""
 
 
 @dataclass
-class _Shape:
+class _ShapeGraph:
     inputs: Tensor
     """Token ids and positions: int64 [2, tokens]."""
     replay: Callable[[], Tensor] | None = None
 
 
 class StepGraphs:
-    """A forward by its shapes."""
+    """A model's forward, captured once for each shape of a step."""
 
     def __init__(self, forward: Forward, device: torch.device, capture: Capture) -> None:
         self._forward = forward
         self._device = device
         self._capture = capture
-        self._shapes: OrderedDict[StepShape, _Shape] = OrderedDict()
+        self._shapes: OrderedDict[StepShape, _ShapeGraph] = OrderedDict()
 
     def run(
         self, shape: StepShape, attend: Attend, inputs: npt.NDArray[np.int64], chosen: Sequence[Tensor] = ()
     ) -> Tensor:
-        """Hidden states: [tokens, hidden_size], until the next call.
+        """Returns hidden states, [tokens, hidden_size], which are valid until the next call.
 
-        attend: what the backend has bound to this shape; inputs: token ids and positions, [2, tokens];
+        attend: what the backend bound to this shape; inputs: token ids and positions, [2, tokens];
         chosen: as a `Plan` has them.
         """
         known = shape in self._shapes
@@ -66,11 +66,11 @@ class StepGraphs:
         hidden = forward() if step.replay is None else step.replay()
         return hidden[: inputs.shape[1]]
 
-    def _shape(self, shape: StepShape) -> _Shape:
+    def _shape(self, shape: StepShape) -> _ShapeGraph:
         if shape not in self._shapes:
-            if len(self._shapes) == MOST_GRAPHS:
+            if len(self._shapes) == MAX_GRAPHS:
                 self._shapes.popitem(last=False)
             inputs = torch.zeros((2, shape.tokens), dtype=torch.int64, device=self._device)
-            self._shapes[shape] = _Shape(inputs)
+            self._shapes[shape] = _ShapeGraph(inputs)
         self._shapes.move_to_end(shape)
         return self._shapes[shape]

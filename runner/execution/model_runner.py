@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from turnout.core.interfaces.attention import AttentionBackend, CapturableAttention
-from turnout.core.interfaces.models import PicksRows
+from turnout.core.interfaces.attention import AttentionBackend, captures
+from turnout.core.interfaces.models import ModelCapabilities
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Sequence
 from turnout.kernels.gpu.staging import gather_rows, to_device
 from turnout.kernels.ragged import Numbers, ranges
 from turnout.runner.execution.capture import Capture
 from turnout.runner.execution.graphs import StepGraphs
-from turnout.runner.execution.piecewise_graphs import MOST_TOKENS, StepPieces
+from turnout.runner.execution.piecewise_graphs import MAX_TOKENS, PiecewiseGraphs
 from turnout.runner.execution.prompt_logprobs import prompt_scores
 from turnout.runner.execution.step_inputs import look_up
 
@@ -35,19 +35,21 @@ class ModelRunner:
         capture: Capture | None = None,
     ) -> None:
         """capture: captures steps: whole where the attention backend knows their shape, and in pieces where
-        they are small; None: nothing does."""
+        they are small; None: steps are not captured."""
         self.model = model
         self.attention = attention
         self.device = device
+        self._picks_rows = getattr(model, "capabilities", ModelCapabilities()).picks_rows
+        self._capturable = attention if capture and captures(attention) else None
         self._graphs = StepGraphs(model, device, capture) if capture else None
-        self._pieces = StepPieces(model, device, capture) if capture else None
+        self._pieces = PiecewiseGraphs(model, device, capture) if capture else None
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> Logits:
-        """Logits [rows, vocab_size] in the model's dtype, for the rows that the plan's chunks want."""
+        """Returns logits [rows, vocab_size], in the model's dtype, for the rows that the chunks want."""
         self.attention.move(plan.moves)
         chunks = plan.chunks
-        if not chunks:  # a step that only preempted somebody
+        if not chunks:  # a step that only preempted a request
             return Logits(torch.empty(0, 0, device=self.device), {})
         wanted, rows = _wanted_rows(chunks)
         hidden = self._hidden(plan, wanted)
@@ -58,17 +60,17 @@ class ModelRunner:
         return Logits(values, rows, prompts, gather_rows)
 
     def _hidden(self, plan: Plan, wanted: Numbers) -> Tensor:
-        """Hidden states of all tokens, [tokens, hidden_size], or of those that are wanted."""
+        """Returns hidden states [tokens, hidden_size] of all tokens, or of the wanted rows alone."""
         chunks, attention = plan.chunks, self.attention
         tokens = np.fromiter(chain.from_iterable(chunk.tokens for chunk in chunks), np.int64, plan.tokens)
         starts, lengths = _numbers(chunk.start for chunk in chunks), _numbers(len(c.tokens) for c in chunks)
         inputs = np.stack([tokens, ranges(starts, lengths)])
-        if self._graphs is not None and isinstance(attention, CapturableAttention):
-            shape = attention.shape(plan)
+        if self._graphs is not None and self._capturable is not None:
+            shape = self._capturable.shape(plan)
             if shape is not None:
-                return self._graphs.run(shape, attention.bind_to(plan, shape), inputs, plan.chosen)
+                return self._graphs.run(shape, self._capturable.bind_to(plan, shape), inputs, plan.chosen)
         attention.bind(plan)
-        if self._pieces is not None and plan.tokens <= MOST_TOKENS:
+        if self._pieces is not None and plan.tokens <= MAX_TOKENS:
             return self._pieces.run(attention, inputs, plan.chosen)
         more = (to_device(picked, self.device),) if (picked := self._picked(plan, wanted)) is not None else ()
         ids, positions = to_device(inputs, self.device)
@@ -76,8 +78,8 @@ class ModelRunner:
         return hidden
 
     def _picked(self, plan: Plan, wanted: Numbers) -> Numbers | None:
-        """The rows to ask a model for that can leave out others: one at least. None: all are needed."""
-        if not isinstance(self.model, PicksRows) or len(wanted) == plan.tokens:
+        """Returns the rows to ask a model for that can leave out others, at least one; None: all rows."""
+        if not self._picks_rows or len(wanted) == plan.tokens:
             return None
         if any(chunk.scored for chunk in plan.chunks):
             return None
@@ -85,7 +87,7 @@ class ModelRunner:
 
 
 def _wanted_rows(chunks: list[Chunk]) -> tuple[Numbers, dict[Sequence, range]]:
-    """Which rows of the flat batch get logits, and whose rows of the result those are."""
+    """Returns which rows of the flat batch get logits, and which rows of these belong to each sequence."""
     counts, ends = _numbers(chunk.rows for chunk in chunks), _numbers(len(chunk.tokens) for chunk in chunks)
     rows, row = dict[Sequence, range](), 0
     for chunk in chunks:

@@ -1,13 +1,14 @@
-"""Steps that differ too much for one graph: all but attention is captured, in the pieces between its calls.
+"""Piecewise graphs, for steps that differ too much for one graph: all but attention is captured.
 
-What a model computes beside attention depends on the number of tokens alone, so that one padded size does for
-prompts, chunks of them and decoding, mixed in any way::
+What a model computes beside attention depends on the number of tokens alone. So the pieces between
+attention's calls, captured for one padded size, serve prompts, chunks of them and decoding, mixed in any
+way::
 
     captured   [ embedding, norm, q k v ]  [ output, norm, MLP, norm, q k v ]  …  [ output, norm, MLP, norm ]
     launched                           attention                       attention
                                of the tokens that there are
 
-Pieces hand over in memory that all sizes share.
+A piece leaves its results for the next one in buffers that all sizes share.
 """
 
 from __future__ import annotations
@@ -20,157 +21,185 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces.attention import Attend, RotatingAttend
+from turnout.core.interfaces.attention import Attend, AttentionCapabilities, rotates
 from turnout.kernels.ragged import padded
-from turnout.runner.execution.capture import Capture, Forward, Pieces
+from turnout.runner.execution.capture import Capture, CapturedPieces, Forward
 from turnout.runner.execution.step_inputs import fill
 
-__all__ = ["MOST_TOKENS", "StepPieces", "padded_tokens"]
+__all__ = ["MAX_TOKENS", "PiecewiseGraphs", "padded_tokens"]
 
-MOST_TOKENS = 512
-"""In a step that is captured; in larger ones the device takes longer than the host to ask for them."""
+MAX_TOKENS = 512
+"""Tokens of a step that is captured, at most. The device takes longer to compute a larger step than the host
+takes to launch it, so that capturing would save nothing."""
 
 
 def padded_tokens(count: int) -> int:
-    """Multiples of 16, from 128 on of 32, from 256 on of 64."""
+    """Rounds up to a multiple of 16, from 128 on of 32, from 256 on of 64."""
     return padded(count, 16)
 
 
-class StepPieces:
-    """A forward by its number of tokens."""
+class PiecewiseGraphs:
+    """A model's forward, captured in pieces once for each padded number of tokens."""
 
     def __init__(self, forward: Forward, device: torch.device, capture: Capture) -> None:
         self._forward = forward
         self._device = device
         self._capture = capture
-        self._edges = _Edges()
+        self._buffers = _Buffers()
         self._inputs: dict[int, Tensor] = {}
         """By size: token ids and positions, int64 [2, tokens]."""
-        self._cuts: dict[int, _Cut] = {}
+        self._steps: dict[int, _CapturedStep] = {}
 
     def run(self, attend: Attend, inputs: npt.NDArray[np.int64], chosen: Sequence[Tensor] = ()) -> Tensor:
-        """Hidden states: [tokens, hidden_size], until the next call.
+        """Returns hidden states, [tokens, hidden_size], which are valid until the next call.
 
-        attend: bound to the step; inputs: token ids and positions, [2, tokens], at most `MOST_TOKENS`;
+        attend: bound to the step; inputs: token ids and positions, [2, tokens], at most `MAX_TOKENS`;
         chosen: as a `Plan` has them.
         """
         count = inputs.shape[1]
         size = padded_tokens(count)
-        known, rotating = size in self._inputs, isinstance(attend, RotatingAttend)
+        known = size in self._inputs
         if not known:
             self._inputs[size] = torch.zeros((2, size), dtype=torch.int64, device=self._device)
         memory = self._inputs[size]
         fill(memory, inputs, chosen)
+        calls = _Calls.of(attend)
         if not known:  # what compiles, compiles now
-            padding = (_RotatingPadding if rotating else _Padding)(self._edges, attend, count)
-            return self._forward(memory[0], memory[1], padding)[:count]
-        if size not in self._cuts:
-            self._cuts[size] = self._cut(memory, rotating)
-        return self._cuts[size].replay(attend, count)
+            return self._forward(memory[0], memory[1], _PaddedAttention(self._buffers, calls, count))[:count]
+        if size not in self._steps:
+            self._steps[size] = self._captured(memory, calls.capabilities)
+        return self._steps[size].replay(calls, count)
 
-    def _cut(self, inputs: Tensor, rotating: bool) -> _Cut:
-        stops: list[_Stop] = []
+    def _captured(self, inputs: Tensor, capabilities: AttentionCapabilities) -> _CapturedStep:
+        gaps: list[_Gap] = []
 
-        def work(go_on: Callable[[], None]) -> Tensor:
-            cutting = (_RotatingScissors if rotating else _Scissors)(self._edges, stops, go_on)
-            return self._forward(inputs[0], inputs[1], cutting)
+        def work(next_piece: Callable[[], None]) -> Tensor:
+            boundary = _PieceBoundary(self._buffers, gaps, next_piece, capabilities)
+            return self._forward(inputs[0], inputs[1], boundary)
 
-        return _Cut(self._capture.cut(work), stops)
+        return _CapturedStep(self._capture.capture_pieces(work), gaps)
 
 
-class _Stop(NamedTuple):
-    """A call of attention between two pieces."""
+class _Calls(NamedTuple):
+    """The calls of what attends in a step, looked up once for all layers."""
+
+    plain: Callable[..., Tensor]
+    rotating: Callable[..., Tensor]
+    """The plain call, where attention does not rotate."""
+    capabilities: AttentionCapabilities
+    """Those of the attention that stands in for it while a step is captured."""
+
+    @classmethod
+    def of(cls, attend: Attend) -> _Calls:
+        if rotates(attend):
+            return cls(attend, attend.rotating, _ROTATING)
+        return cls(attend, attend, _PLAIN)
+
+
+_PLAIN, _ROTATING = AttentionCapabilities(), AttentionCapabilities(rotates=True)
+
+
+class _Gap(NamedTuple):
+    """A call of attention, between two pieces."""
 
     layer: int
+    rotates: bool
     given: tuple[Tensor, ...]
     """q, k and v, and cos and sin where attention rotates; written by the piece before."""
     out: Tensor
     """Read by the piece after."""
 
-    def attend(self, attend: Attend, count: int) -> None:
+    def attend(self, calls: _Calls, count: int) -> None:
         given = [tensor[:count] for tensor in self.given]
-        call = attend.rotating if len(given) > 3 and isinstance(attend, RotatingAttend) else attend
+        call = calls.rotating if self.rotates else calls.plain
         self.out[:count].copy_(call(self.layer, *given))
 
 
-class _Cut(NamedTuple):
-    pieces: Pieces
-    stops: list[_Stop]
+class _CapturedStep(NamedTuple):
+    """The pieces of a step of one size, and the attention calls between them."""
 
-    def replay(self, attend: Attend, count: int) -> Tensor:
-        *before, last = self.pieces.replays
-        for piece, stop in zip(before, self.stops, strict=True):
+    captured: CapturedPieces
+    gaps: list[_Gap]
+
+    def replay(self, calls: _Calls, count: int) -> Tensor:
+        *before, last = self.captured.replays
+        for piece, gap in zip(before, self.gaps, strict=True):
             piece()
-            stop.attend(attend, count)
+            gap.attend(calls, count)
         last()
-        return self.pieces.out[:count]
+        return self.captured.out[:count]
 
 
-class _Edges:
-    """The memory in which pieces hand over: the same for all layers and sizes, as one is done with it before
-    the next begins."""
+class _Buffers:
+    """The memory in which a piece leaves what attention and the next piece read.
+
+    It is the same for all layers and sizes, since one layer is done with it before the next one begins.
+    """
 
     def __init__(self) -> None:
         self._memory: dict[tuple[object, ...], Tensor] = {}
 
-    def make(self, role: str, tensor: Tensor) -> Tensor:
-        """For a `tensor` [tokens, heads, head_dim] in that role: the same, if there is some already."""
-        key = (role, tensor.shape[1:], tensor.dtype)
+    def make(self, role: str, like: Tensor) -> Tensor:
+        """Returns the buffer for tensors [tokens, heads, head_dim] such as `like` in that role."""
+        key = (role, like.shape[1:], like.dtype)
         if key not in self._memory:
-            self._memory[key] = tensor.new_zeros(MOST_TOKENS, *tensor.shape[1:])
-        return self.of(role, tensor)
+            self._memory[key] = like.new_zeros(MAX_TOKENS, *like.shape[1:])
+        return self.of(role, like)
 
-    def of(self, role: str, tensor: Tensor) -> Tensor:
-        return self._memory[role, tensor.shape[1:], tensor.dtype][: len(tensor)]
+    def of(self, role: str, like: Tensor) -> Tensor:
+        return self._memory[role, like.shape[1:], like.dtype][: len(like)]
 
     def keep(self, role: str, tensor: Tensor) -> Tensor:
         return self.of(role, tensor).copy_(tensor)
 
 
-class _Scissors:
-    """Attention that ends a piece where it is called. Implements Attend."""
+class _PieceBoundary:
+    """Stands in for attention while a step is captured: each call ends a piece. Implements RotatingAttend."""
 
-    def __init__(self, edges: _Edges, stops: list[_Stop], go_on: Callable[[], None]) -> None:
-        self._edges, self._stops, self._go_on = edges, stops, go_on
+    def __init__(
+        self,
+        buffers: _Buffers,
+        gaps: list[_Gap],
+        next_piece: Callable[[], None],
+        capabilities: AttentionCapabilities,
+    ) -> None:
+        self._buffers, self._gaps, self._next_piece = buffers, gaps, next_piece
+        self.capabilities = capabilities
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self._stop(layer, q, k, v)
+        return self._end(layer, q, k, v)
 
-    def _stop(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *rotation: Tensor) -> Tensor:
-        given = [self._edges.keep(role, tensor) for role, tensor in zip("qkv", (q, k, v), strict=True)]
-        self._go_on()
-        out = self._edges.of("out", q)
+    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return self._end(layer, q, k, v, cos, sin)
+
+    def _end(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *rotation: Tensor) -> Tensor:
+        given = [self._buffers.keep(role, tensor) for role, tensor in zip("qkv", (q, k, v), strict=True)]
+        self._next_piece()
+        out = self._buffers.of("out", q)
         # Rotations are the first piece's, and stay where they are until the last one.
-        self._stops.append(_Stop(layer, (*given, *rotation), out))
+        self._gaps.append(_Gap(layer, bool(rotation), (*given, *rotation), out))
         return out
 
 
-class _RotatingScissors(_Scissors, RotatingAttend):
-    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        return self._stop(layer, q, k, v, cos, sin)
+class _PaddedAttention:
+    """Attends with the first `count` tokens, and makes the buffers of the pieces. Implements RotatingAttend.
 
-
-class _Padding:
-    """Attends with the first `count` tokens, and makes the memory that pieces will hand over in.
-
-    Memory that is made while they are recorded would be made anew with each replay. Implements Attend.
+    A buffer that was made while pieces are captured would be made anew with each replay.
     """
 
-    def __init__(self, edges: _Edges, attend: Attend, count: int) -> None:
-        self._edges, self._attend, self._count = edges, attend, count
+    def __init__(self, buffers: _Buffers, calls: _Calls, count: int) -> None:
+        self._buffers, self._calls, self._count = buffers, calls, count
+        self.capabilities = calls.capabilities
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self._padded(self._attend, layer, q, k, v)
+        return self._padded(self._calls.plain, layer, q, k, v)
+
+    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return self._padded(self._calls.rotating, layer, q, k, v, cos, sin)
 
     def _padded(self, call: Callable[..., Tensor], layer: int, *given: Tensor) -> Tensor:
         for role, tensor in zip("qkv", given, strict=False):
-            self._edges.make(role, tensor)
-        out = self._edges.make("out", given[0])
+            self._buffers.make(role, tensor)
+        out = self._buffers.make("out", given[0])
         out[: self._count] = call(layer, *(tensor[: self._count] for tensor in given))
         return out
-
-
-class _RotatingPadding(_Padding, RotatingAttend):
-    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        assert isinstance(self._attend, RotatingAttend)
-        return self._padded(self._attend.rotating, layer, q, k, v, cos, sin)

@@ -1,4 +1,4 @@
-"""A step's token ids and positions on the device, also of tokens that the host does not know yet."""
+"""A step's token ids and positions on the device, including ids that the host does not know yet."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["fill", "look_up"]
 
 
 def look_up(ids: Tensor, chosen: Sequence[Tensor]) -> Tensor:
-    """Token ids, those below 0 looked up in `chosen`, whose tensors are numbered through: -1 is the first.
+    """Returns token ids, replacing each id below 0 by the token of `chosen` that it stands for.
 
-    All int64 on one device, which nobody waits for.
+    -1 is the first token of the first tensor, and numbering goes on through all tensors. All are int64 on one
+    device, and the host does not wait for it.
     """
     if not chosen:
         return ids
@@ -26,9 +27,9 @@ def look_up(ids: Tensor, chosen: Sequence[Tensor]) -> Tensor:
 
 
 def fill(memory: Tensor, inputs: npt.NDArray[np.int64], chosen: Sequence[Tensor]) -> None:
-    """Put ids and positions, [2, tokens], into `memory`, int64 [2, at least as many].
+    """Puts ids and positions, [2, tokens], into `memory`, int64 [2, at least as many].
 
-    Ids are looked up in `chosen` as `look_up` does. What lies beyond them becomes token 0 at position 0.
+    Ids are looked up in `chosen` as `look_up` does. The columns beyond them become token 0 at position 0.
     """
     host = np.zeros(memory.shape, dtype=np.int64)
     host[:, : inputs.shape[1]] = inputs

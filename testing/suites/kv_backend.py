@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 
 from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, Span
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.types.plan import Logits, Move, Plan
@@ -279,7 +280,7 @@ class KVBackendSuite(Suite[KVBackend]):
 
         dtype: torch.dtype = getattr(torch, self.dtype)
         cpu = torch.device("cpu")
-        attention = backend.attention(toy_spec(), kv, cpu, dtype)
+        attention = backend.attention(toy_spec(), kv, ComputeContext(cpu, dtype))
         return ModelRunner(attention_toy(dtype), attention, cpu)
 
     def _moves(self, seed: int) -> list[list[Move]]:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Exporter, Quantizer
 from turnout.core.registry.registry import Registry
 from turnout.testing.suites.suite import Suite, skip, slow
@@ -87,7 +88,7 @@ class QuantizerSuite(Suite[Quantizer]):
         linear = _linear(*self.shapes[0], "float32")
         if not any(quantizer.wants(name, linear) for name in self.names):
             skip("it wants none of the layers")
-        converted, gone = quantizer.convert(linear), weakref.ref(linear)
+        converted, gone = quantizer.convert(linear, _context(linear)), weakref.ref(linear)
         kept = converted is linear
         del linear
         gc.collect()
@@ -139,7 +140,7 @@ class QuantizerSuite(Suite[Quantizer]):
                         found = True
                         same = _linear(*shape, dtype, bias=bias, value=value)
                         with torch.inference_mode():
-                            yield linear, quantizer.convert(same)
+                            yield linear, quantizer.convert(same, _context(same))
         if not found:
             skip("it wants none of the layers")
 
@@ -157,7 +158,8 @@ def _read_back(registry: Registry, exporter: Exporter, name: str, linear: nn.Lin
     like = copy.deepcopy(linear).to("meta")
     with torch.inference_mode():
         reader = registry.create("quantization", method)
-        return reader.adopter(json.loads(json.dumps(stated))).adopt(name, tensors, like)
+        adopter = reader.adopter(json.loads(json.dumps(stated)))
+        return adopter.adopt(name, tensors, like, _context(linear))
 
 
 def _linear(
@@ -173,6 +175,10 @@ def _linear(
         if value is not None:
             parameter.fill_(value)
     return linear.to(getattr(torch, dtype))
+
+
+def _context(linear: nn.Linear) -> ComputeContext:
+    return ComputeContext(linear.weight.device, linear.weight.dtype)
 
 
 def _inputs(linear: nn.Linear) -> Tensor:

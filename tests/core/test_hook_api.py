@@ -72,6 +72,7 @@ GIVEN = [
     interfaces.Span,
     interfaces.PoolSize,
     interfaces.ExportedLayer,
+    interfaces.ComputeContext,
     router.Routable,
     router.Replica,
     proposer.Wish,

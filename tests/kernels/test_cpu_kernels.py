@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from turnout.kernels import Kernels, choose_kernels
+from turnout.kernels import CpuKernels, choose_kernels
 from turnout.kernels.compiled import BlockTables
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -18,7 +18,7 @@ TOLERANCE = {
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
+def kernels() -> CpuKernels:
     made, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
     if made is None:
         pytest.skip(note)
@@ -35,7 +35,7 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Te
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 13, 31, 97, 200])
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 160), (300, 33), (513, 7), (256, 16), (7, 1)])
 @pytest.mark.parametrize("exact", [True, False])
-def test_linear(kernels: Kernels, rows: int, inputs: int, outputs: int, exact: bool) -> None:
+def test_linear(kernels: CpuKernels, rows: int, inputs: int, outputs: int, exact: bool) -> None:
     """`exact`: weights that bfloat16 holds, and which are then kept so."""
     weight, x = normal(outputs, inputs), normal(rows, inputs, seed=1)
     weight = weight.bfloat16().float() if exact else weight
@@ -50,7 +50,7 @@ def test_linear(kernels: Kernels, rows: int, inputs: int, outputs: int, exact: b
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 14, 15, 31, 97, 300])
 @pytest.mark.parametrize(("inputs", "outputs"), [(64, 160), (301, 33), (513, 7), (2, 64), (1, 1)])
-def test_linear_in_bfloat16(kernels: Kernels, rows: int, inputs: int, outputs: int) -> None:
+def test_linear_in_bfloat16(kernels: CpuKernels, rows: int, inputs: int, outputs: int) -> None:
     """Sums are float32, rounded once: to the nearest number that bfloat16 has, or the one beside it."""
     weight, x, bias = (
         normal(*shape, dtype=torch.bfloat16) for shape in ((outputs, inputs), (rows, inputs), (outputs,))
@@ -64,7 +64,7 @@ def test_linear_in_bfloat16(kernels: Kernels, rows: int, inputs: int, outputs: i
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_several_linear_layers_of_one_input(kernels: Kernels, dtype: torch.dtype) -> None:
+def test_several_linear_layers_of_one_input(kernels: CpuKernels, dtype: torch.dtype) -> None:
     weights = [normal(n, 40, dtype=dtype, seed=n) for n in (20, 3, 50)]
     x = normal(9, 40, dtype=dtype)
     expected = torch.cat([F.linear(x.float(), weight.float()) for weight in weights], dim=1)
@@ -74,7 +74,7 @@ def test_several_linear_layers_of_one_input(kernels: Kernels, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_linear_of_rows_that_lie_apart(kernels: Kernels, dtype: torch.dtype) -> None:
+def test_linear_of_rows_that_lie_apart(kernels: CpuKernels, dtype: torch.dtype) -> None:
     weight, x = normal(20, 24, dtype=dtype), normal(9, 3, 24, dtype=dtype)
     expected = F.linear(x[:, 1].float(), weight.float()).to(dtype)
     torch.testing.assert_close(
@@ -83,7 +83,7 @@ def test_linear_of_rows_that_lie_apart(kernels: Kernels, dtype: torch.dtype) -> 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, dtype: torch.dtype) -> None:
+def test_a_row_is_the_same_alone_and_among_others(kernels: CpuKernels, dtype: torch.dtype) -> None:
     """To the last bit: how many rows share a tile does not change in which order products are added up."""
     x, packed = normal(300, 300, dtype=dtype), kernels.pack([normal(40, 300, dtype=dtype)])
     together = kernels.linear(x, packed, None)
@@ -92,20 +92,20 @@ def test_a_row_is_the_same_alone_and_among_others(kernels: Kernels, dtype: torch
 
 
 @pytest.mark.parametrize("inputs", [300, 301])
-def test_rows_of_packed_bfloat16_weights(kernels: Kernels, inputs: int) -> None:
+def test_rows_of_packed_bfloat16_weights(kernels: CpuKernels, inputs: int) -> None:
     weights, tokens = normal(50, inputs, dtype=torch.bfloat16), torch.tensor([49, 0, 17, 17])
     assert torch.equal(kernels.rows(kernels.pack([weights[:20], weights[20:]]), tokens), weights[tokens])
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_rows_of_packed_weights(kernels: Kernels, exact: bool) -> None:
+def test_rows_of_packed_weights(kernels: CpuKernels, exact: bool) -> None:
     weight = normal(50, 300)
     weight = weight.bfloat16().float() if exact else weight
     tokens = torch.tensor([49, 0, 17, 17])
     assert torch.equal(kernels.rows(kernels.pack([weight]), tokens), weight[tokens])
 
 
-def test_other_widths_are_refused(kernels: Kernels) -> None:
+def test_other_widths_are_refused(kernels: CpuKernels) -> None:
     """Which would be read, and written, past the ends of rows."""
     with pytest.raises(ValueError, match="24 inputs are expected, not 23"):
         kernels.linear(normal(2, 23), kernels.pack([normal(20, 24)]), None)
@@ -113,7 +113,7 @@ def test_other_widths_are_refused(kernels: Kernels) -> None:
         kernels.norm(normal(2, 8), normal(2, 9), normal(8), 1e-6)
 
 
-def test_other_numbers_are_refused(kernels: Kernels) -> None:
+def test_other_numbers_are_refused(kernels: CpuKernels) -> None:
     x, packed = normal(3, 8, dtype=torch.float16), kernels.pack([normal(4, 8)])
     with pytest.raises(TypeError, match=r"takes torch\.float32, not torch\.float16"):
         kernels.linear(x, packed, None)
@@ -127,7 +127,7 @@ def test_other_numbers_are_refused(kernels: Kernels) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [64, 50, 896])
 @pytest.mark.parametrize("rows", [1, 3, 90])
-def test_norm(kernels: Kernels, dtype: torch.dtype, size: int, rows: int) -> None:
+def test_norm(kernels: CpuKernels, dtype: torch.dtype, size: int, rows: int) -> None:
     x, delta, weight = (normal(n, size, dtype=dtype, seed=s) for n, s in ((rows, 0), (rows, 1), (1, 2)))
     for added in (None, delta):
         expected = x if added is None else x + added
@@ -143,7 +143,7 @@ def test_norm(kernels: Kernels, dtype: torch.dtype, size: int, rows: int) -> Non
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [96, 50])
-def test_gate(kernels: Kernels, dtype: torch.dtype, size: int) -> None:
+def test_gate(kernels: CpuKernels, dtype: torch.dtype, size: int) -> None:
     both = normal(5, 2 * size, dtype=dtype) * 20
     both[0, :3] = torch.tensor([300.0, -300.0, 0.0])
     expected = F.silu(both[:, :size]) * both[:, size:]
@@ -152,7 +152,7 @@ def test_gate(kernels: Kernels, dtype: torch.dtype, size: int) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", [64, 16, 20, 2])
-def test_rotate(kernels: Kernels, dtype: torch.dtype, dim: int) -> None:
+def test_rotate(kernels: CpuKernels, dtype: torch.dtype, dim: int) -> None:
     angles = normal(7, 1, dim // 2)
     cosine, sine = (torch.cat((x, x), dim=-1).to(dtype) for x in (angles.cos(), angles.sin()))
     whole = normal(7, 5, dim, dtype=dtype)
@@ -173,7 +173,7 @@ def test_rotate(kernels: Kernels, dtype: torch.dtype, dim: int) -> None:
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (14, 2), (9, 1)])
 @pytest.mark.parametrize("dim", [64, 16, 20, 128])
 def test_attention_over_block_tables(
-    kernels: Kernels, dtype: torch.dtype, stored: torch.dtype, heads: int, kv_heads: int, dim: int
+    kernels: CpuKernels, dtype: torch.dtype, stored: torch.dtype, heads: int, kv_heads: int, dim: int
 ) -> None:
     """Chunks of one token and of many, behind contexts of many lengths, in blocks that lie anywhere."""
     size, chunks = 4, [(0, 1), (0, 5), (6, 1), (63, 1), (64, 2), (130, 70), (3, 17)]
@@ -201,7 +201,7 @@ def test_attention_over_block_tables(
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (14, 2), (9, 1)])
 @pytest.mark.parametrize("dim", [64, 80, 24, 20])
 def test_attention_of_a_token_is_the_same_however_it_comes(
-    kernels: Kernels, heads: int, kv_heads: int, dim: int
+    kernels: CpuKernels, heads: int, kv_heads: int, dim: int
 ) -> None:
     """To the bit: alone or among many chunks, and by itself or with its whole prompt."""
     size, length, batch = 4, 150, 16

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.checkpoints.loading import load_model
 from turnout.models.families import Llama, Qwen2
@@ -96,13 +97,13 @@ def checkpoint(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def load() -> Callable[..., nn.Module]:
-    """load(folder, dtype=…, quantizer=…): the module on the CPU."""
+    """load(folder, dtype=…, kernels=…, quantizer=…): the module on the CPU."""
 
     def load_folder(folder: Path, dtype: torch.dtype = torch.float32, **options: Any) -> nn.Module:
         config = read_config(folder)
         family = FAMILIES[config["model_type"]]
-        device = torch.device("cpu")
-        return load_model(folder, family, family.spec(config), device=device, dtype=dtype, **options)
+        context = ComputeContext(torch.device("cpu"), dtype, options.pop("kernels", None))
+        return load_model(folder, family, family.spec(config), context, **options)
 
     return load_folder
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from turnout.core.errors import ModelError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
 from turnout.models.random.shapes import Shape, config_of
@@ -106,6 +107,7 @@ import sys, torch
 from pathlib import Path
 from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.families import Qwen2
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.models.checkpoints.loading import load_model
 
 def status(key):
@@ -117,7 +119,7 @@ family = Qwen2()
 spec = family.spec(read_config(folder))
 Path("/proc/self/clear_refs").write_text("5")  # forget the peak of importing
 before = status("VmRSS")
-module = load_model(folder, family, spec, device=torch.device("cpu"), dtype=torch.bfloat16)
+module = load_model(folder, family, spec, ComputeContext(torch.device("cpu"), torch.bfloat16))
 print(status("VmHWM") - before, sum(value.nbytes for value in module.parameters()))
 """
 
@@ -153,7 +155,7 @@ class Recording(Quantizer):
         self.asked.append(name)
         return self.wanted in name
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         assert not any(value.is_meta for value in linear.parameters())
         self.converted.append(linear)
         return Doubled(linear)
@@ -195,7 +197,7 @@ def test_a_converted_layer_is_let_go_at_once(tiny_config, checkpoint, load) -> N
     alive: list[weakref.ref[nn.Linear]] = []
 
     class Counting(Recording):
-        def convert(self, linear: nn.Linear) -> nn.Module:
+        def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
             assert not [ref for ref in alive if ref() is not None]
             alive.append(weakref.ref(linear))
             return Doubled(linear)

@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import nn
 
+from turnout.core.interfaces.attention import AttentionCapabilities
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Quantizer
-from turnout.kernels import Kernels, choose_kernels
+from turnout.kernels import CpuKernels, choose_kernels
 from turnout.kernels.compiled import BlockTables
-from turnout.kernels.layers import InPlace, ReadInPlace
-from turnout.models.decoder.fused import NativeAttention
+from turnout.kernels.layers import InPlace
+from turnout.models.decoder.fused import FusedAttention
 from turnout.models.decoder.packed import PackedEmbedding, PackedLinear
 from turnout.models.random.shapes import Shape, config_of
 from turnout.plugins.quantization.layers.native import NativeLinear
@@ -32,7 +34,7 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
+def kernels() -> CpuKernels:
     made, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
     if made is None:
         pytest.skip(note)
@@ -99,7 +101,7 @@ class Takes(Quantizer):
     def wants(self, name: str, linear: nn.Linear) -> bool:
         return name.endswith(self.ending)
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         return nn.Sequential(nn.Identity(), linear)
 
 
@@ -111,7 +113,7 @@ def test_quantizers_have_the_layers_they_want(ending, kernels, tiny_config, chec
     plain = [name for name, layer in load(folder).named_modules() if isinstance(layer, nn.Linear)]
     assert taken == [name for name in plain if name.endswith(ending)]
     attention = module.model.layers[0].self_attn
-    assert isinstance(attention, NativeAttention)
+    assert isinstance(attention, FusedAttention)
     assert (attention.joint is None) == (ending in ("q_proj", "v_proj", "proj", ""))
     torch.testing.assert_close(
         served(module).logits(PROMPT), served(load(folder)).logits(PROMPT), rtol=1e-4, atol=1e-4
@@ -171,7 +173,7 @@ def test_layers_of_few_bits_are_in_that_call_too(
 
 
 @torch.inference_mode()
-def over_a_pool(module: nn.Module, kernels: Kernels) -> torch.Tensor:
+def over_a_pool(module: nn.Module, kernels: CpuKernels) -> torch.Tensor:
     """The hidden states of a prompt in two chunks, the second among those of another sequence."""
     pool = pool_of(module, kernels)
     first = pool.forward(module, [PROMPT[:9]], starts=[0])
@@ -179,14 +181,16 @@ def over_a_pool(module: nn.Module, kernels: Kernels) -> torch.Tensor:
     return torch.cat((first, both))
 
 
-def pool_of(module: nn.Module, kernels: Kernels) -> PoolOfBlocks:
+def pool_of(module: nn.Module, kernels: CpuKernels) -> PoolOfBlocks:
     return PoolOfBlocks(kernels, layers=2, heads=2, dim=16, dtype=module.model.norm.weight.dtype)
 
 
-class PoolOfBlocks(ReadInPlace):
+class PoolOfBlocks:
     """Sequence n has its blocks of 4 positions in the slots from 64 * n on."""
 
-    def __init__(self, kernels: Kernels, layers: int, heads: int, dim: int, dtype: torch.dtype) -> None:
+    capabilities = AttentionCapabilities(in_place=True)
+
+    def __init__(self, kernels: CpuKernels, layers: int, heads: int, dim: int, dtype: torch.dtype) -> None:
         self.kernels = kernels
         memory = torch.zeros(layers, 2, 128, heads, dim, dtype=dtype)
         self.pools = [(keys, values) for keys, values in memory]
@@ -223,6 +227,7 @@ class PoolOfBlocks(ReadInPlace):
 MEASURE = """
 import sys, torch
 from pathlib import Path
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels import choose_kernels
 from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.families import Qwen2
@@ -238,7 +243,7 @@ kernels = choose_kernels("native", cpu, torch.float32).kernels
 spec = family.spec(read_config(folder))
 Path("/proc/self/clear_refs").write_text("5")  # forget the peak of importing
 before = status("VmRSS")
-module = load_model(folder, family, spec, device=cpu, dtype=torch.float32, kernels=kernels)
+module = load_model(folder, family, spec, ComputeContext(cpu, torch.float32, kernels))
 print(status("VmHWM") - before, weight_bytes(module))
 """
 

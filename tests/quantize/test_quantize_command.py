@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from turnout.cli.main import cli
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.models.hub.resolve import resolve_model
 from turnout.quantize import shards
@@ -33,7 +34,7 @@ def loaded(model: object, quantization: str = "none") -> nn.Module:
     checkpoint = open_checkpoint(REGISTRY, str(model))
     device = torch.device("cpu")
     return load_weights(
-        REGISTRY, checkpoint, quantization, device=device, dtype=torch.float32, progress=False
+        REGISTRY, checkpoint, quantization, ComputeContext(device, torch.float32), progress=False
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.lab.quality.perplexity import measure_deviation, of_module, one_window
 from turnout.models.hub.resolve import resolve_model
@@ -61,7 +62,9 @@ def run(*arguments: object) -> Result:
 
 def load(folder: object, quantization: str = "none") -> nn.Module:
     checkpoint = open_checkpoint(REGISTRY, str(folder))
-    return load_weights(REGISTRY, checkpoint, quantization, device=CPU, dtype=torch.float32, progress=False)
+    return load_weights(
+        REGISTRY, checkpoint, quantization, ComputeContext(CPU, torch.float32), progress=False
+    )
 
 
 def tokens(count: int) -> list[int]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from turnout.runner.execution.capture import Pieces
+from turnout.runner.execution.capture import CapturedPieces
 
 __all__ = ["Recorder", "Tape"]
 
@@ -33,7 +33,7 @@ class Recorder:
 
         return replay
 
-    def cut(self, work: Callable[[Callable[[], None]], Tensor]) -> Pieces:
+    def capture_pieces(self, work: Callable[[Callable[[], None]], Tensor]) -> CapturedPieces:
         """Pieces cannot be run again as they are: their operators are taken down, one by one."""
         self.cuts += 1
         tapes = [Tape()]
@@ -48,7 +48,7 @@ class Recorder:
             out = work(go_on)
         finally:
             tapes[-1].__exit__(None, None, None)
-        return Pieces([self._counted(tape) for tape in tapes], out)
+        return CapturedPieces([self._counted(tape) for tape in tapes], out)
 
     def _counted(self, tape: Tape) -> Callable[[], None]:
         def replay() -> None:

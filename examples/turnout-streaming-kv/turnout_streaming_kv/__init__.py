@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from turnout import EvictionPolicy, KVBackend, hookimpl
 from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout_streaming_kv.rows import Layout, Rows
-
-if TYPE_CHECKING:
-    import torch
 
 turnout_hook_api = 1
 
@@ -40,13 +38,11 @@ class StreamingKV(KVBackend):
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
         return Rows(size.tokens // self.layout.length, self.layout)
 
-    def attention(
-        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
-    ) -> AttentionBackend:
+    def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
         from turnout_streaming_kv.attention import WindowAttention
 
         assert isinstance(cache, Rows)
-        return WindowAttention(spec, cache, device, dtype)
+        return WindowAttention(spec, cache, context)
 
 
 @hookimpl

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk, Move, Plan
 from turnout_streaming_kv.rows import Layout, Rows
@@ -31,14 +33,14 @@ class _Bound:
     """And where, int64 [kept]."""
 
 
-class WindowAttention:
+class WindowAttention(AttentionBackend):
     """Keys and values of all rows, [layers, positions, kv_heads, head_dim] each."""
 
-    def __init__(self, spec: ModelSpec, rows: Rows, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, spec: ModelSpec, rows: Rows, context: ComputeContext) -> None:
         shape = (spec.layers, rows.capacity, spec.kv_heads, spec.head_dim)
-        self._keys = torch.zeros(shape, device=device, dtype=dtype)
-        self._values = torch.zeros(shape, device=device, dtype=dtype)
-        self._rows, self._device = rows, device
+        self._keys = torch.zeros(shape, device=context.device, dtype=context.dtype)
+        self._values = torch.zeros(shape, device=context.device, dtype=context.dtype)
+        self._rows, self._device = rows, context.device
         self._bound: list[_Bound] = []
 
     def move(self, moves: Sequence[Move]) -> None:
@@ -51,9 +53,6 @@ class WindowAttention:
         for chunk in plan.chunks:
             self._bound.append(self._bind(chunk, at))
             at += len(chunk.tokens)
-
-    def shape(self, plan: Plan) -> None:
-        return None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = self._keys[layer], self._values[layer]

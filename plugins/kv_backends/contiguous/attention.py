@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk
-from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.pool import Pool, PooledAttention, Slots
@@ -26,13 +25,11 @@ class ContiguousAttention(PooledAttention):
         self,
         spec: ModelSpec,
         cache: ContiguousCache,
-        device: torch.device,
-        dtype: torch.dtype,
+        context: ComputeContext,
         stored: KVDtype = "auto",
-        kernels: Kernels | None = None,
     ) -> None:
         shape = PoolShape.of(spec, cache.capacity)
-        super().__init__(Pool(shape, stored, cache.swap), device, dtype, kernels)
+        super().__init__(Pool(shape, stored, cache.swap), context)
         self._cache = cache
 
     def slots(self, chunk: Chunk) -> Slots:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype, approximation, bytes_per_token
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["Contiguous"]
 
@@ -35,10 +31,8 @@ class Contiguous(KVBackend):
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
         return ContiguousCache(size)
 
-    def attention(
-        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
-    ) -> AttentionBackend:
+    def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
         from turnout.plugins.kv_backends.contiguous.attention import ContiguousAttention
 
         assert isinstance(cache, ContiguousCache)
-        return ContiguousAttention(spec, cache, device, dtype, self.dtype, self.kernels)
+        return ContiguousAttention(spec, cache, context, self.dtype)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import Literal
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype, approximation, bytes_per_token
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["Paged"]
 
@@ -61,14 +60,12 @@ class Paged(KVBackend):
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
         return PagedCache(size, self.block_size, eviction, prefix_caching=self.prefix_caching)
 
-    def attention(
-        self, spec: ModelSpec, cache: KVCache, device: torch.device, dtype: torch.dtype
-    ) -> AttentionBackend:
+    def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
         assert isinstance(cache, PagedCache)
-        if self._by_kernels(device.type):
+        if self._by_kernels(context.device.type):
             from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
 
-            return PagedKernels(spec, cache, device, dtype, self.dtype, self._cascade)
+            return PagedKernels(spec, cache, context, self.dtype, self._cascade)
         if self._cascade:
             raise ConfigError(
                 "paged:cascade is of Triton's kernels, which this engine does not compute attention with; "
@@ -76,8 +73,9 @@ class Paged(KVBackend):
             )
         from turnout.plugins.kv_backends.paged.device.gathered_attention import PagedAttention
 
-        kernels = self.kernels if self._attention == "auto" else None
-        return PagedAttention(spec, cache, device, dtype, self.dtype, kernels)
+        if self._attention == "torch":
+            context = replace(context, kernels=None)
+        return PagedAttention(spec, cache, context, self.dtype)
 
     def _by_kernels(self, device: str) -> bool:
         installed = importlib.util.find_spec("triton") is not None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.plan import Chunk
-from turnout.kernels import Kernels
+from turnout.kernels import CpuKernels
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
 from turnout.kernels.ragged import Numbers
@@ -22,7 +22,7 @@ __all__ = ["NativeAttention"]
 class NativeAttention:
     """Attention of a CPU's step over a pool of plain numbers, without groups, masks or copies."""
 
-    def __init__(self, kernels: Kernels, storage: PlainStorage) -> None:
+    def __init__(self, kernels: CpuKernels, storage: PlainStorage) -> None:
         self._kernels = kernels
         for tensor in storage.tensors:
             kernels.enlarge_pages(tensor)
@@ -31,7 +31,7 @@ class NativeAttention:
         """Of the step that is bound."""
 
     @classmethod
-    def over(cls, storage: Storage, kernels: Kernels | None) -> NativeAttention | None:
+    def over(cls, storage: Storage, kernels: CpuKernels | None) -> NativeAttention | None:
         """None where it cannot be had: without kernels, or of numbers in 8 bits."""
         return cls(kernels, storage) if kernels and isinstance(storage, PlainStorage) else None
 

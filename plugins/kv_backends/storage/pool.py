@@ -7,7 +7,7 @@ those read the memory in place instead.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -17,10 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from turnout.core.interfaces.attention import AttentionCapabilities
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.plan import Chunk, Move, Plan
-from turnout.kernels import Kernels
+from turnout.kernels import cpu_kernels
 from turnout.kernels.gpu.staging import to_device
-from turnout.kernels.layers import InPlace, ReadInPlace
+from turnout.kernels.layers import InPlace
 from turnout.plugins.kv_backends.storage.block_copies import mover_for
 from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
@@ -60,14 +62,14 @@ class Pool:
     """Positions in host memory."""
 
 
-class PooledAttention(ReadInPlace):
+class PooledAttention(ABC):
     """Attention over a pool that all layers have alike; implements AttentionBackend."""
 
-    def __init__(
-        self, pool: Pool, device: torch.device, dtype: torch.dtype, kernels: Kernels | None = None
-    ) -> None:
+    def __init__(self, pool: Pool, context: ComputeContext) -> None:
+        device, dtype = context.device, context.dtype
         self.storage = make_storage(pool.stored, pool.shape, device, dtype)
-        self._native = NativeAttention.over(self.storage, kernels)
+        self._native = NativeAttention.over(self.storage, cpu_kernels(context.kernels))
+        self.capabilities = AttentionCapabilities(in_place=self._native is not None)
         self._mover = mover_for(self.storage.tensors, pool.swap)
         self._device = device
         self._dtype = dtype
@@ -108,8 +110,10 @@ class PooledAttention(ReadInPlace):
             self._groups = self._grouped(plan)
 
     @property
-    def in_place(self) -> InPlace | None:
-        return None if self._native is None else self._native.in_place
+    def in_place(self) -> InPlace:
+        """Implements InPlaceAttention, where compiled kernels compute."""
+        assert self._native is not None and self._native.in_place is not None
+        return self._native.in_place
 
     def _grouped(self, plan: Plan) -> list[Group]:
         members: dict[Hashable, list[tuple[int, Chunk]]] = {}
@@ -118,10 +122,6 @@ class PooledAttention(ReadInPlace):
             members.setdefault((len(chunk.tokens), self.size_class(chunk)), []).append((first, chunk))
             first += len(chunk.tokens)
         return [self._group(group, first) for group in members.values()]
-
-    def shape(self, plan: Plan) -> Hashable | None:
-        """Every step has its own shapes: none is captured."""
-        return None
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self._native is not None:

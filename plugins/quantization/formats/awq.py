@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.integer import IntegerWeights
@@ -36,7 +37,9 @@ class AwqAdopter(Adopter):
         settings.one_of("version", ("gemm", "GEMM"), default="gemm")
         self.group_size = settings.integer("group_size" if "group_size" in config else "q_group_size")
 
-    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+    def adopt(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
+    ) -> nn.Module:
         parts = Parts(name, tensors, like)
         groups = parts.groups(self.group_size)
         codes = _unpack(parts.take("qweight", [torch.int32], [parts.inputs, parts.outputs // 8]))
@@ -44,7 +47,7 @@ class AwqAdopter(Adopter):
         scale = parts.scale("scales", [groups, parts.outputs]).t().contiguous()
         bias = parts.bias()
         parts.finish()
-        return IntegerWeights(codes, scale, zero).layer(name, 4, bias, self.kernels)
+        return IntegerWeights(codes, scale, zero).layer(name, 4, bias, context)
 
 
 def _unpack(words: Tensor) -> Tensor:

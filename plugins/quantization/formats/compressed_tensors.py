@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
-from turnout.kernels import Kernels
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer
@@ -51,7 +51,9 @@ class CompressedTensorsAdopter(Adopter):
             raise settings.wrong("config_groups", "an object with a group or more is expected")
         self._groups = [_Group.read(name, group) for name, group in groups.items()]
 
-    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+    def adopt(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
+    ) -> nn.Module:
         group = next((group for group in self._groups if group.names(name)), None)
         if group is None:
             raise ModelError(
@@ -60,7 +62,7 @@ class CompressedTensorsAdopter(Adopter):
         parts = Parts(name, tensors, like)
         # Activations are quantized as they come, by token, or not at all: better than by a fixed scale.
         parts.ignore("input_scale", "input_zero_point")
-        return group.layer(parts, self.kernels)
+        return group.layer(parts, context)
 
 
 @dataclass(frozen=True)
@@ -104,16 +106,16 @@ class _Group:
     def names(self, layer: str) -> bool:
         return any(_matches(target, layer) for target in self.targets)
 
-    def layer(self, parts: Parts, kernels: Kernels | None) -> nn.Module:
+    def layer(self, parts: Parts, context: ComputeContext) -> nn.Module:
         if self.floats:
             if self.strategy == "block":
-                return block_layer(parts, self.block or (128, 128), "weight_scale")
-            return channel_layer(parts, activations=self.activations)
+                return block_layer(parts, self.block or (128, 128), "weight_scale", context)
+            return channel_layer(parts, context, activations=self.activations)
         if parts.has("weight_packed") or parts.has("weight_shape"):
-            return self._packed(parts, kernels)
-        return self._plain(parts, kernels)
+            return self._packed(parts, context)
+        return self._plain(parts, context)
 
-    def _plain(self, parts: Parts, kernels: Kernels | None) -> nn.Module:
+    def _plain(self, parts: Parts, context: ComputeContext) -> nn.Module:
         """Codes as int8 numbers."""
         codes = parts.take("weight", [torch.int8], [parts.outputs, parts.inputs])
         scale = self._scale(parts)
@@ -123,16 +125,16 @@ class _Group:
         bias = parts.bias()
         parts.finish()
         if self.activations and self.symmetric:
-            return layers_on(codes.device, kernels).int8(codes, scale[:, 0].contiguous(), bias)
+            return layers_on(context).int8(codes, scale[:, 0].contiguous(), bias)
         if self.activations:
             raise ModelError(
                 f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"
             )
         offset = 2 ** (self.bits - 1)
         raised = (codes.to(torch.int16) + offset).to(torch.uint8)
-        return IntegerWeights(raised, scale, zero + offset).layer(parts.layer, self.bits, bias, kernels)
+        return IntegerWeights(raised, scale, zero + offset).layer(parts.layer, self.bits, bias, context)
 
-    def _packed(self, parts: Parts, kernels: Kernels | None) -> nn.Module:
+    def _packed(self, parts: Parts, context: ComputeContext) -> nn.Module:
         """Codes in 32-bit words."""
         words = 32 // self.bits
         stored = parts.take("weight_packed", [torch.int32], [parts.outputs, -(-parts.inputs // words)])
@@ -146,10 +148,10 @@ class _Group:
         parts.finish()
         if self.activations:
             signed = (codes.to(torch.int16) - 128).to(torch.int8)
-            return layers_on(signed.device, kernels).int8(signed, scale[:, 0].contiguous(), bias)
+            return layers_on(context).int8(signed, scale[:, 0].contiguous(), bias)
         if order is not None:
             codes = codes[:, order]
-        return IntegerWeights(codes, scale, zero, order).layer(parts.layer, self.bits, bias, kernels)
+        return IntegerWeights(codes, scale, zero, order).layer(parts.layer, self.bits, bias, context)
 
     def _scale(self, parts: Parts) -> Tensor:
         """float32 [out, groups]."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer, check_numbers, take_weight
 from turnout.plugins.quantization.formats.parts import Parts
@@ -31,22 +32,24 @@ class Fp8Adopter(Adopter):
         settings.one_of("fmt", ("e4m3",), default="e4m3")
         self.block = read_block(settings, "weight_block_size")
 
-    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+    def adopt(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
+    ) -> nn.Module:
         parts = Parts(name, tensors, like)
         parts.ignore("input_scale")
         if self.block is None:
-            return channel_layer(parts, activations=True)
-        return block_layer(parts, self.block, "weight_scale_inv")
+            return channel_layer(parts, context, activations=True)
+        return block_layer(parts, self.block, "weight_scale_inv", context)
 
 
-def block_layer(parts: Parts, block: tuple[int, int], scale_name: str) -> nn.Module:
+def block_layer(parts: Parts, block: tuple[int, int], scale_name: str, context: ComputeContext) -> nn.Module:
     shape = [-(-parts.outputs // block[0]), -(-parts.inputs // block[1])]
     weight = take_weight(parts)
     scale = parts.scale(scale_name, shape)
     bias = parts.bias()
     parts.finish()
     check_numbers(parts.layer, weight)
-    return layers_on(weight.device).fp8_blocks(weight, scale, block, bias)
+    return layers_on(context).fp8_blocks(weight, scale, block, bias)
 
 
 def read_block(settings: Settings, key: str) -> tuple[int, int] | None:

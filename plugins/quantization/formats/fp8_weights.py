@@ -6,13 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.plugins.quantization.formats.parts import Parts
 from turnout.plugins.quantization.layers.device_layers import layers_on
 
 __all__ = ["channel_layer", "check_numbers", "take_weight"]
 
 
-def channel_layer(parts: Parts, *, activations: bool = False) -> nn.Module:
+def channel_layer(parts: Parts, context: ComputeContext, *, activations: bool = False) -> nn.Module:
     """A scale for each output, or one for all. activations: in fp8 too, where a card can."""
     weight = take_weight(parts)
     scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
@@ -20,7 +21,7 @@ def channel_layer(parts: Parts, *, activations: bool = False) -> nn.Module:
     parts.finish()
     check_numbers(parts.layer, weight)
     each = scale.flatten().expand(parts.outputs).contiguous()
-    return layers_on(weight.device).fp8(weight, each, bias, activations)
+    return layers_on(context).fp8(weight, each, bias, activations)
 
 
 def take_weight(parts: Parts) -> Tensor:

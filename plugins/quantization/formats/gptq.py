@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.integer import IntegerWeights
@@ -42,7 +43,9 @@ class GptqAdopter(Adopter):
         self._stored_less = ONES[self.bits] if version == "gptq" else 0
         settings.refuse("dynamic", "layers that are quantized differently from others")
 
-    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+    def adopt(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
+    ) -> nn.Module:
         parts = Parts(name, tensors, like)
         groups, words = parts.groups(self.group_size), 32 // self.bits
         codes = unpack(
@@ -56,7 +59,7 @@ class GptqAdopter(Adopter):
         parts.finish()
         if order is not None:
             codes = codes[:, order]
-        return IntegerWeights(codes, scale, zero, order).layer(name, self.bits, bias, self.kernels)
+        return IntegerWeights(codes, scale, zero, order).layer(name, self.bits, bias, context)
 
 
 def _order(parts: Parts, group: int) -> Tensor | None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
-from turnout.kernels import Kernels
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.plugins.quantization.layers.device_layers import Layers, layers_on
 from turnout.plugins.quantization.layers.int4 import GROUPS, TILE
 
@@ -27,9 +27,9 @@ class IntegerWeights(NamedTuple):
     order: Tensor | None = None
     """int64 [in]: which input each column of `codes` is for; None: in their own order."""
 
-    def layer(self, name: str, bits: int, bias: Tensor | None, kernels: Kernels | None) -> nn.Module:
+    def layer(self, name: str, bits: int, bias: Tensor | None, context: ComputeContext) -> nn.Module:
         """Raises ModelError, naming the layer, for what no kernel takes."""
-        layers = layers_on(self.codes.device, kernels)
+        layers = layers_on(context)
         return self._int4(name, bias, layers) if bits == 4 else self._int8(bias, layers)
 
     def _int8(self, bias: Tensor | None, layers: Layers) -> nn.Module:

@@ -11,6 +11,8 @@ from turnout.core.interfaces.quantization import Adopter, Quantizer
 if TYPE_CHECKING:
     from torch import nn
 
+    from turnout.core.interfaces.compute import ComputeContext
+
 __all__ = ["Awq", "CompressedTensors", "Gptq"]
 
 
@@ -26,7 +28,7 @@ class Format(Quantizer):
             "quantize this one while it is loaded choose int8, int8wo, int4wo or fp8"
         )
 
-    def convert(self, linear: nn.Linear) -> NoReturn:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> NoReturn:
         self.wants("", linear)
 
 

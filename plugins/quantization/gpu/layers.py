@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from turnout.kernels.joined import joint_bias
-from turnout.models.decoder.packed import Joinable
+from turnout.models.decoder.packed import LayerCapabilities
 from turnout.plugins.quantization.gpu.products import Kind, Weights, multiply, multiply_codes, quantize
 
 __all__ = ["CodesLinear", "WeightOnlyLinear"]
 
 
-class GpuLinear(Joinable, ABC):
+class GpuLinear(nn.Module, ABC):
     """Takes the place of an `nn.Linear`. Weights are buffers: nothing here is trained."""
 
     codes: Tensor
@@ -38,6 +38,10 @@ class GpuLinear(Joinable, ABC):
     @abstractmethod
     def multiply(self, x: Tensor) -> Tensor:
         """x: [rows, in_features]; returns [rows, out_features] in x's dtype, with the bias."""
+
+    @property
+    def capabilities(self) -> LayerCapabilities:
+        return LayerCapabilities(join=self.join)
 
     def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
         layers = [self, *(layer for layer in others if isinstance(layer, GpuLinear))]

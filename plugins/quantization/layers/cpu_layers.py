@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from turnout.kernels import Kernels
+from turnout.kernels import CpuKernels
 from turnout.kernels.integers import Kind
 from turnout.plugins.quantization.layers.fp8 import Fp8BlockLinear, Fp8Linear
 from turnout.plugins.quantization.layers.int4 import Int4Linear
@@ -18,7 +18,7 @@ __all__ = ["CpuLayers"]
 class CpuLayers:
     """Implements `Layers`: by compiled kernels where there are some, else by PyTorch's operators."""
 
-    def __init__(self, kernels: Kernels | None) -> None:
+    def __init__(self, kernels: CpuKernels | None) -> None:
         self._kernels = kernels
 
     def int8(self, codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:
@@ -58,7 +58,7 @@ class CpuLayers:
 
 
 def _channels(
-    kind: Kind, codes: Tensor, scale: Tensor, bias: Tensor | None, kernels: Kernels
+    kind: Kind, codes: Tensor, scale: Tensor, bias: Tensor | None, kernels: CpuKernels
 ) -> NativeChannelLinear:
     packed = kernels.integers.pack(kind, codes, scale[:, None], None, bias)
     return NativeChannelLinear(packed, kernels.integers)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ConfigError
-from turnout.kernels import Kernels
+from turnout.core.interfaces.compute import ComputeContext
+from turnout.kernels import cpu_kernels
 from turnout.kernels.gpu.choice import triton_problem
 from turnout.plugins.quantization.layers.cpu_layers import CpuLayers
 
@@ -56,10 +57,11 @@ class Layers(Protocol):
         ...
 
 
-def layers_on(device: torch.device, kernels: Kernels | None = None) -> Layers:
-    """kernels: compiled ones for a CPU. Raises ConfigError for a GPU without Triton."""
+def layers_on(context: ComputeContext) -> Layers:
+    """Returns the layers of the context's device. Raises ConfigError for a GPU without Triton."""
+    device = context.device
     if _on_cpu(device):
-        return CpuLayers(kernels)
+        return CpuLayers(cpu_kernels(context.kernels))
     problem = triton_problem(device)
     if problem is not None:
         raise ConfigError(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from turnout.kernels.integers import IntegerKernels, IntegerWeights
-from turnout.models.decoder.packed import Joinable, NativeLayer, RowSource
+from turnout.models.decoder.packed import LayerCapabilities
 
 __all__ = ["NativeChannelLinear", "NativeLinear"]
 
 
-class NativeLinear(Joinable, NativeLayer):
+class NativeLinear(nn.Module):
     """Weights in panels; activations as integers with a scale for each token.
 
     A row's results are the same bits alone and in any batch.
@@ -41,8 +42,9 @@ class NativeLinear(Joinable, NativeLayer):
         return self.kernels.linear(rows, self.weights).to(x.dtype).view(*x.shape[:-1], self.out_features)
 
     @property
-    def native_weights(self) -> IntegerWeights | None:
-        return self.weights if self._order is None else None
+    def capabilities(self) -> LayerCapabilities:
+        weights = self.weights if self._order is None else None
+        return LayerCapabilities(join=self.join, native_weights=weights)
 
     def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
         layers = [self, *(layer for layer in others if isinstance(layer, NativeLinear))]
@@ -56,8 +58,12 @@ class NativeLinear(Joinable, NativeLayer):
         return f"in_features={self.in_features}, out_features={self.out_features}, {self.weights.kind.name}"
 
 
-class NativeChannelLinear(NativeLinear, RowSource):
+class NativeChannelLinear(NativeLinear):
     """8 bits, with a scale for each output."""
+
+    @property
+    def capabilities(self) -> LayerCapabilities:
+        return replace(super().capabilities, rows=self.rows)
 
     def rows(self, tokens: Tensor) -> Tensor:
         return self.kernels.rows(self.weights, tokens)

@@ -12,6 +12,8 @@ from turnout.plugins.quantization.schemes.scheme import check_device, is_head
 if TYPE_CHECKING:
     from torch import nn
 
+    from turnout.core.interfaces.compute import ComputeContext
+
 __all__ = ["BnbFp4", "BnbInt8", "BnbNf4"]
 
 
@@ -48,7 +50,7 @@ class BnbInt8(BitsAndBytes):
             raise ConfigError(f"threshold={threshold} should be 0 or more")
         self.threshold = threshold
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         from turnout.plugins.quantization.layers.bnb import OutlierLinear
 
         check_device(self.name, linear.weight.device)
@@ -74,7 +76,7 @@ class BnbNf4(BitsAndBytes):
         """Rows are decoded by themselves, so no block may be in two of them."""
         return linear.in_features % self.block_size == 0 and super().wants(name, linear)
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         from turnout.plugins.quantization.layers.bnb import FourBitLinear
 
         check_device(self.name, linear.weight.device)

@@ -12,6 +12,8 @@ from turnout.plugins.quantization.schemes.scheme import LinearScheme
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from turnout.core.interfaces.compute import ComputeContext
+
 __all__ = ["Fp8", "Fp8WeightOnly"]
 
 
@@ -27,11 +29,11 @@ class Fp8WeightOnly(LinearScheme):
     activations: ClassVar[bool] = False
     """Are they in fp8, too, where a card can?"""
 
-    def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
         from turnout.plugins.quantization.layers.device_layers import layers_on
         from turnout.plugins.quantization.schemes.encoding import to_e4m3
 
-        return layers_on(weight.device).fp8(*to_e4m3(weight), bias, self.activations)
+        return layers_on(context).fp8(*to_e4m3(weight), bias, self.activations)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_e4m3

@@ -12,6 +12,8 @@ from turnout.plugins.quantization.schemes.scheme import LinearScheme, is_head
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from turnout.core.interfaces.compute import ComputeContext
+
 __all__ = ["Int4WeightOnly"]
 
 
@@ -45,13 +47,13 @@ class Int4WeightOnly(LinearScheme):
         fits = linear.in_features % 32 == 0 and linear.out_features % TILE == 0
         return (fits or is_head(name)) and super().wants(name, linear)
 
-    def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
         from turnout.plugins.quantization.layers.device_layers import layers_on
         from turnout.plugins.quantization.schemes.encoding import to_int4
 
         codes, scale, zero = to_int4(weight, self.group(weight.shape[1]))
         offset = (8 - zero.float()) * scale
-        return layers_on(weight.device, self.kernels).int4(codes, scale, offset, bias, None)
+        return layers_on(context).int4(codes, scale, offset, bias, None)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         import torch

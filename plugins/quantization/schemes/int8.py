@@ -11,6 +11,8 @@ from turnout.plugins.quantization.schemes.scheme import LinearScheme
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from turnout.core.interfaces.compute import ComputeContext
+
 __all__ = ["Int8", "Int8WeightOnly"]
 
 CHANNELS = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
@@ -28,11 +30,11 @@ class Int8(LinearScheme):
 
     name: ClassVar[str] = "int8"
 
-    def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
         from turnout.plugins.quantization.layers.device_layers import layers_on
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
-        return layers_on(weight.device, self.kernels).int8(*to_int8(weight), bias)
+        return layers_on(context).int8(*to_int8(weight), bias)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_int8
@@ -52,11 +54,11 @@ class Int8WeightOnly(LinearScheme):
 
     name: ClassVar[str] = "int8wo"
 
-    def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
         from turnout.plugins.quantization.layers.device_layers import layers_on
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
-        return layers_on(weight.device, self.kernels).int8_weights(*to_int8(weight), bias)
+        return layers_on(context).int8_weights(*to_int8(weight), bias)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         import torch

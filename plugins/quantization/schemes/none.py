@@ -9,6 +9,8 @@ from turnout.core.interfaces.quantization import Quantizer
 if TYPE_CHECKING:
     from torch import nn
 
+    from turnout.core.interfaces.compute import ComputeContext
+
 __all__ = ["NoQuantization"]
 
 
@@ -18,5 +20,5 @@ class NoQuantization(Quantizer):
     def wants(self, name: str, linear: nn.Linear) -> bool:
         return False
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         return linear

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from turnout.core.interfaces.compute import ComputeContext
+
 __all__ = ["LinearScheme", "check_device", "is_head"]
 
 
@@ -43,23 +45,21 @@ class LinearScheme(Quantizer):
         """What converts the layer of that name."""
         return self
 
-    def convert_named(self, name: str, linear: nn.Linear) -> nn.Module:
-        scheme = self.for_layer(name)
-        scheme.kernels = self.kernels
-        return scheme.convert(linear)
+    def convert_named(self, name: str, linear: nn.Linear, context: ComputeContext) -> nn.Module:
+        return self.for_layer(name).convert(linear, context)
 
     def wants_embedding(self, name: str) -> bool:
         return self.embeddings
 
-    def convert_embedding(self, embedding: nn.Embedding) -> nn.Module:
+    def convert_embedding(self, embedding: nn.Embedding, context: ComputeContext) -> nn.Module:
         from turnout.plugins.quantization.layers.embedding import Int8Embedding
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
         return Int8Embedding(*to_int8(embedding.weight), embedding.weight.dtype)
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         check_device(self.name, linear.weight.device)
-        return self.layer(linear.weight, linear.bias)
+        return self.layer(linear.weight, linear.bias, context)
 
     def exporter(self) -> Exporter:
         from turnout.plugins.quantization.formats.compressed_tensors_writer import CompressedTensorsExporter
@@ -74,5 +74,5 @@ class LinearScheme(Quantizer):
         """
 
     @abstractmethod
-    def layer(self, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
         """What takes its place. weight: [out, in] in floating point; bias: [out]."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.plugins.quantization.gpu import products
 from turnout.plugins.quantization.gpu.gpu_layers import GpuLayers
@@ -150,7 +151,11 @@ def test_every_scheme_has_a_layer_for_a_gpu(
     monkeypatch.setattr(device_layers, "_on_cpu", lambda codes: False)
     linear = nn.Linear(128, 64, device=device)
     with torch.inference_mode():
-        layer = Registry.load().create("quantization", spec).convert(linear)
+        layer = (
+            Registry.load()
+            .create("quantization", spec)
+            .convert(linear, ComputeContext(device, torch.float32))
+        )
         x = torch.randn(3, 128, device=device)
         error = (layer(x) - linear(x)).norm() / linear(x).norm()
     assert type(layer).__module__.endswith("gpu.layers") and error < 0.1
@@ -165,7 +170,7 @@ def test_layers_that_read_the_same_input_become_one(
     scheme = Registry.load().create("quantization", spec)
     linears = [nn.Linear(128, outputs, bias=outputs != 32, device=device) for outputs in (64, 32, 48)]
     with torch.inference_mode():
-        layers = [scheme.convert(linear) for linear in linears]
+        layers = [scheme.convert(linear, ComputeContext(device, torch.float32)) for linear in linears]
         joint, x = layers[0].join(layers[1:]), torch.randn(3, 128, device=device)
         assert joint(x).equal(torch.cat([layer(x) for layer in layers], dim=1))
         assert joint.out_features == 144 and type(joint) is type(layers[0])

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.plan import Chunk, Plan
 from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
 from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
@@ -75,7 +76,13 @@ class Case:
     def _bound(self, device: torch.device) -> tuple[PagedKernels, Tables, Tensor, Callable[[], Tensor]]:
         spec: Any = ModelSpecLike(1, self.heads, self.kv_heads, self.dim)
         cache = self._tables()
-        backend = PagedKernels(spec, cache, device, self.dtype, self.stored, self.cascade)  # type: ignore[arg-type]
+        backend = PagedKernels(
+            spec,
+            cache,
+            ComputeContext(device, self.dtype),
+            self.stored,
+            self.cascade,  # type: ignore[arg-type]
+        )
         for tensor in backend.storage.tensors:
             if tensor.dtype.is_floating_point:
                 tensor.fill_(float("nan"))  # whoever reads what was not written shall be found

@@ -100,8 +100,8 @@ def counted(patch: pytest.MonkeyPatch) -> Captures:
 
             return again
 
-        def cut(self, work: Callable[[Callable[[], None]], Tensor]) -> capture.Pieces:
-            pieces = super().cut(work)
+        def capture_pieces(self, work: Callable[[Callable[[], None]], Tensor]) -> capture.CapturedPieces:
+            pieces = super().capture_pieces(work)
             found.cuts += 1
 
             def piece(replay: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ import torch
 from exactness import exact, relative_error
 
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.registry.registry import Registry
 from turnout.runner.memory.budget import weight_bytes
@@ -17,6 +18,8 @@ REGISTRY = Registry.load()
 BOUNDS = {"bnb-int8": 0.025, "bnb-nf4": 0.19, "bnb-fp4": 0.27}
 BITS = {"bnb-int8": 8, "bnb-nf4": 4, "bnb-fp4": 4}
 installed = pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed")
+
+CONTEXT = ComputeContext(torch.device("cpu"), torch.float32)
 
 
 def scheme(spec: str) -> Quantizer:
@@ -31,7 +34,7 @@ def test_outputs_are_within_the_bound_of_float64(spec: str, bias: bool, rows: in
     layer = linear(bias=bias)
     x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(1))
     expected = exact(layer, x)
-    converted = scheme(spec).convert(layer)
+    converted = scheme(spec).convert(layer, CONTEXT)
     for row, wanted in zip(converted(x), expected, strict=True):
         assert relative_error(row, wanted) < BOUNDS[spec]
 
@@ -39,7 +42,7 @@ def test_outputs_are_within_the_bound_of_float64(spec: str, bias: bool, rows: in
 @installed
 @pytest.mark.parametrize("spec", BOUNDS)
 def test_weights_take_the_bytes_they_should(spec: str, linear) -> None:
-    layer = scheme(spec).convert(linear(1024, 512))
+    layer = scheme(spec).convert(linear(1024, 512), CONTEXT)
     assert weight_bytes(layer) <= 1024 * 512 * BITS[spec] / 8 * 1.2
 
 
@@ -51,7 +54,7 @@ def test_weights_are_those_that_bitsandbytes_itself_decodes(linear) -> None:
     for levels in ("nf4", "fp4"):
         codes, state = functional.quantize_4bit(layer.weight, quant_type=levels, blocksize=64)
         expected = functional.dequantize_4bit(codes, state)
-        converted = scheme(f"bnb-{levels}").convert(layer)
+        converted = scheme(f"bnb-{levels}").convert(layer, CONTEXT)
         torch.testing.assert_close(converted(torch.eye(256)), expected.t())
 
 
@@ -62,13 +65,13 @@ def test_outliers_are_not_rounded(linear) -> None:
     x[:, 9] = 1000
     layer.weight[:, 9] = 0
     expected = exact(layer, x)
-    assert relative_error(scheme("bnb-int8").convert(layer)(x), expected) < 0.025
-    assert relative_error(scheme("bnb-int8:threshold=0").convert(layer)(x), expected) > 0.5
+    assert relative_error(scheme("bnb-int8").convert(layer, CONTEXT)(x), expected) < 0.025
+    assert relative_error(scheme("bnb-int8:threshold=0").convert(layer, CONTEXT)(x), expected) > 0.5
 
 
 @installed
 def test_a_token_s_outliers_are_its_own(linear) -> None:
-    layer, x = scheme("bnb-int8").convert(linear()), torch.randn(4, 256)
+    layer, x = scheme("bnb-int8").convert(linear(), CONTEXT), torch.randn(4, 256)
     alone = layer(x[:1])
     x[2, 9] = 1000
     torch.testing.assert_close(layer(x)[:1], alone)
@@ -85,7 +88,7 @@ def test_a_block_is_never_in_two_rows(linear) -> None:
 @pytest.mark.parametrize("spec", BOUNDS)
 def test_a_device_without_kernels_is_refused_by_name(spec: str) -> None:
     with pytest.raises(ConfigError, match=f"quantization '{spec}' has no kernels for meta"):
-        scheme(spec).convert(torch.nn.Linear(64, 64, device="meta"))
+        scheme(spec).convert(torch.nn.Linear(64, 64, device="meta"), CONTEXT)
 
 
 @installed

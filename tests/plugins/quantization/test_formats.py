@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from writers import Written, awq, fp8_blocks, fp8_channels, gptq, int8_channels
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, ModelError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels import choose_kernels
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
 from turnout.runner.assembly import build_engine
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.weights import load_weights
+
+CONTEXT = ComputeContext(torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("computed_by", ["native", "torch"])
@@ -33,14 +37,15 @@ def test_a_layer_computes_with_the_weights_it_stands_for(
 ) -> None:
     config, write, bound = CASES[case]
     reader = adopter(config)
+    context = CONTEXT
     if computed_by == "native":
-        reader.kernels = choose_kernels("auto", torch.device("cpu"), torch.float32).kernels
+        context = replace(CONTEXT, kernels=choose_kernels("auto", CONTEXT.device, torch.float32).kernels)
     layer = linear(256, 160, bias=bias)
     tensors, weight = write(layer.weight)
     layer.weight.copy_(weight)
     if bias:
         tensors["bias"] = layer.bias
-    adopted = reader.adopt("up_proj", tensors, nn.Linear(256, 160, bias=bias, device="meta"))
+    adopted = reader.adopt("up_proj", tensors, nn.Linear(256, 160, bias=bias, device="meta"), context)
     for rows in (1, 3, 50):
         x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(rows))
         assert relative_error(adopted(x), exact(layer, x)) < bound
@@ -51,7 +56,9 @@ def test_blocks_may_be_cut_short(shape: tuple[int, int], linear) -> None:
     layer = linear(shape[1], shape[0])
     tensors, weight = fp8_blocks(layer.weight)
     layer.weight.copy_(weight)
-    adopted = adopter(CASES["fp8 blocks"][0]).adopt("x", tensors, nn.Linear(*shape[::-1], bias=False))
+    adopted = adopter(CASES["fp8 blocks"][0]).adopt(
+        "x", tensors, nn.Linear(*shape[::-1], bias=False), CONTEXT
+    )
     x = torch.randn(7, shape[1])
     assert relative_error(adopted(x), exact(layer, x)) < 1e-5
 
@@ -59,9 +66,9 @@ def test_blocks_may_be_cut_short(shape: tuple[int, int], linear) -> None:
 def test_a_bias_of_zeros_is_dropped_where_the_model_has_none(linear) -> None:
     tensors, _ = gptq(linear().weight)
     like = nn.Linear(256, 96, bias=False, device="meta")
-    assert adopter(GPTQ).adopt("x", {**tensors, "bias": torch.zeros(96)}, like).bias is None
+    assert adopter(GPTQ).adopt("x", {**tensors, "bias": torch.zeros(96)}, like, CONTEXT).bias is None
     with pytest.raises(ModelError, match=r"x\.bias is there, but config\.json gives this layer none"):
-        adopter(GPTQ).adopt("x", {**tensors, "bias": torch.ones(96)}, like)
+        adopter(GPTQ).adopt("x", {**tensors, "bias": torch.ones(96)}, like, CONTEXT)
 
 
 # ------------------------------------------------------------------ whole checkpoints
@@ -93,7 +100,7 @@ def store(folder: Path, config: dict[str, Any], write: Callable[[Tensor], Writte
 def loaded(folder: Path, quantization: str = "none") -> nn.Module:
     checkpoint = open_checkpoint(REGISTRY, str(folder))
     device = torch.device("cpu")
-    return load_weights(REGISTRY, checkpoint, quantization, device=device, dtype=torch.float32)
+    return load_weights(REGISTRY, checkpoint, quantization, ComputeContext(device, torch.float32))
 
 
 class Causal:
@@ -206,14 +213,14 @@ def test_damaged_tensors_are_named(
     tensors = dict(write(linear().weight).tensors)
     change(tensors)
     with pytest.raises(ModelError, match=message) as error:
-        adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"))
+        adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"), CONTEXT)
     assert "\n" not in str(error.value)
 
 
 def test_groups_that_no_kernel_knows_are_refused(linear) -> None:
     tensors, _ = gptq(linear().weight, group=16)
     with pytest.raises(ModelError, match=r"up_proj has 4-bit weights of 96 outputs in groups of 16"):
-        adopter({**GPTQ, "group_size": 16}).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False))
+        adopter({**GPTQ, "group_size": 16}).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False), CONTEXT)
 
 
 UNEVEN = {
@@ -240,22 +247,22 @@ def test_groups_that_are_not_all_as_large_are_refused(case: str) -> None:
         for name, shape in shapes.items()
     }
     with pytest.raises(ModelError, match=r"up_proj has 192 inputs in groups of 128"):
-        adopter(config).adopt("up_proj", tensors, nn.Linear(192, 96, bias=False, device="meta"))
+        adopter(config).adopt("up_proj", tensors, nn.Linear(192, 96, bias=False, device="meta"), CONTEXT)
 
 
 def test_weights_that_are_said_to_be_dense_are_read(linear) -> None:
     layer, written = linear(), int8_channels(linear().weight)
     dense = adopter({**compressed(), "sparsity_config": {"format": "dense", "targets": []}})
     x = torch.ones(1, 256)
-    plain = adopter(compressed()).adopt("up_proj", written.tensors, layer)(x)
-    assert torch.equal(dense.adopt("up_proj", written.tensors, layer)(x), plain)
+    plain = adopter(compressed()).adopt("up_proj", written.tensors, layer, CONTEXT)(x)
+    assert torch.equal(dense.adopt("up_proj", written.tensors, layer, CONTEXT)(x), plain)
 
 
 def test_a_layer_that_no_group_names_is_refused(linear) -> None:
     config = compressed()
     config["config_groups"]["group_0"]["targets"] = ["re:.*self_attn.*"]
     with pytest.raises(ModelError, match=r"mlp\.up_proj is stored quantized, but no group"):
-        adopter(config).adopt("mlp.up_proj", int8_channels(linear().weight).tensors, linear())
+        adopter(config).adopt("mlp.up_proj", int8_channels(linear().weight).tensors, linear(), CONTEXT)
 
 
 def parts_of(case: str) -> list[str]:
@@ -277,7 +284,7 @@ def test_every_tensor_that_is_missing_or_of_the_wrong_kind_is_named(case: str, p
     }
     for message, given in damaged.items():
         with pytest.raises(ModelError, match=rf"^up_proj\.{part} .*{message}") as error:
-            adopter(config).adopt("up_proj", given, nn.Linear(256, 96, bias=False, device="meta"))
+            adopter(config).adopt("up_proj", given, nn.Linear(256, 96, bias=False, device="meta"), CONTEXT)
         assert "\n" not in str(error.value)
 
 
@@ -292,7 +299,7 @@ def test_scales_that_are_no_numbers_are_named(case: str, number: float, linear) 
     part = next(part for part in SCALES if part in tensors)
     tensors[part].view(-1)[-1] = number
     with pytest.raises(ModelError, match=rf"^up_proj\.{part} holds numbers that are not finite"):
-        adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"))
+        adopter(config).adopt("up_proj", tensors, nn.Linear(256, 96, bias=False, device="meta"), CONTEXT)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -359,6 +366,8 @@ def test_what_compressed_tensors_itself_writes_is_read(preset: str, linear) -> N
     stored = compressor.compress(state, scheme)
     layer.weight.copy_(compressor.decompress(dict(stored), scheme)["weight"])
     config = QuantizationConfig(config_groups={"group_0": scheme}).model_dump(mode="json")
-    adopted = adopter(config).adopt("up_proj", stored, nn.Linear(256, 160, bias=False, device="meta"))
+    adopted = adopter(config).adopt(
+        "up_proj", stored, nn.Linear(256, 160, bias=False, device="meta"), CONTEXT
+    )
     x = torch.randn(5, 256)
     assert relative_error(adopted(x), exact(layer, x)) < PRESETS[preset]

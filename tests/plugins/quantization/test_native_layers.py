@@ -9,9 +9,10 @@ import torch
 from exactness import relative_error
 from torch import Tensor, nn
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
-from turnout.kernels import Kernels, choose_kernels
-from turnout.models.decoder.fused import NativeAttention, NativeMLP
+from turnout.kernels import CpuKernels, choose_kernels
+from turnout.models.decoder.fused import FusedAttention, FusedMLP
 from turnout.models.decoder.packed import NarrowEmbedding, PackedEmbedding, PackedLinear
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
@@ -28,7 +29,7 @@ TABLE = "lm_head=true,embeddings=true"
 
 
 @pytest.fixture(scope="module")
-def kernels() -> Kernels:
+def kernels() -> CpuKernels:
     made, note = choose_kernels("auto", CPU, torch.float32)
     if made is None:
         pytest.skip(note)
@@ -44,10 +45,10 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-def load(folder: Path, quantization: str, kernels: Kernels | None) -> nn.Module:
+def load(folder: Path, quantization: str, kernels: CpuKernels | None) -> nn.Module:
     checkpoint = open_checkpoint(REGISTRY, str(folder))
     return load_weights(
-        REGISTRY, checkpoint, quantization, device=CPU, dtype=torch.float32, kernels=kernels, progress=False
+        REGISTRY, checkpoint, quantization, ComputeContext(CPU, torch.float32, kernels), progress=False
     )
 
 
@@ -69,21 +70,21 @@ def off(module: nn.Module, model: Path) -> float:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_logits_are_as_near_the_unquantized_model_s_as_pytorch_s(
-    scheme: str, model: Path, kernels: Kernels
+    scheme: str, model: Path, kernels: CpuKernels
 ) -> None:
     assert off(load(model, scheme, kernels), model) < 1.2 * off(load(model, scheme, None), model)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_layers_of_one_input_become_one(scheme: str, model: Path, kernels: Kernels) -> None:
+def test_layers_of_one_input_become_one(scheme: str, model: Path, kernels: CpuKernels) -> None:
     for layer in load(model, scheme, kernels).model.layers:
-        assert isinstance(layer.self_attn, NativeAttention) and isinstance(layer.mlp, NativeMLP)
+        assert isinstance(layer.self_attn, FusedAttention) and isinstance(layer.mlp, FusedMLP)
         assert isinstance(layer.self_attn.joint, NativeLinear)
         assert isinstance(layer.mlp.joint, NativeLinear)
         assert layer.mlp.joint.out_features == 2 * 192
 
 
-def test_layers_that_a_panel_would_share_stay_apart(tmp_path: Path, kernels: Kernels) -> None:
+def test_layers_that_a_panel_would_share_stay_apart(tmp_path: Path, kernels: CpuKernels) -> None:
     shape = Shape(60, 1, 2, 1, 90, 100, max_positions=64)
     write_random_checkpoint(tmp_path, config_of(shape, "qwen2"), seed=5)
     module, plain = load(tmp_path, "int8wo", kernels), load(tmp_path, "none", None)
@@ -92,7 +93,7 @@ def test_layers_that_a_panel_would_share_stay_apart(tmp_path: Path, kernels: Ker
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_row_does_not_depend_on_the_others(scheme: str, model: Path, kernels: Kernels) -> None:
+def test_a_row_does_not_depend_on_the_others(scheme: str, model: Path, kernels: CpuKernels) -> None:
     """To the last bit, through all of an MLP."""
     mlp = load(model, scheme, kernels).model.layers[0].mlp
     x = torch.randn(40, 128, generator=torch.Generator().manual_seed(0))
@@ -100,7 +101,9 @@ def test_a_row_does_not_depend_on_the_others(scheme: str, model: Path, kernels: 
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_head_and_embedding_are_quantized_where_asked_for(scheme: str, model: Path, kernels: Kernels) -> None:
+def test_head_and_embedding_are_quantized_where_asked_for(
+    scheme: str, model: Path, kernels: CpuKernels
+) -> None:
     module = load(model, f"{scheme}:{TABLE}", kernels)
     assert isinstance(module.lm_head, NativeLinear) and module.lm_head.weights.numbers.numel() >= 160 * 32
     tied = model.name.startswith("tied")
@@ -108,7 +111,7 @@ def test_head_and_embedding_are_quantized_where_asked_for(scheme: str, model: Pa
     assert off(module, model) < 1.3 * off(load(model, scheme, None), model) + 0.05
 
 
-def test_tables_take_the_bytes_that_start_up_says(model: Path, kernels: Kernels) -> None:
+def test_tables_take_the_bytes_that_start_up_says(model: Path, kernels: CpuKernels) -> None:
     tables = {
         options: load(model, f"int8{options}", kernels) for options in ("", ":lm_head=true", f":{TABLE}")
     }
@@ -123,7 +126,7 @@ def test_tables_take_the_bytes_that_start_up_says(model: Path, kernels: Kernels)
         assert found == {"": 2 * table, ":lm_head=true": table + eight, f":{TABLE}": 2 * eight - 4 * 160}
 
 
-def test_an_embedding_of_its_own_keeps_the_bytes_it_came_with(model: Path, kernels: Kernels) -> None:
+def test_an_embedding_of_its_own_keeps_the_bytes_it_came_with(model: Path, kernels: CpuKernels) -> None:
     kept = load(model, "none", kernels).model.embed_tokens
     if model.name.startswith("tied"):
         assert isinstance(kept, PackedEmbedding)
@@ -139,5 +142,5 @@ def test_without_kernels_the_embedding_has_a_table_of_its_own(model: Path) -> No
     assert off(module, model) < 0.1
 
 
-def test_others_stay_packed(model: Path, kernels: Kernels) -> None:
+def test_others_stay_packed(model: Path, kernels: CpuKernels) -> None:
     assert isinstance(load(model, "int8", kernels).lm_head, PackedLinear)

@@ -13,6 +13,7 @@ from packers import CASES, GROUP, INPUTS, OUTPUTS
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.plugins.quantization.formats.integer import IntegerWeights
 
@@ -45,7 +46,7 @@ def read(name: str, tensors: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch)
     config, like = CASES[name].config, nn.Linear(INPUTS, OUTPUTS, bias=False, device="meta")
     adopter = Registry.load().create("quantization", config["quant_method"]).adopter(config)
     monkeypatch.setattr(IntegerWeights, "layer", lambda self, *_: self)
-    found = adopter.adopt("up_proj", tensors, like)
+    found = adopter.adopt("up_proj", tensors, like, ComputeContext(torch.device("cpu"), torch.float32))
     assert isinstance(found, IntegerWeights)
     return found
 

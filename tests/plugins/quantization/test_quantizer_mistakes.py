@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from turnout import Quantizer, hookimpl
 from turnout.config import EngineConfig
 from turnout.core.errors import PluginError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.runner.assembly import build_engine
 
@@ -41,7 +42,7 @@ def test_it_is_named_with_the_layer(mistake: str, random_model: Path) -> None:
         def wants(self, name: str, linear: nn.Linear) -> bool:
             return name.endswith("down_proj")
 
-        def convert(self, linear: nn.Linear) -> nn.Module:
+        def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
             return made(linear)  # type: ignore[return-value]
 
     plugin = SimpleNamespace(

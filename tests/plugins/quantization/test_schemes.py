@@ -10,6 +10,7 @@ from exactness import exact, relative_error
 from torch import Tensor, nn
 
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
 from turnout.plugins.quantization.layers.fp8 import decode_e4m3
@@ -36,16 +37,20 @@ Schemes = Callable[[str], LinearScheme]
 
 
 @pytest.fixture(params=["native", "torch"])
-def scheme(request: pytest.FixtureRequest) -> Schemes:
-    """scheme(spec): computing by compiled kernels or PyTorch's."""
+def context(request: pytest.FixtureRequest) -> ComputeContext:
+    """Computing by compiled kernels or PyTorch's."""
     kernels, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
     if kernels is None and request.param == "native":
         pytest.skip(note)
 
+    return ComputeContext(torch.device("cpu"), torch.float32, kernels if request.param == "native" else None)
+
+
+@pytest.fixture
+def scheme() -> Schemes:
     def make(spec: str) -> LinearScheme:
         made = REGISTRY.create("quantization", spec)
         assert isinstance(made, LinearScheme)
-        made.kernels = kernels if request.param == "native" else None
         return made
 
     return make
@@ -63,34 +68,38 @@ def inputs(rows: int, width: int = 256, seed: int = 1) -> Tensor:
 @pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
 @pytest.mark.parametrize("spec", BOUNDS)
 def test_outputs_are_within_the_bound_of_float64(
-    scheme: Schemes, spec: str, bias: bool, rows: int, linear
+    scheme: Schemes, context: ComputeContext, spec: str, bias: bool, rows: int, linear
 ) -> None:
     layer, x = linear(bias=bias), inputs(rows)
     expected = exact(layer, x)
-    converted = scheme(spec).convert(layer)
+    converted = scheme(spec).convert(layer, context)
     for row, wanted in zip(converted(x), expected, strict=True):
         assert relative_error(row, wanted) < BOUNDS[spec]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_outputs_have_the_dtype_of_inputs(scheme: Schemes, spec: str, dtype: torch.dtype, linear) -> None:
+def test_outputs_have_the_dtype_of_inputs(
+    scheme: Schemes, context: ComputeContext, spec: str, dtype: torch.dtype, linear
+) -> None:
     layer, x = linear(bias=True), inputs(3).to(dtype)
     expected = exact(layer, x)
-    out = scheme(spec).convert(layer.to(dtype))(x)
+    out = scheme(spec).convert(layer.to(dtype), context)(x)
     assert out.dtype == dtype
     assert relative_error(out, expected) < BOUNDS[spec] + 0.01
 
 
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_no_tokens_give_no_outputs(scheme: Schemes, spec: str, linear) -> None:
-    assert scheme(spec).convert(linear())(torch.empty(0, 256)).shape == (0, 96)
+def test_no_tokens_give_no_outputs(scheme: Schemes, context: ComputeContext, spec: str, linear) -> None:
+    assert scheme(spec).convert(linear(), context)(torch.empty(0, 256)).shape == (0, 96)
 
 
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_a_row_does_not_depend_on_the_others(scheme: Schemes, spec: str, linear) -> None:
+def test_a_row_does_not_depend_on_the_others(
+    scheme: Schemes, context: ComputeContext, spec: str, linear
+) -> None:
     """What comes of a request must not depend on the batch: but for the order of additions, that is."""
-    layer, x = scheme(spec).convert(linear()), inputs(40)
+    layer, x = scheme(spec).convert(linear(), context), inputs(40)
     alone, together = torch.cat([layer(row[None]) for row in x]), layer(x)
     # Where one order of additions rounds up to a bfloat16 and the other down, they are 1/256 apart.
     differing = (alone - together).abs() > 1e-5 * together.abs().amax(1, keepdim=True)
@@ -99,20 +108,24 @@ def test_a_row_does_not_depend_on_the_others(scheme: Schemes, spec: str, linear)
 
 
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_weights_take_the_bytes_they_should(scheme: Schemes, spec: str, linear) -> None:
+def test_weights_take_the_bytes_they_should(
+    scheme: Schemes, context: ComputeContext, spec: str, linear
+) -> None:
     from turnout.runner.memory.budget import weight_bytes
 
-    layer = scheme(spec).convert(linear(1024, 512))
+    layer = scheme(spec).convert(linear(1024, 512), context)
     assert weight_bytes(layer) <= 1024 * 512 * BITS[spec] / 8 * 1.3
 
 
 @pytest.mark.parametrize(("width", "outputs"), [(7, 5), (33, 64), (64, 17), (40, 48)])
 @pytest.mark.parametrize("spec", ["int8", "int8wo", "fp8"])
-def test_odd_shapes_are_taken(scheme: Schemes, spec: str, width: int, outputs: int, linear) -> None:
+def test_odd_shapes_are_taken(
+    scheme: Schemes, context: ComputeContext, spec: str, width: int, outputs: int, linear
+) -> None:
     """PyTorch's kernel for 8-bit weights reads beyond their end where the width is odd, and crashes."""
     layer, x = linear(width, outputs), inputs(2, width)
     expected = exact(layer, x)
-    assert relative_error(scheme(spec).convert(layer)(x), expected) < 2 * BOUNDS[spec]
+    assert relative_error(scheme(spec).convert(layer, context)(x), expected) < 2 * BOUNDS[spec]
 
 
 @pytest.mark.parametrize(("width", "outputs"), [(48, 64), (64, 24), (33, 16)])
@@ -120,8 +133,10 @@ def test_int4_leaves_shapes_that_it_cannot_pack(scheme: Schemes, width: int, out
     assert not scheme("int4wo").wants("layer", linear(width, outputs))
 
 
-def test_int4_makes_groups_smaller_where_the_width_asks_for_it(scheme: Schemes, linear) -> None:
-    assert scheme("int4wo").convert(linear(832, 64))(torch.ones(1, 832)).shape == (1, 64)
+def test_int4_makes_groups_smaller_where_the_width_asks_for_it(
+    scheme: Schemes, context: ComputeContext, linear
+) -> None:
+    assert scheme("int4wo").convert(linear(832, 64), context)(torch.ones(1, 832)).shape == (1, 64)
     assert scheme("int4wo").group(832) == 64  # type: ignore[attr-defined]
 
 
@@ -133,9 +148,11 @@ def test_the_head_is_left_unless_it_is_asked_for(scheme: Schemes, spec: str, lin
 
 
 @pytest.mark.parametrize("spec", ["int8", "int8wo", "int4wo", "fp8", "fp8wo"])
-def test_a_device_without_kernels_is_refused_by_name(scheme: Schemes, spec: str) -> None:
+def test_a_device_without_kernels_is_refused_by_name(
+    scheme: Schemes, context: ComputeContext, spec: str
+) -> None:
     with pytest.raises(ConfigError, match=f"quantization '{spec}' has no kernels for meta.*--device cpu"):
-        scheme(spec).convert(nn.Linear(64, 64, device="meta"))
+        scheme(spec).convert(nn.Linear(64, 64, device="meta"), context)
 
 
 @pytest.mark.parametrize("spec", ["int4wo:group_size=100", "int4wo:bits=3", "int8:lm_head=perhaps"])
@@ -157,8 +174,8 @@ def test_products_do_not_overflow() -> None:
     assert activation_bits() in (7, 8)
 
 
-def test_a_token_of_zeros_gives_zeros(scheme: Schemes, linear) -> None:
-    layer = scheme("int8").convert(linear())
+def test_a_token_of_zeros_gives_zeros(scheme: Schemes, context: ComputeContext, linear) -> None:
+    layer = scheme("int8").convert(linear(), context)
     assert torch.equal(layer(torch.zeros(2, 256)), torch.zeros(2, 96))
 
 
@@ -201,19 +218,25 @@ EVERYTHING = slice(None)
 
 
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_shares_of_the_outputs_side_by_side_are_the_layer(scheme: Schemes, spec: str, linear) -> None:
+def test_shares_of_the_outputs_side_by_side_are_the_layer(
+    scheme: Schemes, context: ComputeContext, spec: str, linear
+) -> None:
     """Cut first, then converted: scales belong to outputs, or to less, so that nothing is lost by cutting."""
     layer, x = linear(bias=False), inputs(5)
-    shares = [scheme(spec).convert(part(layer, cut, EVERYTHING)) for cut in (slice(0, 32), slice(32, 96))]
-    whole = scheme(spec).convert(layer)(x)
+    shares = [
+        scheme(spec).convert(part(layer, cut, EVERYTHING), context) for cut in (slice(0, 32), slice(32, 96))
+    ]
+    whole = scheme(spec).convert(layer, context)(x)
     torch.testing.assert_close(torch.cat([share(x) for share in shares], dim=1), whole, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("spec", BOUNDS)
-def test_shares_of_the_inputs_add_up_to_the_layer(scheme: Schemes, spec: str, linear) -> None:
+def test_shares_of_the_inputs_add_up_to_the_layer(
+    scheme: Schemes, context: ComputeContext, spec: str, linear
+) -> None:
     """Each share has scales of its own, of fewer weights: the sum is within the bound of the whole."""
     layer, x = linear(bias=False), inputs(5)
     cuts = (slice(0, 128), slice(128, 256))
-    added = sum(scheme(spec).convert(part(layer, EVERYTHING, cut))(x[:, cut]) for cut in cuts)
+    added = sum(scheme(spec).convert(part(layer, EVERYTHING, cut), context)(x[:, cut]) for cut in cuts)
     for row, wanted in zip(added, exact(layer, x), strict=True):
         assert relative_error(row, wanted) < BOUNDS[spec]

@@ -33,6 +33,7 @@ def build(model: Path, **options: object) -> AssembledEngine:
 MEASURE = """
 import sys, torch
 from pathlib import Path
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.families import Qwen2
@@ -47,12 +48,11 @@ folder = Path(sys.argv[1])
 family = Qwen2()
 spec = family.spec(read_config(folder))
 quantizer = Registry.load().create("quantization", sys.argv[2])
-quantizer.convert(torch.nn.Linear(64, 64))  # imports and kernels
+context = ComputeContext(torch.device("cpu"), torch.float32)
+quantizer.convert(torch.nn.Linear(64, 64), context)  # imports and kernels
 Path("/proc/self/clear_refs").write_text("5")  # forget the peak until here
 before = status("VmRSS")
-module = load_model(
-    folder, family, spec, device=torch.device("cpu"), dtype=torch.float32, quantizer=quantizer
-)
+module = load_model(folder, family, spec, context, quantizer=quantizer)
 print(status("VmHWM") - before, weight_bytes(module))
 """
 

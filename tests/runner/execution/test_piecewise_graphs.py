@@ -12,11 +12,11 @@ from driving import run
 from replaying import Recorder
 from torch import Tensor
 
-from turnout.core.interfaces.attention import Attend, RotatingAttend
+from turnout.core.interfaces.attention import Attend, AttentionCapabilities, rotates
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.execution.model_runner import ModelRunner
-from turnout.runner.execution.piecewise_graphs import MOST_TOKENS, StepPieces, padded_tokens
+from turnout.runner.execution.piecewise_graphs import MAX_TOKENS, PiecewiseGraphs, padded_tokens
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def forward(tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
     x = torch.stack([tokens, positions], dim=1).double()[:, None]
     for layer in range(2):
         cos, sin = positions.double()[:, None, None], tokens.double()[:, None, None]
-        if isinstance(attend, RotatingAttend):
+        if rotates(attend):
             x = x + attend.rotating(layer, x + 1, x + 2, x + 3, cos, sin)
         else:
             x = x + attend(layer, x + 1, x + 2, x + 3)
@@ -44,7 +44,9 @@ class Attention:
         return (layer + 1) * (q + 10 * k + 100 * v)
 
 
-class Rotating(Attention, RotatingAttend):
+class Rotating(Attention):
+    capabilities = AttentionCapabilities(rotates=True)
+
     def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         assert sin[:, 0, 0].tolist() == list(self.expected)
         out = self(layer, q, k, v) + cos - sin
@@ -59,7 +61,7 @@ def inputs(*tokens: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 @pytest.mark.parametrize("kind", [Attention, Rotating])
 def test_each_step_is_what_the_forward_would_have_been(kind: type[Attention]) -> None:
     recorder = Recorder()
-    pieces = StepPieces(forward, CPU, recorder)
+    pieces = PiecewiseGraphs(forward, CPU, recorder)
     rng = random.Random(0)
     for turn, count in enumerate([5, 16, 3, 16, 1, 20, 30, 7, 32, 11]):
         given = inputs(*(rng.randrange(9) for _ in range(count)))
@@ -71,7 +73,7 @@ def test_each_step_is_what_the_forward_would_have_been(kind: type[Attention]) ->
 
 
 def test_tokens_that_the_host_does_not_know_are_looked_up() -> None:
-    pieces = StepPieces(forward, CPU, Recorder())
+    pieces = PiecewiseGraphs(forward, CPU, Recorder())
     chosen = (torch.tensor([8, 9]),)
     for _ in range(3):
         right = forward(torch.tensor([7, 9, 8]), torch.tensor([50, 51, 52]), Attention(7, 9, 8))
@@ -79,9 +81,9 @@ def test_tokens_that_the_host_does_not_know_are_looked_up() -> None:
 
 
 def test_sizes_are_few_and_pad_little() -> None:
-    sizes = {padded_tokens(count) for count in range(1, MOST_TOKENS + 1)}
-    assert len(sizes) == 16 and max(sizes) == MOST_TOKENS
-    for count in range(1, MOST_TOKENS + 1):
+    sizes = {padded_tokens(count) for count in range(1, MAX_TOKENS + 1)}
+    assert len(sizes) == 16 and max(sizes) == MAX_TOKENS
+    for count in range(1, MAX_TOKENS + 1):
         assert count <= padded_tokens(count) < max(count + 16, 1.25 * count)
 
 

@@ -57,7 +57,7 @@ def test_what_is_left_of_a_larger_step_is_padding_in_a_smaller_one() -> None:
 
 
 def test_shapes_have_graphs_of_their_own_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(graphs, "MAX_GRAPHS", 2)
     recorder = Recorder()
     step_graphs = StepGraphs(forward, CPU, recorder)
     for kind in ("a", "b", "a", "b", "a", "c", "a", "b"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import PoolSize
 from turnout.core.types.plan import Logits, Plan
 from turnout.plugins.evictions.lru import Lru
@@ -40,7 +41,9 @@ def test_prompts_of_full_length_that_fill_a_step() -> None:
     backend, cpu = Paged(block_size=4), torch.device("cpu")
     cache = backend.cache(PoolSize(48), Lru())
     runner = Watched(
-        attention_toy(torch.float64), backend.attention(toy_spec(), cache, cpu, torch.float64), cpu
+        attention_toy(torch.float64),
+        backend.attention(toy_spec(), cache, ComputeContext(cpu, torch.float64)),
+        cpu,
     )
     runner.steps = []
     assert step_bytes(runner, cache, 40, 16, Meter(runner)) == 1

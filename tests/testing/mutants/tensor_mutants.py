@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.logits_processor import Row
 from turnout.core.interfaces.proposer import Proposal, Wish
 from turnout.core.interfaces.quantization import Quantizer
@@ -205,7 +206,7 @@ class _Rounded(Quantizer):
     def wants(self, name: str, linear: nn.Linear) -> bool:
         return "lm_head" not in name
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         return _Int8(linear, self.scale(linear.weight.float()))
 
     def scale(self, weight: Tensor) -> Tensor:
@@ -230,15 +231,15 @@ class OneScale(_Rounded):
 
 
 class LosesTheBias(_Rounded):
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         converted = _Int8(linear, self.scale(linear.weight.float()))
         converted.bias = None
         return converted
 
 
 class KeepsTheLayer(_Rounded):
-    def convert(self, linear: nn.Linear) -> nn.Module:
-        converted = super().convert(linear)
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
+        converted = super().convert(linear, context)
         converted.original = [linear]  # type: ignore[assignment]
         return converted
 
@@ -247,7 +248,7 @@ class DividesByZero(_Rounded):
     def scale(self, weight: Tensor) -> Tensor:
         return weight.abs().amax(1, keepdim=True) / 127
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         converted = _Int8(linear, self.scale(linear.weight.float()))
         converted.codes = converted.codes.float() + 0 / converted.scale  # NaN where the scale is 0
         return converted

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from turnout.core.interfaces.attention import RotatingAttend
+from turnout.core.interfaces.attention import AttentionCapabilities
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Tiles, ragged_attention
 from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write
@@ -17,8 +18,10 @@ __all__ = ["BoundAttention"]
 
 
 @dataclass(frozen=True)
-class BoundAttention(RotatingAttend):
-    """Implements Attend."""
+class BoundAttention:
+    """Implements RotatingAttend."""
+
+    capabilities: ClassVar = AttentionCapabilities(rotates=True)
 
     lanes: Sequence[Lanes]
     """By layer."""

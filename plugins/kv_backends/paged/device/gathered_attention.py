@@ -6,12 +6,11 @@ from array import array
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk
-from turnout.kernels import Kernels
 from turnout.plugins.kv_backends.paged.device.slot_mapping import slots_of, slots_table
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
@@ -28,13 +27,11 @@ class PagedAttention(PooledAttention):
         self,
         spec: ModelSpec,
         cache: PagedCache,
-        device: torch.device,
-        dtype: torch.dtype,
+        context: ComputeContext,
         stored: KVDtype = "auto",
-        kernels: Kernels | None = None,
     ) -> None:
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
-        super().__init__(Pool(shape, stored, cache.swap), device, dtype, kernels)
+        super().__init__(Pool(shape, stored, cache.swap), context)
         self._cache = cache
         self._size = cache.block_size
 

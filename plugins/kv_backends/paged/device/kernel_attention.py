@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from turnout.core.interfaces.attention import CapturableAttention, RotatingAttend
+from turnout.core.interfaces.attention import AttentionCapabilities
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk, Move, Plan, StepShape
 from turnout.kernels.gpu.staging import to_device
@@ -30,21 +30,22 @@ from turnout.plugins.kv_backends.storage.written_slots import written_slots
 __all__ = ["PagedKernels", "lanes_of"]
 
 
-class PagedKernels(RotatingAttend, CapturableAttention):
-    """Reads the block tables of a `PagedCache`; implements AttentionBackend."""
+class PagedKernels:
+    """Reads the block tables of a `PagedCache`. Implements CapturableAttention and RotatingAttend."""
+
+    capabilities = AttentionCapabilities(rotates=True, captures=True)
 
     def __init__(
         self,
         spec: ModelSpec,
         cache: PagedCache,
-        device: torch.device,
-        dtype: torch.dtype,
+        context: ComputeContext,
         stored: KVDtype = "auto",
         cascade: int = 0,
     ) -> None:
         """cascade: positions to save from which a shared prefix is read once; 0: it never is."""
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
-        self.storage = make_storage(stored, shape, device, dtype)
+        self.storage = make_storage(stored, shape, context.device, context.dtype)
         self._mover = mover_for(self.storage.tensors, cache.swap)
         self._lanes = [lanes_of(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
         self._cache = cache
@@ -52,7 +53,7 @@ class PagedKernels(RotatingAttend, CapturableAttention):
         self._long = LONG // 2 if spec.head_dim > WIDE else LONG
         self._positions = spec.max_positions
         self._cascade = cascade
-        self._device = device
+        self._device = context.device
         self._bound = BoundAttention(self._lanes, cache.block_size)
         self._shaped: dict[StepShape, ShapedStep] = {}
 

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.checkpoints.loading import load_model
 from turnout.models.decoder.layers import RMSNorm
@@ -60,8 +61,7 @@ def tiny_model() -> nn.Module:
             Path(folder),
             Qwen2(),
             tiny_spec(),
-            device=torch.device("cpu"),
-            dtype=torch.float64,
+            ComputeContext(torch.device("cpu"), torch.float64),
             progress=False,
         )
     for name, module in list(model.named_modules()):

@@ -22,6 +22,7 @@ from torch import Tensor
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import KVBackend, Span
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.decision import TokenLogprobs
@@ -79,7 +80,9 @@ class _Run:
         self.eviction = case.make_eviction()
         backend = _backend(case)
         self.kv = backend.cache(case.pool, self.eviction)
-        attention = backend.attention(tiny_spec(), self.kv, torch.device("cpu"), torch.float64)
+        attention = backend.attention(
+            tiny_spec(), self.kv, ComputeContext(torch.device("cpu"), torch.float64)
+        )
         assert isinstance(attention, PooledAttention)
         self.pool, self.host = attention.storage.tensors, _host_memory(attention, case)
         self.memory = Memory(self.kv, attention, tiny_spec().layers)
