@@ -1,7 +1,6 @@
-"""Compiling the kernels: once for each machine, compiler and version of the sources, kept in the user's
-cache.
+"""Compiles the kernels, once for each machine, compiler and version of the sources, into the user's cache.
 
-The sources need a C++17 compiler with OpenMP and the standard library; they include nothing of Python or
+The sources need a C++17 compiler with OpenMP and the standard library. They include nothing of Python or
 torch, so that compiling takes seconds. The library's OpenMP is the one that torch has loaded by then, under
 the same name, so that both share one pool of threads.
 """
@@ -33,16 +32,16 @@ FLAGS = (
     "-fopenmp",
     "-fPIC",
 )
-TIMEOUT = 60
-"""Seconds for a compiler's call."""
+COMPILER_SECONDS = 60
+"""A call of the compiler may take so long."""
 
 
 class BuildError(Exception):
-    """Why there is no library, in one line."""
+    """Says in one line why there is no library."""
 
 
 def built_library() -> Path:
-    """The compiled library, made now if there is none yet. Raises BuildError."""
+    """Returns the compiled library, which is compiled now if there is none yet. Raises BuildError."""
     compiler = find_compiler()
     folder = _cache_folder() / _key(compiler)
     library = folder / "kernels.so"
@@ -56,7 +55,7 @@ def built_library() -> Path:
 
 
 def find_compiler() -> str:
-    """``$CXX``, or a C++ compiler by one of its usual names. Raises BuildError."""
+    """Returns ``$CXX``, or a C++ compiler under one of its usual names. Raises BuildError."""
     asked = os.environ.get("CXX")
     for name in [asked] if asked else ["c++", "g++", "clang++"]:
         if found := shutil.which(name):
@@ -73,7 +72,7 @@ def _cache_folder() -> Path:
 
 
 def _key(compiler: str) -> str:
-    """Whatever the library depends on: a home folder may be shared by different machines."""
+    """Hashes all that the library depends on: different machines may share a home folder."""
     digest = hashlib.sha256(repr((FLAGS, platform.machine(), _cpu_features())).encode())
     digest.update(_call([compiler, "--version"]).encode())
     for file in sorted(SOURCES.iterdir()):
@@ -90,8 +89,8 @@ def _cpu_features() -> str:
 
 
 def _compile(compiler: str, library: Path) -> None:
-    """Each source by itself, at the same time; the library appears whole or not at all."""
-    with _workplace(library.parent) as folder, ThreadPoolExecutor() as pool:
+    """Compiles the sources at the same time, and links them; the library appears whole or not at all."""
+    with _scratch_folder(library.parent) as folder, ThreadPoolExecutor() as pool:
 
         def compiled(source: Path) -> str:
             target = str(folder / f"{source.stem}.o")
@@ -105,15 +104,15 @@ def _compile(compiler: str, library: Path) -> None:
 
 
 @contextmanager
-def _workplace(beside: Path) -> Iterator[Path]:
-    """On the cache's own file system, so that what is done can be moved into place."""
+def _scratch_folder(beside: Path) -> Iterator[Path]:
+    """Makes a folder on the cache's own file system, so that the library can be moved into place."""
     with tempfile.TemporaryDirectory(dir=beside) as folder:
         yield Path(folder)
 
 
 def _call(command: list[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILER_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{command[0]} cannot be used: {error}") from error
     if done.returncode:

@@ -18,7 +18,7 @@ from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, 
 __all__ = ["BlockTables", "CpuKernels", "Packed", "cpu_kernels"]
 
 WORTHWHILE = 1 << 16
-"""Products, from which on a second thread is quicker than none; as native/layers.cpp has it."""
+"""Products from which on a second thread is faster than one alone; as in native/layers.cpp."""
 SIGNATURES = {
     "turnout_panel": [],
     "turnout_is_bfloat16": [POINTER, LONG],
@@ -41,29 +41,30 @@ SIGNATURES = {
 
 @dataclass(frozen=True)
 class Packed:
-    """The weights of linear layers that read the same input, in the order in which they are read."""
+    """Weights of linear layers that read the same input, in the order in which a kernel reads them."""
 
     numbers: Tensor
-    """float32, or bfloat16 where that loses nothing; flat."""
+    """Flat; float32, or bfloat16 where that loses nothing."""
     inputs: int
     outputs: int
     panels: int
     dtype: torch.dtype
-    """Of what goes in and comes out: float32, or bfloat16, whose weights lie in another order."""
+    """Of inputs and outputs: float32, or bfloat16, for which weights lie in another order."""
 
 
 @dataclass(frozen=True)
 class BlockTables:
-    """Where a step's chunks are: int64 on the CPU."""
+    """Where a step's chunks and their contexts are. Tensors are int64 on the CPU."""
 
     block_size: int
     rows: Tensor
-    """First row of each chunk in the flat batch: [chunks]."""
+    """The first row of each chunk in the flat batch: [chunks]."""
     lengths: Tensor
+    """Tokens of each chunk: [chunks]."""
     starts: Tensor
-    """Position of each chunk's first token."""
+    """The position of each chunk's first token: [chunks]."""
     slots: Tensor
-    """Where the blocks of each chunk's context begin: [chunks, most]; past its end, anything."""
+    """Where the blocks of each chunk's context begin: [chunks, most blocks]; past its end, anything."""
 
 
 class CpuKernels:
@@ -73,7 +74,7 @@ class CpuKernels:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError for what is no such library."""
+        """Loads the library at `path`. Raises OSError where that is no such library."""
         library = ctypes.CDLL(str(path))
         for name, arguments in SIGNATURES.items():
             function = getattr(library, name)
@@ -88,11 +89,14 @@ class CpuKernels:
     # -------------------------------------------------------------- linear layers
 
     def is_bfloat16(self, numbers: Tensor) -> bool:
-        """Would all of these float32 numbers survive bfloat16?"""
+        """Says whether bfloat16 holds all of these float32 numbers exactly."""
         return bool(self._library.turnout_is_bfloat16(numbers.data_ptr(), numbers.numel()))
 
     def pack(self, weights: Sequence[Tensor]) -> Packed:
-        """weights: float32 or bfloat16 [outputs, inputs] each; their outputs will lie side by side."""
+        """Packs layers into one, with their outputs side by side.
+
+        weights: float32 or bfloat16 [outputs, inputs] each.
+        """
         half = _half(weights[0])
         narrow = half or all(self.is_bfloat16(weight) for weight in weights)
         inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
@@ -111,7 +115,10 @@ class CpuKernels:
         return Packed(numbers, inputs, outputs, panels, weights[0].dtype)
 
     def linear(self, x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
-        """x: [rows, inputs], and `bias` [outputs], of the dtype packed for; returns [rows, outputs] in it."""
+        """Computes a packed layer: x [rows, inputs] to [rows, outputs].
+
+        x, `bias` [outputs] and the result have the dtype that the weights were packed for.
+        """
         if x.dtype != packed.dtype:
             raise TypeError(f"this packed linear layer takes {packed.dtype}, not {x.dtype}")
         if x.shape[1] != packed.inputs:
@@ -129,7 +136,7 @@ class CpuKernels:
         return out
 
     def rows(self, packed: Packed, tokens: Tensor) -> Tensor:
-        """[tokens, inputs]: those rows of the weight. tokens: int64 [tokens], all below `outputs`."""
+        """Returns rows of the weight, [tokens, inputs]. tokens: int64 [tokens], all below `outputs`."""
         out = torch.empty(tokens.shape[0], packed.inputs, dtype=packed.dtype)
         addresses = packed.numbers.data_ptr(), tokens.data_ptr(), out.data_ptr()
         sizes = tokens.shape[0], packed.inputs
@@ -142,7 +149,7 @@ class CpuKernels:
     # -------------------------------------------------------------- between them
 
     def norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-        """The root mean square norm of x, to which `delta` is added first, in place. x: [rows, size]."""
+        """Returns the root mean square norm of x, after adding `delta` to x in place. x: [rows, size]."""
         out = torch.empty_like(x)
         delta = None if delta is None else delta.to(x.dtype).contiguous()
         if delta is not None and delta.shape != x.shape:
@@ -160,7 +167,7 @@ class CpuKernels:
         return out
 
     def gate(self, both: Tensor) -> Tensor:
-        """silu of the first half of each row, times the second. both: [rows, 2 * size]."""
+        """Returns silu of the first half of each row, times the second half. both: [rows, 2 * size]."""
         both = both.contiguous()
         rows, size = both.shape[0], both.shape[1] // 2
         out = both.new_empty(rows, size)
@@ -170,8 +177,10 @@ class CpuKernels:
         return out
 
     def rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> None:
-        """In place. x: [tokens, heads, head_dim], of any stride between tokens; cosine, sine: [tokens, 1,
-        head_dim]."""
+        """Rotates x in place.
+
+        x: [tokens, heads, head_dim], of any stride between tokens; cosine, sine: [tokens, 1, head_dim].
+        """
         self._library.turnout_rotate(
             x.data_ptr(),
             cosine.data_ptr(),
@@ -185,12 +194,15 @@ class CpuKernels:
     # -------------------------------------------------------------- attention
 
     def enlarge_pages(self, memory: Tensor) -> None:
-        """Ask for large pages behind `memory`, of which nothing has been touched yet."""
+        """Asks the system for large pages behind `memory`, which must not have been touched yet."""
         self.integers.enlarge_pages(memory)
 
     def write(self, rows: Tensor, pool: Tensor, slots: Tensor) -> None:
-        """Rows into their slots. rows: [tokens, heads, head_dim], of any stride between tokens; pool: a
-        layer's [slots, heads, head_dim], float32 or bfloat16; slots: int64 [tokens]."""
+        """Writes rows into their slots.
+
+        rows: [tokens, heads, head_dim], of any stride between tokens; pool: a layer's [slots, heads,
+        head_dim], float32 or bfloat16; slots: int64 [tokens].
+        """
         tokens, heads, dim = rows.shape
         self._library.turnout_write(
             rows.data_ptr(),
@@ -205,8 +217,11 @@ class CpuKernels:
         )
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, tables: BlockTables) -> Tensor:
-        """q: [tokens, heads, head_dim], of any stride between tokens; keys, values: a layer's [slots,
-        kv_heads, head_dim], float32 or bfloat16. Returns what q is, contiguous."""
+        """Attends with q, causally, each chunk to its own context.
+
+        q: [tokens, heads, head_dim], of any stride between tokens; keys, values: a layer's [slots, kv_heads,
+        head_dim], float32 or bfloat16. Returns [tokens, heads, head_dim] in q's dtype, contiguous.
+        """
         tokens, heads, dim = q.shape
         out = q.new_empty(tokens, heads, dim)
         self._library.turnout_attend(
@@ -234,7 +249,7 @@ class CpuKernels:
     # -------------------------------------------------------------- all at once
 
     def layers(self, table: ctypes.Array[Any], step: ctypes.Structure) -> None:
-        """The layers of `table` one after the other; see `turnout.kernels.layers`."""
+        """Computes the layers of `table` one after the other; see `turnout.kernels.layers`."""
         self._library.turnout_layers(ctypes.byref(table), len(table), ctypes.byref(step))
 
 
@@ -244,7 +259,7 @@ def cpu_kernels(kernels: FusedKernels | None) -> CpuKernels | None:
 
 
 def _half(x: Tensor) -> bool:
-    """Is it bfloat16, and not float32? Raises TypeError for other numbers, which a kernel would misread."""
+    """Says whether x is bfloat16, not float32. Raises TypeError for others, which a kernel would misread."""
     if x.dtype not in (torch.float32, torch.bfloat16):
         raise TypeError(f"compiled kernels take float32 and bfloat16, not {x.dtype}")
     return x.dtype == torch.bfloat16

@@ -1,5 +1,4 @@
-"""Linear layers of 8 or 4 bits, as functions of tensors. What is computed is said beside the source,
-``native/integer_linear.cpp``."""
+"""Linear layers of 8 or 4 bits, as functions of tensors. The source in ``native/`` says what they compute."""
 
 from __future__ import annotations
 
@@ -33,19 +32,19 @@ SIGNATURES = {
 }
 
 UNIT = 8
-"""Inputs come in multiples of this; what is missing is zeros."""
+"""Inputs come in multiples of this; missing ones are zeros."""
 PIECE = 256
-"""Inputs whose products are added up as integers. As in the source; groups divide it, or are multiples."""
+"""Inputs whose products are summed as integers, as in the source. Groups divide it or are its multiples."""
 PIECE_OF_BYTES = 65536
-"""The same of W8A8."""
-AT_ONCE = 4096
-"""Columns that are added up together."""
+"""The same for W8A8."""
+COLUMNS_AT_ONCE = 4096
+"""Columns whose codes are summed together."""
 WORTHWHILE = 1 << 17
-"""Products, from which on a second thread is quicker than none."""
+"""Products from which on a second thread is faster than one alone."""
 
 
 class Kind(Enum):
-    """In which order codes are, and to how many bits activations are rounded."""
+    """The bits of weights and of activations, and with them the order of codes."""
 
     W8A8 = 0
     W8A16 = 1
@@ -53,18 +52,18 @@ class Kind(Enum):
 
 
 WORDS = {Kind.W8A8: torch.int32, Kind.W8A16: torch.int16, Kind.W4A16: torch.int32}
-"""What is read at once of a column: four codes of 8 bits, two, or eight of 4."""
+"""The word in which codes of a column are read: four codes of 8 bits, two, or eight of 4."""
 SCALES = {Kind.W8A8: torch.float32, Kind.W8A16: torch.float32, Kind.W4A16: torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class IntegerWeights:
-    """weight = code · scale + offset, of 4 bits code - 8, in the order in which the kernels read it."""
+    """weight = code · scale + offset, for 4 bits (code - 8), in the order in which the kernels read them."""
 
     numbers: Tensor
     """Codes: [panels, words, panel]."""
     shift: Tensor | None
-    """int32 [panels, pieces, panel]: what the zero of W8A8's activations adds to a sum, negated."""
+    """int32 [panels, pieces, panel]: what the zero point of W8A8's activations adds to a sum, negated."""
     scale: Tensor
     """[panels, groups, panel]; float32, or bfloat16 for 4 bits."""
     offset: Tensor | None
@@ -83,7 +82,7 @@ class IntegerWeights:
 
 
 class IntegerKernels:
-    """Activations are rounded to integers, too, with a scale for each row."""
+    """The kernels of integer weights. They round activations to integers, too, with a scale for each row."""
 
     def __init__(self, library: ctypes.CDLL, panel: int) -> None:
         self._library = library
@@ -91,7 +90,7 @@ class IntegerKernels:
         self.panel = panel
 
     def takes(self, inputs: int, groups: int) -> bool:
-        """Can a layer of so many inputs, in so many groups, be packed?"""
+        """Says whether a layer of so many inputs, in so many groups, can be packed."""
         group = inputs // groups
         return groups == 1 or (
             groups * group == inputs and group % UNIT == 0 and (PIECE % group == 0 or group % PIECE == 0)
@@ -100,7 +99,7 @@ class IntegerKernels:
     def pack(
         self, kind: Kind, codes: Tensor, scale: Tensor, offset: Tensor | None, bias: Tensor | None
     ) -> IntegerWeights:
-        """codes: int8 [outputs, inputs], of 4 bits uint8 from 0 to 15.
+        """Packs a layer. codes: int8 [outputs, inputs], for 4 bits uint8 from 0 to 15.
 
         scale, offset: float32 [outputs, groups]; W8A8 has one group and no offset.
         """
@@ -124,12 +123,12 @@ class IntegerKernels:
         )
 
     def joins(self, parts: Sequence[IntegerWeights]) -> bool:
-        """Can layers that read the same input become one, side by side?"""
+        """Says whether layers that read the same input can become one, with outputs side by side."""
         kinds = {(part.inputs, part.kind, part.group, part.offset is None) for part in parts}
         return len(kinds) == 1 and all(part.outputs % self.panel == 0 for part in parts)
 
     def join(self, parts: Sequence[IntegerWeights]) -> IntegerWeights:
-        """Only of those that `joins` takes."""
+        """Makes one layer of `parts`, for which `joins` says yes."""
         first = parts[0]
         numbers = [part.numbers for part in parts]
         panels = sum(len(each) for each in numbers)
@@ -146,11 +145,11 @@ class IntegerKernels:
         )
 
     def levels(self, kind: Kind) -> int:
-        """What the largest activation of a token is rounded to. Bytes have 7 bits where 8 would overflow."""
+        """Returns what the largest activation of a token is rounded to: of 7 bits where 8 would overflow."""
         return self._zero - 1 if kind is Kind.W8A8 else 2**15 - 1
 
     def linear(self, x: Tensor, weights: IntegerWeights) -> Tensor:
-        """x: float32 or bfloat16 [rows, inputs]; returns [rows, outputs] in the same dtype."""
+        """Computes a packed layer: x, float32 or bfloat16 [rows, inputs], to [rows, outputs] in x's dtype."""
         if x.dtype not in (torch.float32, torch.bfloat16):
             raise TypeError(f"linear layers of few bits take float32 and bfloat16, not {x.dtype}")
         if x.stride(1) != 1:
@@ -179,7 +178,7 @@ class IntegerKernels:
         return out
 
     def rows(self, weights: IntegerWeights, tokens: Tensor) -> Tensor:
-        """float32 [tokens, inputs]: those rows of a weight of 8 bits with one group.
+        """Returns rows of a weight of 8 bits with one group: float32 [tokens, inputs].
 
         tokens: int64 [tokens], all below `outputs`.
         """
@@ -188,18 +187,18 @@ class IntegerKernels:
         return codes.float().mul_(weights.scale.flatten()[tokens, None])
 
     def _in_panels(self, words: Tensor) -> Tensor:
-        """[outputs, words] to [panels, words, panel]: those that are read together, side by side."""
+        """Turns [outputs, words] into [panels, words, panel]: words that are read together lie together."""
         outputs, depth = words.shape
         room = self.room(outputs // self.panel, depth, self.panel, dtype=words.dtype)
         return room.copy_(words.view(-1, self.panel, depth).transpose(1, 2))
 
     def _by_panel(self, numbers: Tensor, more: int) -> Tensor:
-        """[outputs, groups] to [panels, groups, panel], with zeros for `more` outputs."""
+        """Turns [outputs, groups] into [panels, groups, panel], with zeros for `more` outputs."""
         padded = pad(numbers, (0, 0, 0, more))
         return padded.reshape(-1, self.panel, numbers.shape[1]).transpose(1, 2).contiguous()
 
     def room(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        """Not filled yet, with large pages behind it."""
+        """Returns an unfilled tensor with large pages behind it."""
         room = torch.empty(shape, dtype=dtype)
         self.enlarge_pages(room)
         return room
@@ -208,10 +207,10 @@ class IntegerKernels:
         self._library.turnout_large_pages(memory.data_ptr(), memory.nbytes)
 
     def _shift(self, codes: Tensor) -> Tensor:
-        """codes: int8 [columns, depth], of which few are widened at a time."""
+        """Sums `codes`, int8 [columns, depth], widening few of them at a time."""
         shift = torch.empty(-(-codes.shape[1] // PIECE_OF_BYTES), len(codes), dtype=torch.int32)
         for columns, found in zip(
-            torch.split(codes, AT_ONCE), torch.split(shift, AT_ONCE, dim=1), strict=True
+            torch.split(codes, COLUMNS_AT_ONCE), torch.split(shift, COLUMNS_AT_ONCE, dim=1), strict=True
         ):
             for piece, sums in zip(torch.split(columns, PIECE_OF_BYTES, dim=1), found, strict=True):
                 torch.sum(piece, dim=1, dtype=torch.int32, out=sums)
@@ -223,7 +222,7 @@ def address(tensor: Tensor | None) -> int | None:
 
 
 def _nibbles(codes: Tensor) -> Tensor:
-    """uint8 [outputs, depth] to int32 [outputs, depth / 8]; a word's low half is for even inputs."""
+    """Packs uint8 [outputs, depth] into int32 [outputs, depth / 8]; a word's low half is for even inputs."""
     pairs = codes.view(len(codes), -1, 4, 2)
     low = pairs[:, :, 0] | pairs[:, :, 1] << 4
     high = pairs[:, :, 2] | pairs[:, :, 3] << 4

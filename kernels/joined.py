@@ -1,4 +1,4 @@
-"""What layers that become one have side by side. Layers that read the same input can."""
+"""Joins the tensors of layers that become one: layers that read the same input, with outputs side by side."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["joint_bias", "together"]
 
 
 def together(tensors: Sequence[Tensor | None]) -> Tensor | None:
-    """One after the other, by outputs. Of layers of one kind: all have one, or none."""
+    """Concatenates tensors by outputs. Layers of one kind all have the tensor, or none does: then None."""
     there = [tensor for tensor in tensors if tensor is not None]
     return torch.cat(there) if there else None
 
 
 def joint_bias(biases: Sequence[Tensor | None], outputs: Sequence[int]) -> Tensor | None:
-    """As `together`, with zeros where only some have one. outputs: of each layer."""
+    """Concatenates biases, with zeros where one is missing; None where all are. outputs: of each layer."""
     some = next((bias for bias in biases if bias is not None), None)
     if some is None:
         return None

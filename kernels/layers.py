@@ -1,4 +1,4 @@
-"""All layers of a decoder in one native call, and what an attention backend gives for it."""
+"""Computes all layers of a decoder in one native call, on the keys and values of an attention backend."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class InPlace:
-    """Where the step's keys and values are, for kernels that read and write them themselves."""
+    """Where a step's keys and values are, for kernels that read and write them themselves."""
 
     pools: Sequence[tuple[Tensor, Tensor]]
-    """Of each layer keys and values, [slots, kv_heads, head_dim]; the same object in every step."""
+    """Keys and values of each layer, [slots, kv_heads, head_dim]; the same object in every step."""
     written: Tensor
     """The slots of the step's tokens: int64 [tokens]."""
     tables: BlockTables
@@ -78,7 +78,7 @@ LinearWeights = FloatWeights | IntegerWeights
 
 
 class LayerWeights(NamedTuple):
-    """Of a decoder's layer: norms in float32 or bfloat16, linear layers packed for the same."""
+    """A decoder layer's weights: norms in float32 or bfloat16, linear layers packed for that dtype."""
 
     input_norm: Tensor
     middle_norm: Tensor
@@ -92,7 +92,7 @@ class LayerWeights(NamedTuple):
 
 
 class Layers:
-    """The layers of a decoder, which are alike, over the pools of one attention backend."""
+    """The layers of a decoder, all of one shape, over the pools of one attention backend."""
 
     def __init__(
         self,
@@ -107,11 +107,10 @@ class Layers:
     def __call__(
         self, hidden: Tensor, cosine: Tensor, sine: Tensor, place: InPlace, picked: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """hidden: [tokens, size], added to in place; cosine, sine: [tokens, 1, head_dim], in the norms'
-        dtype.
-        picked: int64 [rows], ascending: for which of them to go beyond the last attention; None: all.
+        """Returns `hidden` after the last layer, of the picked rows, and what is still to be added to it.
 
-        Returns `hidden`, of those that were picked, and what is still to be added to it.
+        hidden: [tokens, size], which is added to in place; cosine, sine: [tokens, 1, head_dim], in the norms'
+        dtype. picked: int64 [rows], ascending: the rows that go beyond the last attention; None: all.
         """
         weights, tables = self._weights[0], place.tables
         heads = weights.heads
@@ -137,7 +136,7 @@ class Layers:
         return hidden[:rows], delta[:rows]
 
 
-# ------------------------------------------------------------------ as native/layers.cpp reads it
+# ------------------------------------------------------------------ the structures of native/layers.cpp
 
 _POINTER, _LONG, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
@@ -191,7 +190,7 @@ def _floats(weights: FloatWeights) -> _Linear:
     kind = _HALVES if packed.dtype == torch.bfloat16 else kept
     return _Linear(
         packed.numbers.data_ptr(), address(weights.bias), packed.inputs, packed.outputs, kind
-    )  # what is of integers alone stays 0
+    )  # fields of integer weights stay 0
 
 
 def _integers(weights: IntegerWeights, kernels: IntegerKernels) -> _Linear:

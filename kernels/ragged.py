@@ -1,4 +1,4 @@
-"""Numbers of a flat batch to which each chunk of a step brings as many rows as it has tokens."""
+"""Index arithmetic of a flat batch, in which each chunk of a step has as many rows as tokens."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Numbers = npt.NDArray[np.int64]
 
 
 def ranges(starts: npt.NDArray[np.integer[Any]], lengths: npt.NDArray[np.integer[Any]]) -> Numbers:
-    """``range(start, start + length)`` of each, one after the other: int64 [sum of lengths]."""
+    """Returns ``range(start, start + length)`` of each chunk, one after the other: int64 [sum of lengths]."""
     firsts = lengths.cumsum() - lengths
     numbers: Numbers = np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
     return numbers
 
 
 def padded(count: int, least: int) -> int:
-    """To one of few sizes: multiples of `least`, from eight times that on of twice as much, and so on.
+    """Rounds `count` up to one of few sizes.
 
-    least: a power of two.
+    Those are multiples of `least`, a power of two; from eight times that on of twice as much, and so on.
     """
     step = max(least, 1 << max(0, (count - 1).bit_length() - 3))
     return -(-count // step) * step

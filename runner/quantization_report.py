@@ -13,7 +13,7 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.blueprint import blueprint, linear_layers
-from turnout.models.decoder.fused import Joining
+from turnout.models.decoder.fused import JoiningLayer
 from turnout.models.decoder.packed import PackedLinear, pack
 from turnout.runner.memory.budget import format_bytes, weight_bytes
 
@@ -93,7 +93,7 @@ def _now(model: nn.Module, name: str) -> nn.Module:
     found: nn.Module | None = getattr(holder, own, None)
     if found is not None:
         return found
-    assert isinstance(holder, Joining) and holder.joint is not None
+    assert isinstance(holder, JoiningLayer) and holder.joint is not None
     return holder.joint
 
 

@@ -1,1 +1,1 @@
-"""Triton programs that models call between their matrix products."""
+"""Triton kernels for what models compute between their matrix products, and copies to and from a GPU."""

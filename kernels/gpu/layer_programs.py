@@ -1,4 +1,4 @@
-"""Triton programs of the layers between matrix products. Numbers are rounded where PyTorch's layers round."""
+"""Triton programs of the layers between matrix products. They round where PyTorch's layers round."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def rotate_heads(
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ):
-    """Rotary embedding of all heads of a token, in place. Grid: (tokens,)."""
+    """Rotates all heads of a token in place. Grid: (tokens,)."""
     token = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, HALF)
     inside = d < half

@@ -1,4 +1,4 @@
-"""The Triton programs of `layer_programs.py` as functions of tensors. Implements FusedKernels."""
+"""The Triton programs of `layer_programs.py` as functions of tensors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from turnout.kernels.gpu.layer_programs import gate_rows, norm_rows, rotate_head
 
 __all__ = ["GpuKernels"]
 
-GATED = 1024
-"""Outputs that a program gates."""
-WARP_NUMBERS = 512
-"""Of a norm's row for each warp."""
+GATE_BLOCK = 1024
+"""Outputs that one program gates."""
+NUMBERS_PER_WARP = 512
+"""Of a norm's row."""
 
 
 class GpuKernels:
-    """Rows contiguous in themselves, of any stride between rows, in float32, bfloat16 or float16."""
+    """Triton's kernels. Implements FusedKernels.
+
+    Tensors are float32, bfloat16 or float16; rows are contiguous, of any stride between rows.
+    """
 
     def norm(self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:
-        """The root mean square norm of x, to which `delta` is added first, in place. x: [rows, size]."""
+        """Returns the root mean square norm of x, after adding `delta` to x in place. x: [rows, size]."""
         rows, size = x.shape
         out = torch.empty((rows, size), dtype=x.dtype, device=x.device)
         added = x if delta is None else delta
@@ -36,20 +39,22 @@ class GpuKernels:
             size=size,
             SIZE=padded,
             ADDS=delta is not None,
-            num_warps=min(16, max(1, padded // WARP_NUMBERS)),
+            num_warps=min(16, max(1, padded // NUMBERS_PER_WARP)),
         )
         return out
 
     def gate(self, both: Tensor) -> Tensor:
-        """silu of the first half of each row, times the second. both: [rows, 2 * size]."""
+        """Returns silu of the first half of each row, times the second half. both: [rows, 2 * size]."""
         rows, size = both.shape[0], both.shape[1] // 2
         out = both.new_empty(rows, size)
-        gate_rows[rows, triton.cdiv(size, GATED)](both, out, both.stride(0), size, BLOCK=GATED)
+        gate_rows[rows, triton.cdiv(size, GATE_BLOCK)](both, out, both.stride(0), size, BLOCK=GATE_BLOCK)
         return out
 
     def rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> None:
-        """In place. x: [tokens, heads, head_dim], of any stride between tokens; cosine, sine: [tokens, 1,
-        head_dim]."""
+        """Rotates x in place.
+
+        x: [tokens, heads, head_dim], of any stride between tokens; cosine, sine: [tokens, 1, head_dim].
+        """
         tokens, heads, dim = x.shape
         rotate_heads[tokens,](
             x,

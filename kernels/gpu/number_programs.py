@@ -1,6 +1,6 @@
-"""What other Triton programs share: products, rounding, and 8-bit floating point by its bits.
+"""Functions that Triton programs share: products, rounding, and 8-bit floating point by its bits.
 
-By bits, because not every card converts e4m3 and every card shifts::
+By its bits, because every card can shift, and not every card converts e4m3::
 
     e4m3     s eeee mmm                     bias 7
     float32  s 0000eeee mmm00000…           bias 127, hence the factor 2^120
@@ -24,16 +24,16 @@ E4M3_NORMAL = tl.constexpr(2.0**-6)
 
 @triton.jit
 def dot(a, b, PRECISION: tl.constexpr):
-    """Products of a's and b's floating-point numbers, summed in float32."""
-    if INTERPRETED:  # which takes bfloat16 for integers here
+    """The matrix product of a and b, in floating point, summed in float32."""
+    if INTERPRETED:  # the interpreter takes bfloat16 for integers here
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
 def narrow(x, dtype: tl.constexpr):
-    """float32 to `dtype`, ties to even."""
-    if INTERPRETED and dtype == tl.bfloat16:  # which would cut off
+    """Rounds float32 to `dtype`, ties to even."""
+    if INTERPRETED and dtype == tl.bfloat16:  # the interpreter would cut off
         bits = x.to(tl.int32, bitcast=True)
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000
         return bits.to(tl.float32, bitcast=True).to(dtype)
@@ -43,13 +43,13 @@ def narrow(x, dtype: tl.constexpr):
 
 @triton.jit
 def round_even(x):
-    """float32 of less than 2^22 to the nearest whole number."""
+    """Rounds float32 of less than 2^22 to the nearest whole number, ties to even."""
     return (x + WHOLE) - WHOLE
 
 
 @triton.jit
 def encode_e4m3(x):
-    """float32 to the codes of float8_e4m3fn, as int8; what is larger than 448 becomes 448."""
+    """Encodes float32 as float8_e4m3fn, in int8; larger numbers become 448."""
     bits = x.to(tl.int32, bitcast=True)
     size = tl.minimum(tl.abs(x), E4M3_TOP)
     large = size.to(tl.int32, bitcast=True)
@@ -61,8 +61,8 @@ def encode_e4m3(x):
 
 @triton.jit
 def from_int8(codes, dtype: tl.constexpr):
-    """int8 to a floating-point type, all of which hold it exactly."""
-    if INTERPRETED:  # which takes bfloat16 for integers
+    """Converts int8 to a floating-point type; all of them hold it exactly."""
+    if INTERPRETED:  # the interpreter takes bfloat16 for integers
         return codes.to(tl.float32).to(dtype)
     else:
         return codes.to(dtype)
@@ -70,8 +70,8 @@ def from_int8(codes, dtype: tl.constexpr):
 
 @triton.jit
 def from_e4m3(codes, dtype: tl.constexpr):
-    """int8 codes of float8_e4m3fn to a floating-point type, all of which hold them exactly."""
-    # Shifted with its sign, and its copies of that masked.
+    """Decodes int8 codes of float8_e4m3fn to a floating-point type; all of them hold the numbers exactly."""
+    # The shift extends the sign, whose copies are masked.
     if dtype == tl.bfloat16 and not INTERPRETED:  # two at a time
         half = (codes.to(tl.int16) << 4) & -0x7810
         return half.to(tl.bfloat16, bitcast=True) * E4M3_BIAS
@@ -82,7 +82,7 @@ def from_e4m3(codes, dtype: tl.constexpr):
 
 @triton.jit
 def from_int4(codes, dtype: tl.constexpr):
-    """uint8 codes from 0 to 15, less 8, to a floating-point type."""
+    """Converts uint8 codes from 0 to 15, less 8, to a floating-point type."""
     if dtype == tl.bfloat16 and not INTERPRETED:  # as the last bits of 128 and more
         return (codes.to(tl.int16) | 0x4300).to(tl.bfloat16, bitcast=True) - 136.0
     else:

@@ -1,4 +1,4 @@
-"""The decoder-only transformer that the families build. Names of submodules are those of checkpoints."""
+"""The decoder-only transformer that the families build. Submodules have the names of checkpoints."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        """tokens, positions: int64 [tokens]; returns the normed hidden states [tokens, hidden_size], or
-        those of `rows`."""
+        """Returns hidden states after the final norm, [tokens, hidden_size], or those of `rows` alone.
+
+        tokens, positions: int64 [tokens]; rows: int64 [rows], ascending.
+        """
         hidden: Tensor = self.model(tokens, positions, attend, rows)
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden: [rows, hidden_size]; returns [rows, vocab_size] in the same dtype."""
+        """Returns logits [rows, vocab_size], in hidden's dtype. hidden: [rows, hidden_size]."""
         scores: Tensor = self.lm_head(hidden)
         return scores
 
 
 class DecoderStack(nn.Module):
-    """All but the head."""
+    """The decoder without its head."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -80,9 +82,9 @@ class DecoderLayer(nn.Module):
         attend: Attend,
         rows: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The residual stream and what is still to be added to it, which the next norm does on its way.
+        """Returns the residual stream and what is still to be added to it: the next norm adds it.
 
-        rows: of those that come out; None: all.
+        rows: the rows that come out; None: all.
         """
         hidden, normed = self.input_layernorm.add(hidden, delta)
         mixed = self.self_attn(normed, rotation, attend, rows)

@@ -1,9 +1,9 @@
-"""The shared layers, computed by kernels: what takes the place of a model's own when there are some.
+"""Fused layers: the shared layers, computed by kernels.
 
-A transform of the module that a family built, before its weights are there, as quantization is one while they
-come: `adopt` exchanges layers, whose parameters keep their names, `pack_complete` packs the linear layers
-that a parameter completed, joining those that read the same input, and `pack_rest` those that were left.
-What is packed for a CPU is only joined for a GPU.
+They are a transform of the module that a family built, as quantization is. Before the weights are there,
+`adopt` exchanges layers, whose parameters keep their names. While they come, `pack_complete` packs the linear
+layers that a parameter completed, joining those that read the same input. In the end, `pack_rest` packs those
+that were left. For a CPU weights are packed; for a GPU they are only joined.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "FusedAttention",
     "FusedMLP",
     "FusedRMSNorm",
-    "Joining",
+    "JoiningLayer",
     "adopt",
     "pack_complete",
     "pack_rest",
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def adopt(module: nn.Module, kernels: FusedKernels) -> None:
-    """Exchange the shared layers of `module`, wherever they are; others stay."""
+    """Exchanges the shared layers of `module`, wherever they are; other layers stay."""
     for name, layer in list(module.named_modules()):
         if type(layer) is RMSNorm:
             module.set_submodule(name, FusedRMSNorm(layer, kernels))
@@ -53,11 +53,11 @@ def adopt(module: nn.Module, kernels: FusedKernels) -> None:
 
 
 def pack_complete(module: nn.Module, names: Sequence[str], kernels: FusedKernels) -> None:
-    """Pack what is complete now that the parameter of the layers `names` is there; it may be tied."""
+    """Packs what is complete now that the parameter of the layers `names`, which may be tied, is there."""
     tables = [name for name in names if type(module.get_submodule(name)) is Embedding]
     for name in names:
         parent = module.get_submodule(name.rpartition(".")[0])
-        if isinstance(parent, Joining) and name.rpartition(".")[2] in parent.parts:
+        if isinstance(parent, JoiningLayer) and name.rpartition(".")[2] in parent.parts:
             parent.join_complete()
         else:
             _pack_alone(module, name, kernels)
@@ -67,14 +67,16 @@ def pack_complete(module: nn.Module, names: Sequence[str], kernels: FusedKernels
 
 
 def pack_rest(module: nn.Module, kernels: FusedKernels) -> None:
-    """Those that were to be joined with others, which a quantizer took."""
+    """Packs the layers that were to be joined with others, where a quantizer took those."""
     for name, _ in list(module.named_modules()):
         _pack_alone(module, name, kernels)
 
 
 def _pack_tables(module: nn.Module, tables: Sequence[str], tied: Sequence[str], kernels: CpuKernels) -> None:
-    """Let embeddings read what the head that they are tied to was packed into, or keep half the bytes where
-    those do."""
+    """Lets embeddings read the packed weights of the head that they are tied to.
+
+    An embedding that is not tied is kept in bfloat16 where that holds its float32 numbers exactly.
+    """
     layers = (module.get_submodule(name) for name in tied)
     head = next((layer for layer in layers if isinstance(layer, PackedLinear)), None)
     for name in tables:
@@ -92,7 +94,7 @@ def _pack_alone(module: nn.Module, name: str, kernels: FusedKernels) -> None:
 
 
 class FusedRMSNorm(nn.Module):
-    """As `RMSNorm`; adds in place."""
+    """Computes what `RMSNorm` does; adds in place."""
 
     def __init__(self, like: RMSNorm, kernels: FusedKernels) -> None:
         super().__init__()
@@ -106,10 +108,11 @@ class FusedRMSNorm(nn.Module):
         return x, self.kernels.norm(x, delta, self.weight, self.eps)
 
 
-class Joining(nn.Module):
+class JoiningLayer(nn.Module):
     """A layer some of whose linear layers read the same input, and become one when all are there."""
 
     parts: ClassVar[tuple[str, ...]]
+    """The names of those linear layers."""
 
     def __init__(self, kernels: FusedKernels) -> None:
         super().__init__()
@@ -117,6 +120,7 @@ class Joining(nn.Module):
         self.joint: nn.Module | None = None
 
     def join_complete(self) -> None:
+        """Joins the parts, once all of them have their weights, where they go together."""
         linears = [getattr(self, part) for part in self.parts]
         if all(packs(linear) for linear in linears):
             self.joint = pack(linears, self.kernels)
@@ -127,8 +131,8 @@ class Joining(nn.Module):
                 delattr(self, part)
 
 
-class FusedMLP(Joining):
-    """As `GatedMLP`."""
+class FusedMLP(JoiningLayer):
+    """Computes what `GatedMLP` does."""
 
     parts = ("gate_proj", "up_proj")
 
@@ -145,8 +149,8 @@ class FusedMLP(Joining):
         return out
 
 
-class FusedAttention(Joining):
-    """As `Attention`."""
+class FusedAttention(JoiningLayer):
+    """Computes what `Attention` does."""
 
     parts = ("q_proj", "k_proj", "v_proj")
 
@@ -169,12 +173,13 @@ class FusedAttention(Joining):
         return out
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
-        """Queries, keys and values, not rotated."""
+        """Returns queries, keys and values, not rotated."""
         if self.joint is None:
             return [self._heads(part(x)) for part in (self.q_proj, self.k_proj, self.v_proj)]
         return self._split(self._heads(self.joint(x)))
 
     def _rotated(self, x: Tensor, rotation: Rotation) -> Sequence[Tensor]:
+        """Returns queries, keys and values, rotated."""
         if self.joint is None:
             q, k, v = self._parts(x)
             for heads in (q, k):

@@ -1,4 +1,4 @@
-"""The layers that decoder-only families share, over a flat ragged batch ``[tokens, …]``."""
+"""The layers that decoder-only families share. They compute over a flat ragged batch ``[tokens, …]``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Embedding(nn.Embedding):
 
 
 class RMSNorm(nn.Module):
-    """Root mean square norm, computed in float32; the weight is applied in the input's dtype."""
+    """The root mean square norm, computed in float32; the weight is applied in the input's dtype."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class RMSNorm(nn.Module):
         return self.weight * wide.to(x.dtype)
 
     def add(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """x + delta, which may be x itself from then on, and its norm; None: nothing is to be added."""
+        """Returns x + delta and its norm. The sum may be written into x; delta None: nothing is added."""
         total = x if delta is None else x + delta
         return total, self(total)
 
@@ -64,7 +64,7 @@ class GatedMLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention: projections and rotation here, keys, values and softmax in `attend`."""
+    """Grouped-query attention: it projects and rotates; `attend` keeps keys and values, and attends."""
 
     def __init__(self, spec: ModelSpec, layer: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Attention(nn.Module):
         self.o_proj = Linear(queries, spec.hidden_size, bias=spec.output_bias)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend, rows: Tensor | None = None) -> Tensor:
-        """x: [tokens, hidden_size], normed; returns the same shape, or that of `rows`."""
+        """Returns [tokens, hidden_size], or the `rows` of it. x: [tokens, hidden_size], normed."""
         q = rotation.apply(self._heads(self.q_proj(x)))
         k = rotation.apply(self._heads(self.k_proj(x)))
         mixed = attend(self.layer, q, k, self._heads(self.v_proj(x)))

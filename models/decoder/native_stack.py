@@ -1,4 +1,4 @@
-"""A decoder whose layers are computed in one native call, where all of them can be."""
+"""A decoder whose layers compiled kernels compute in one native call, where they can compute all of them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["NativeStack", "join_layers"]
 
 
 def join_layers(module: nn.Module, kernels: CpuKernels) -> None:
-    """Let the decoder in `module`, if it is built of the shared one, compute its layers together."""
+    """Lets the decoder in `module`, if it is the shared one, compute its layers together."""
     for name, layer in list(module.named_modules()):
         if type(layer) is DecoderStack:
             module.set_submodule(name, NativeStack(layer, kernels))
 
 
 class NativeStack(DecoderStack):
-    """As `DecoderStack`, whose modules it takes over.
+    """Computes what `DecoderStack` does, whose modules it takes over.
 
-    Layer by layer, as that does, where a quantizer made linear layers that kernels cannot compute, and for
-    attention that cannot be read in place; the numbers are the same either way.
+    It computes layer by layer, as that does, where a quantizer made linear layers that the kernels cannot
+    compute, and where attention does not declare `in_place`. The numbers are the same either way.
     """
 
     def __init__(self, like: DecoderStack, kernels: CpuKernels) -> None:
@@ -37,7 +37,7 @@ class NativeStack(DecoderStack):
         self._kernels = kernels
         self._pools: Sequence[tuple[Tensor, Tensor]] | None = None
         self._joined: Layers | None = None
-        """Over `_pools`; None: not all of them are native."""
+        """All layers, over `_pools`; None: the kernels cannot compute all of them."""
 
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
@@ -53,7 +53,7 @@ class NativeStack(DecoderStack):
         return normed
 
     def _layers(self, place: InPlace) -> Layers | None:
-        """Made by the first step: by then weights are where they stay."""
+        """Makes the table of layers in the first step: by then weights are where they stay."""
         if self._pools is not place.pools:
             self._pools = place.pools
             weights = [_weights(layer) for layer in self.layers]
@@ -64,7 +64,7 @@ class NativeStack(DecoderStack):
 
 
 def _weights(layer: nn.Module) -> LayerWeights | None:
-    """None: not all of it is native."""
+    """Returns the weights of a layer; None: the kernels cannot compute all of it."""
     if type(layer) is not DecoderLayer:
         return None
     before, after, attention, mlp = (

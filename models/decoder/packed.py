@@ -1,4 +1,4 @@
-"""Linear layers whose weights were put into the order in which they are read, and not kept otherwise."""
+"""Packed linear layers: their weights are kept in the order in which kernels read them, and in no other."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def layer_capabilities(layer: nn.Module) -> LayerCapabilities:
 
 
 def packs(layer: nn.Module) -> bool:
-    """Is it a plain linear layer, whose weights are there? One that a quantizer made is not."""
+    """Says whether `layer` is a plain linear layer, not one that a quantizer made, and has its weights."""
     if not isinstance(layer, nn.Linear) or type(layer).forward is not nn.Linear.forward:
         return False
     return not any(value.is_meta for value in layer.parameters())
 
 
 def pack(linears: Sequence[nn.Linear], kernels: FusedKernels) -> nn.Module:
-    """One layer in place of several that read the same input; their outputs lie side by side.
+    """Returns one layer in place of several that read the same input; their outputs lie side by side.
 
-    A CPU's compute with packed weights; for a GPU they stay as they are.
+    For a CPU its weights are packed; for a GPU they are joined as they are.
     """
     bias = joint_bias([linear.bias for linear in linears], [linear.out_features for linear in linears])
     compiled = cpu_kernels(kernels)
@@ -79,8 +79,10 @@ def _joint(linears: Sequence[nn.Linear], bias: Tensor | None) -> nn.Linear:
 
 
 class PackedLinear(nn.Module):
-    """In and out as its weights are. Those of float32 that bfloat16 holds exactly are kept so, in half the
-    memory."""
+    """A linear layer with packed weights, whose inputs and outputs have the weights' dtype.
+
+    Weights of float32 that bfloat16 holds exactly are kept in bfloat16, in half the memory.
+    """
 
     numbers: Tensor
     bias: Tensor | None
@@ -106,7 +108,7 @@ class PackedLinear(nn.Module):
 
 
 class PackedEmbedding(nn.Module):
-    """An embedding that reads the table of the head that it is tied to."""
+    """An embedding that reads the weights of the head that it is tied to."""
 
     def __init__(self, rows: Callable[[Tensor], Tensor], dtype: torch.dtype) -> None:
         """rows: as the head's `LayerCapabilities` have it; dtype: of activations."""
@@ -118,7 +120,7 @@ class PackedEmbedding(nn.Module):
 
 
 class NarrowEmbedding(nn.Module):
-    """Float32 that bfloat16 holds exactly, kept so, and widened as it is read."""
+    """An embedding of float32 that bfloat16 holds exactly: kept in bfloat16, widened as it is read."""
 
     table: Tensor
 

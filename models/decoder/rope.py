@@ -1,4 +1,4 @@
-"""Rotary position embedding and its scalings to longer contexts.
+"""Rotary position embedding, and its scalings to longer contexts.
 
 Frequencies are computed on the CPU in float32 by the same arithmetic as transformers, so that tokens
 come out equal. Whatever the scaling, the rotation of a token depends on its own position alone: it is
@@ -19,36 +19,36 @@ __all__ = ["Rotary", "Rotation", "make_rotary"]
 
 
 class Rotation(NamedTuple):
-    """The step's rotation, computed once for all layers. cos, sin: [tokens, 1, head_dim]."""
+    """A step's rotation, computed once for all layers. cos, sin: [tokens, 1, head_dim]."""
 
     cos: Tensor
     sin: Tensor
 
     def apply(self, x: Tensor) -> Tensor:
-        """Rotate x: [tokens, heads, head_dim]."""
+        """Returns x, [tokens, heads, head_dim], rotated."""
         first, second = x.chunk(2, dim=-1)
         return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
 
 
 class Rotary(nn.Module):
-    """Frequencies that are the same for all positions."""
+    """Rotary embedding whose frequencies are the same for all positions."""
 
     inverse_frequencies: Tensor
 
     def __init__(self, inverse_frequencies: Tensor, amplitude: float = 1.0) -> None:
-        """inverse_frequencies: float32 [head_dim / 2]; `amplitude` multiplies cosine and sine."""
+        """inverse_frequencies: float32 [head_dim / 2]; amplitude: a factor of cosine and sine."""
         super().__init__()
         self.register_buffer("inverse_frequencies", inverse_frequencies, persistent=False)
         self.amplitude = amplitude
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
-        """positions: int64 [tokens]."""
+        """Returns the rotation of tokens at `positions`, int64 [tokens]."""
         angles = positions[:, None].float() * self.frequencies(positions)
         angles = torch.cat((angles, angles), dim=-1)[:, None, :]
         return Rotation((angles.cos() * self.amplitude).to(dtype), (angles.sin() * self.amplitude).to(dtype))
 
     def frequencies(self, positions: Tensor) -> Tensor:
-        """What broadcasts over [tokens, head_dim / 2]."""
+        """Returns inverse frequencies that broadcast over [tokens, head_dim / 2]."""
         return self.inverse_frequencies
 
 
@@ -81,7 +81,7 @@ class DynamicRotary(Rotary):
 
 
 def make_rotary(rope: RopeSpec, head_dim: int) -> Rotary:
-    """The module for a checkpoint's rotary embedding."""
+    """Builds the module for a checkpoint's rotary embedding."""
     if rope.kind == "dynamic":
         return DynamicRotary(rope, head_dim)
     if rope.kind == "linear":
@@ -104,7 +104,7 @@ def _unscaled(theta: float, head_dim: int) -> Tensor:
 
 
 def _llama3(rope: RopeSpec, head_dim: int) -> Tensor:
-    """Long wavelengths are slowed down, short ones kept, those between blended (Llama 3.1)."""
+    """Slows long wavelengths down, keeps short ones, and blends between them (Llama 3.1)."""
     low, high = rope.parameters["low_freq_factor"], rope.parameters["high_freq_factor"]
     factor, original = rope.parameters["factor"], rope.parameters["original_max_position_embeddings"]
     inverse = _unscaled(rope.theta, head_dim)
@@ -117,7 +117,7 @@ def _llama3(rope: RopeSpec, head_dim: int) -> Tensor:
 
 
 def _yarn(rope: RopeSpec, head_dim: int) -> Tensor:
-    """Interpolate slow dimensions, keep fast ones, ramp between them (https://arxiv.org/abs/2309.00071)."""
+    """Interpolates slow dimensions, keeps fast ones, ramps between them (https://arxiv.org/abs/2309.00071)."""
     wavelengths = rope.theta ** _exponents(head_dim)
     low, high = _yarn_range(rope, head_dim)
     ramp = (torch.arange(head_dim // 2, dtype=torch.float32, device="cpu") - low) / (high - low)
@@ -127,10 +127,10 @@ def _yarn(rope: RopeSpec, head_dim: int) -> Tensor:
 
 
 def _yarn_range(rope: RopeSpec, head_dim: int) -> tuple[float, float]:
-    """The dimensions between which yarn ramps from keeping to interpolating."""
+    """Returns the dimensions between which yarn ramps from keeping to interpolating."""
 
     def dimension(rotations: float) -> float:
-        """Which dimension turns that often over the original length."""
+        """Returns the dimension that turns that often over the original length."""
         original = rope.parameters["original_max_position_embeddings"]
         return head_dim * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(rope.theta))
 
@@ -143,7 +143,7 @@ def _yarn_range(rope: RopeSpec, head_dim: int) -> tuple[float, float]:
 
 
 def _yarn_amplitude(rope: RopeSpec) -> float:
-    """What yarn multiplies cosine and sine by, unless the checkpoint says it."""
+    """Returns the factor of cosine and sine: the checkpoint's, else yarn's own."""
 
     def scale(weight: float) -> float:
         factor = rope.parameters["factor"]

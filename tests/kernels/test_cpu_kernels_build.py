@@ -62,7 +62,7 @@ def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_compiler_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", str(script(tmp_path / "hangs", "exec sleep 30")))
-    monkeypatch.setattr(build, "TIMEOUT", 0.1)
+    monkeypatch.setattr(build, "COMPILER_SECONDS", 0.1)
     with pytest.raises(BuildError, match=r"hangs cannot be used: .*timed out"):
         built_library()
 

@@ -17,6 +17,7 @@ from turnout import Quantizer, SamplingParams, hookimpl
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, PluginError
 from turnout.core.interfaces import Adopter, ExportedLayer, Exporter
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.quantize import shards
@@ -60,7 +61,9 @@ class TenthsExporter(Exporter):
 
 
 class TenthsAdopter(Adopter):
-    def adopt(self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> nn.Module:
+    def adopt(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
+    ) -> nn.Module:
         return TenthsLinear(tensors["codes"], tensors["scale"], tensors.get("bias"))
 
 
@@ -73,7 +76,7 @@ class Tenths(Quantizer):
     def wants(self, name: str, linear: nn.Linear) -> bool:
         return not name.endswith("lm_head")
 
-    def convert(self, linear: nn.Linear) -> nn.Module:
+    def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
         return TenthsLinear(*encode(linear.weight.detach(), self.levels), linear.bias)
 
     def adopter(self, config: Mapping[str, Any]) -> Adopter:
