@@ -85,6 +85,7 @@ SERVING = Document(ROOT / "docs" / "how-to" / "serve.md")
 HTTP_API = Document(ROOT / "docs" / "reference" / "http-api.md")
 PARAMETERS = Document(ROOT / "docs" / "reference" / "parameters.md")
 METRICS = Document(ROOT / "docs" / "reference" / "metrics.md")
+MODELS = Document(ROOT / "docs" / "reference" / "models.md")
 PLUGINS = Document(ROOT / "docs" / "reference" / "plugins" / "README.md")
 TROUBLESHOOTING = Document(ROOT / "docs" / "how-to" / "troubleshoot.md")
 DOCS = [Document(path) for path in sorted((ROOT / "docs").rglob("*.md"))]

@@ -1,4 +1,4 @@
-"""docs/reference/admin-api.md has every admin route, and its examples are requests and answers."""
+"""The pages of the admin API, of deadlines and of timing have every field, and their examples are valid."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport, encode
 
 DOCUMENT = Document(ROOT / "docs" / "reference" / "admin-api.md")
+TIMES = Document(ROOT / "docs" / "reference" / "deadlines-and-timing.md")
 
 
 def test_every_admin_route_is_in_the_first_table() -> None:
@@ -42,9 +43,9 @@ def test_every_admin_route_is_in_the_first_table() -> None:
 
 
 def test_tables_have_the_fields() -> None:
-    fields = {code(row[0])[0] for row in rows(DOCUMENT.section("Deadlines"))}
+    fields = {code(row[0])[0] for row in rows(TIMES.section("Deadlines"))}
     assert fields == {name for name in GenerationRequest.model_fields if "deadline" in name}
-    times = [code(row[0])[0] for row in rows(DOCUMENT.section("Timing"))]
+    times = [code(row[0])[0] for row in rows(TIMES.section("Timing"))]
     assert times == list(TimingReport.__struct_fields__)
 
     pool = [code(row[0])[0] for row in rows(DOCUMENT.section("The KV pool"))]
@@ -67,7 +68,7 @@ REQUESTS: dict[str, type[BaseModel]] = {
 
 def test_requests_are_valid() -> None:
     calls = re.findall(
-        r"curl http://\S+?:\d+(/\S+) [^{`]*-d '(.*?)'$", DOCUMENT.text, re.DOTALL | re.MULTILINE
+        r"curl http://\S+?:\d+(/\S+) [^{`]*-d '(.*?)'$", DOCUMENT.text + TIMES.text, re.DOTALL | re.MULTILINE
     )
     assert {path for path, _ in calls} == set(REQUESTS)
     for path, body in calls:
@@ -79,7 +80,7 @@ def test_requests_are_valid() -> None:
             assert not asked.model_extra
 
 
-@pytest.mark.parametrize("block", DOCUMENT.blocks("json"))
+@pytest.mark.parametrize("block", [*DOCUMENT.blocks("json"), *TIMES.blocks("json")])
 def test_answers_have_the_form_of_answers(block: str) -> None:
     answer: dict[str, Any] = json.loads(block)
     if "choices" in answer:
@@ -108,4 +109,4 @@ ANSWERS: dict[str, Any] = {
 def test_what_is_said_of_errors_is_so() -> None:
     assert f"after {ADMIN_TIMEOUT_SECONDS:g} seconds" in " ".join(DOCUMENT.text.split())
     dropped = error_body(Dropped("x")).error
-    assert f'"type": "{dropped.type}"' in DOCUMENT.text and f'"code": "{dropped.code}"' in DOCUMENT.text
+    assert f'"type": "{dropped.type}"' in TIMES.text and f'"code": "{dropped.code}"' in TIMES.text

@@ -11,6 +11,7 @@ from documents import (
     CONFIGURATION,
     DOCS,
     HTTP_API,
+    MODELS,
     PARAMETERS,
     PLUGINS,
     README,
@@ -130,5 +131,5 @@ def test_environment_variables_are_the_hub_clients() -> None:
 
     package = Path(constants.__file__).parent
     source = "".join(file.read_text(encoding="utf-8") for file in package.rglob("*.py"))
-    for row in rows(CONFIGURATION.section("Environment variables")):
+    for row in rows(MODELS.section("Environment variables")):
         assert f'"{code(row[0])[0]}"' in source
