@@ -42,6 +42,7 @@ class ComputeContext:
     """The device, the dtype and the kernels that an engine computes with."""
 
     device: torch.device
+    """Where tensors are computed."""
     dtype: torch.dtype
     """Of activations."""
     kernels: FusedKernels | None = None

@@ -12,6 +12,7 @@ class CachedBlock(NamedTuple):
     """A block of computed KV memory that nobody holds and somebody may want again."""
 
     block: int
+    """Its number."""
     hits: int
     """How often a sequence attached to it since it was computed."""
     reach: int

@@ -26,12 +26,15 @@ class Span(NamedTuple):
     """Positions of a sequence that a step computes: its KV memory must reach to `upto`."""
 
     sequence: TokenSequence
+    """Who is going to write."""
     start: int
     """What is computed, attached or cached already; the first position to be written."""
     upto: int
+    """The position behind the last to be written."""
 
     @property
     def tokens(self) -> int:
+        """How many those are."""
         return self.upto - self.start
 
 

@@ -34,16 +34,20 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """
 
     sequence: TokenSequence
+    """Whose next token it is."""
     index: int
     """For which choice of the request the token is; choices that have not parted share a sequence."""
     guesses: tuple[int, ...] = ()
+    """Drafted tokens behind it, not accepted yet."""
 
     @property
     def request(self) -> Request:
+        """The sequence's."""
         return self.sequence.request
 
     @property
     def params(self) -> SamplingParams:
+        """The request's."""
         return self.sequence.request.params
 
     @property
@@ -72,6 +76,7 @@ class ServedModel(NamedTuple):
     vocab_size: int
     """Columns of the logits; a tokenizer may know fewer tokens, or more."""
     eos_token_ids: frozenset[int]
+    """Tokens that end a text."""
 
 
 class LogitsProcessor(ABC):

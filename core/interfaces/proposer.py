@@ -22,6 +22,7 @@ class Wish(NamedTuple):
     """Guesses are wanted for a sequence."""
 
     sequence: TokenSequence
+    """What to go on from."""
     tokens: int
     """At most so many."""
     weighed: bool
@@ -32,7 +33,9 @@ class Proposal(NamedTuple):
     """What may come next in a sequence."""
 
     sequence: TokenSequence
+    """The wish's."""
     tokens: list[int]
+    """The guesses, no more than were wanted."""
     probabilities: Tensor | None = None
     """fp32 [tokens, vocab_size], each row the distribution that the guess was drawn from; None: not told."""
 

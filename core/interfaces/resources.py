@@ -26,8 +26,11 @@ class Companion:
     folder: Path
     """Of its checkpoint."""
     spec: ModelSpec
+    """Its shape."""
     runner: Runner
+    """Runs a ``Plan`` through it."""
     kv: KVCache
+    """The host half of its KV memory."""
 
 
 class Resources(Protocol):

@@ -14,9 +14,11 @@ class Routable(NamedTuple):
     """What a router may look at of a request."""
 
     id: str
+    """The request's."""
     prompt: Sequence[int]
     """Token ids."""
     max_tokens: int
+    """Of output, at most."""
     session: str = ""
     """What the client calls the conversation; "" for a request on its own."""
     client: str = ""

@@ -37,6 +37,7 @@ class Continuation(NamedTuple):
     """A decision: continue `parent` with `tokens`."""
 
     parent: Sequence
+    """A live sequence of the request."""
     tokens: list[int]
     """At least one. Those that the parent's draft guessed are computed already, all others will be."""
     logprob: float = 0.0
@@ -57,6 +58,7 @@ class Chosen:
     """
 
     parents: list[Sequence]
+    """Live sequences, each as often as it has children."""
     tokens: Tensor
     """int64 [parents], on the device."""
     read: Callable[[], list[int]]
@@ -87,6 +89,7 @@ class Choice(NamedTuple):
     logprob: float
     """Cumulative, of the model's own distribution."""
     finish_reason: Literal["stop", "length"]
+    """Why it ended."""
     stop_token: int | None = None
     """The stop token that ended it."""
     details: list[TokenLogprobs] | None = None

@@ -164,6 +164,7 @@ class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """How a KV pool stands. All sizes are in token positions."""
 
     capacity: int
+    """Of the whole pool."""
     free: int
     """Could be reserved now: what nobody holds, cached or not."""
     held: int
@@ -206,6 +207,7 @@ class PinnedPrefix(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A prefix to keep."""
 
     name: str
+    """As whoever pinned it calls it."""
     tokens: int
     """Those that whole blocks hold: what is kept."""
     cached: int

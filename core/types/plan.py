@@ -26,7 +26,9 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     """A slice of one sequence's tokens (drafts included) to run through the model."""
 
     sequence: Sequence
+    """Whose."""
     start: int
+    """Position of the first of ``tokens``."""
     tokens: list[int]
     """Those below 0 are places in the plan's `chosen`, -1 the first one."""
     rows: int
@@ -36,6 +38,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def end(self) -> int:
+        """``start`` and the number of tokens."""
         return self.start + len(self.tokens)
 
 
@@ -49,9 +52,13 @@ class Move(NamedTuple):
     """
 
     source: int
+    """First position, in the pool, or in host memory with ``swap_in``."""
     target: int
+    """As ``source``; in host memory with ``swap_out``."""
     length: int
+    """Token positions."""
     way: Way = "copy"
+    """``copy``, ``swap_out`` or ``swap_in``."""
 
 
 class StepShape(NamedTuple):
@@ -68,12 +75,15 @@ class Plan:
     """One step: KV moves to carry out in order, then chunks to compute as one flat batch."""
 
     chunks: list[Chunk]
+    """What to compute, as one flat batch."""
     moves: list[Move]
+    """What to copy first, in order."""
     chosen: tuple[Tensor, ...] = ()
     """Tokens of the step before that are on the device and not known yet: int64, numbered through."""
 
     @property
     def tokens(self) -> int:
+        """Of all chunks."""
         return sum(len(chunk.tokens) for chunk in self.chunks)
 
     def __bool__(self) -> bool:
@@ -87,6 +97,7 @@ class Logits:
     values: Tensor
     """[rows, vocab_size], on the device, in the plan's chunk order."""
     rows: Mapping[Sequence, range]
+    """Which rows are whose."""
     prompts: Mapping[Sequence, list[TokenLogprobs]] = field(default_factory=dict)
     """For each scored position of a chunk, the prompt token that follows it."""
     pick: Callable[[Tensor, list[int]], Tensor] = getitem

@@ -35,8 +35,11 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What a client asked, as plain data: this is what travels to the engine."""
 
     id: str
+    """As ``RequestView.id``."""
     prompt: list[int]
+    """Token ids."""
     params: SamplingParams
+    """How its tokens are chosen, and when they end."""
     seed: int
     """Concrete, so that a request gives the same tokens wherever and however often it runs."""
     arrival: float | None = None
@@ -61,11 +64,15 @@ class Timing(msgspec.Struct, kw_only=True):
     """When things happened to a request, in seconds on the engine's clock."""
 
     arrival: float
+    """When it came."""
     scheduled: float | None = None
     """First admitted."""
     first_token: float | None = None
+    """When its first token came; none where it got none."""
     finished: float | None = None
+    """When it ended."""
     preempted: list[float] = []
+    """Each time that it was."""
 
 
 _sequence_ids = count()
@@ -84,13 +91,16 @@ class Sequence:
     """
 
     request: Request
+    """The request that the sequence belongs to."""
     tokens: list[int]
-    """Where steps overlap, the last one may be below 0: chosen on the device and not known yet."""
+    """Prompt and output. Where steps overlap the last one may be below 0, not known yet, when KV memory is
+    reserved; never when a strategy decides or guesses, and never of what is committed."""
     index: int = 0
     """Which of the request's choices this is."""
     computed: int = 0
     """Positions whose KV is final; what lies above is garbage to overwrite."""
     draft: list[int] = field(default_factory=list)
+    """Guesses to be verified."""
     held: bool = False
     """It holds KV memory."""
     logprob: float = 0.0
@@ -100,6 +110,7 @@ class Sequence:
     details: list[TokenLogprobs] = field(default_factory=list)
     """One for each output token, where the request wants them."""
     id: int = field(default_factory=lambda: next(_sequence_ids))
+    """The same as long as it lives, never used again."""
 
     @property
     def end(self) -> int:
@@ -123,6 +134,7 @@ class Sequence:
 
     @property
     def output(self) -> list[int]:
+        """The tokens behind the prompt; a copy."""
         return self.tokens[len(self.request.prompt) :]
 
     @property
@@ -184,6 +196,7 @@ class Request:
         stop_ids: frozenset[int],
     ):
         self.spec = spec
+        """What the client asked."""
         self.decoding = decoding
         self.processors: tuple[AdjustsRows, ...] = ()
         """The logits processors that it wants."""
@@ -198,6 +211,7 @@ class Request:
         self.forks = 0
         """Sequences forked from others so far; numbers the next one."""
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
+        """Its sequences that have not ended."""
         self.prompt_scores: list[TokenLogprobs] = []
         """Of the prompt from its second token on, as far as computed, where the request wants them."""
         self.tells_prompt = spec.params.prompt_logprobs is not None
@@ -209,6 +223,7 @@ class Request:
         self.status: RequestStatus = "gone"
         """Which queue it is in; for `Queues` alone to set."""
         self.output_tokens = 0
+        """Produced so far, over all choices."""
         """Produced so far, over all its sequences, ended ones included."""
         self.state: object | None = None
         """Its strategy's own: whatever that keeps about a request, through preemptions, until it ends."""
@@ -229,14 +244,17 @@ class Request:
 
     @property
     def id(self) -> str:
+        """As ``RequestView.id``."""
         return self.spec.id
 
     @property
     def prompt(self) -> list[int]:
+        """Token ids."""
         return self.spec.prompt
 
     @property
     def params(self) -> SamplingParams:
+        """The sampling parameters that the client asked for."""
         return self.spec.params
 
     @property

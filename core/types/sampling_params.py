@@ -30,6 +30,7 @@ class SamplingParams(
     temperature: float = 1.0
     """0 is greedy."""
     top_p: float = 1.0
+    """Keep the likeliest tokens that together have this probability."""
     top_k: int = 0
     """Keep the k likeliest tokens; 0 (or -1) keeps all."""
     min_p: float = 0.0
@@ -43,13 +44,19 @@ class SamplingParams(
     stop: tuple[str, ...] = ()
     """Strings that end the text; not part of it unless `include_stop_str_in_output`."""
     stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end the output, beside the model's own."""
     include_stop_str_in_output: bool = False
+    """See ``stop``."""
     ignore_eos: bool = False
+    """The model's own end-of-sequence tokens do not end it."""
     presence_penalty: float = 0.0
+    """Taken from logits of tokens that the output has."""
     frequency_penalty: float = 0.0
+    """Taken as often as the output has the token."""
     repetition_penalty: float = 1.0
     """Over prompt and output, multiplicative; 1 is none (Keskar et al. 2019)."""
     logit_bias: dict[int, float] = {}
+    """Added to the logits of these tokens."""
     allowed_token_ids: tuple[int, ...] | None = None
     """Choose among these alone; None: among all."""
     bad_words: tuple[str, ...] = ()
@@ -61,6 +68,7 @@ class SamplingParams(
     logprobs: int | None = None
     """Return the chosen token's log-probability and so many of the likeliest; None: neither."""
     skip_special_tokens: bool = True
+    """Leave them out of the text."""
     prompt_logprobs: int | None = None
     """Return each prompt token's log-probability and so many of the likeliest; None: neither."""
     best_of: int | None = None
@@ -139,10 +147,12 @@ class SamplingParams(
 
     @property
     def greedy(self) -> bool:
+        """Temperature 0, and no beam search."""
         return self.temperature == 0 and not self.use_beam_search
 
     @property
     def sampled(self) -> bool:
+        """A temperature above 0, and no beam search."""
         return self.temperature > 0 and not self.use_beam_search
 
     def generating(self) -> SamplingParams:

@@ -30,16 +30,20 @@ class RequestView:
     )
     _request: Request
     id: str
+    """The request's own, as its answers name it. Each prompt of ``/v1/completions`` is a request, and its id
+    ends in the prompt's number: ``cmpl-…-0``."""
     client: str
     """Whose request this is: the ``user`` it named, else its API key's digest; empty for neither."""
     priority: int
     """As the client gave it; lower is more urgent, 0 when not given."""
     arrival: float
+    """When the request came."""
     deadline: float | None
     """When it should be finished."""
     ttft_deadline: float | None
     """When its first token should be there."""
     prompt_tokens: int
+    """Length of the prompt."""
     max_tokens: int
     """Output tokens of one choice at most."""
 
@@ -72,10 +76,12 @@ class RequestView:
 
     @property
     def first_token(self) -> float | None:
+        """When its first token came."""
         return self._request.timing.first_token
 
     @property
     def preemptions(self) -> int:
+        """How often it was preempted."""
         return len(self._request.timing.preempted)
 
     @property
@@ -135,6 +141,7 @@ class View(NamedTuple):
     waiting: tuple[RequestView, ...]
     """Preempted ones first, then in order of arrival."""
     kv: KVView
+    """KV memory as the step begins."""
     fits: Callable[[RequestView], bool]
     """Would this request, all of what it wants this step, be granted right now?"""
     cached: Callable[[RequestView], int]

@@ -24,6 +24,7 @@ from turnout.core.registry.kinds import KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.views import RequestView, View
+from turnout.scripts import write_types
 
 # ------------------------------------------------------------------ what is documented
 
@@ -157,22 +158,21 @@ def test_all_that_a_policy_sees_is_there() -> None:
 
 ELSEWHERE = {"Drop", "Share", "Completion", "ExportedLayer"}
 """Described with the methods that take or give them."""
-UNTOLD = {
-    "Logits.pick",
-    "Sequence.fork",
-    "Sequence.held",
-    "SamplingParams.generating",
-    "SamplingParams.token_ids",
-}
-"""Promised, and of no use to most."""
+
+
+def test_the_page_of_types_is_what_the_docstrings_say() -> None:
+    """`python scripts/write_types.py` writes it."""
+    assert write_types.PAGE.read_text(encoding="utf-8") == write_types.page()
 
 
 def test_all_that_plugins_are_given_is_listed() -> None:
     """By the list that the code is held against."""
     recorded = (ROOT / "tests" / "core" / "hook_api.txt").read_text().splitlines()
-    promised = {line.removeprefix("given ") for line in recorded if line.startswith("given ")} - UNTOLD
+    promised = {
+        line.removeprefix("given ") for line in recorded if line.startswith("given ")
+    } - write_types.UNTOLD
     listed = set()
-    for part in page("what-you-are-given").text.split("\n**")[1:]:
+    for part in page("types").text.split("\n**")[1:]:
         kind = part.partition("**")[0]
         listed |= {f"{kind}.{code(row[0])[0].partition('(')[0]}" for row in rows(part)}
     assert not {name for name in promised - listed if name.partition(".")[0] not in ELSEWHERE}
