@@ -19,7 +19,8 @@ from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.request import RequestSpec
 from turnout.lab.results.markdown import markdown_table, write_marked
-from turnout.lab.simulation.scripted.play import Arrival, Play, scripted_request
+from turnout.lab.simulation.scripted.play import Arrival, Play
+from turnout.lab.simulation.scripted.script import scripted_request
 from turnout.lab.simulation.scripted.workloads import Scans, Sessions, Templates, random_tokens, sharegpt
 from turnout.lab.workloads.lengths import Lognormal
 

@@ -27,7 +27,8 @@ from turnout.core.types.request import RequestSpec
 from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.simulation import preset
 from turnout.lab.simulation.cost import Seconds, work_of
-from turnout.lab.simulation.scripted.play import Arrival, Pace, Play, scripted_request
+from turnout.lab.simulation.scripted.play import Arrival, Pace, Play
+from turnout.lab.simulation.scripted.script import scripted_request
 from turnout.lab.simulation.scripted.workloads import random_tokens, sharegpt
 
 REGISTRY = Registry.load()

@@ -24,7 +24,8 @@ from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.results.markdown import markdown_table, write_marked
-from turnout.lab.simulation.scripted.play import Arrival, Play, scripted_request
+from turnout.lab.simulation.scripted.play import Arrival, Play
+from turnout.lab.simulation.scripted.script import scripted_request
 from turnout.runner.assembly import build_engine
 from turnout.runner.checkpoint import open_checkpoint
 

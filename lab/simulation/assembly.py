@@ -16,7 +16,7 @@ from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.fast_forward_queues import FastForwardScheduler
 from turnout.lab.simulation.script import Script
-from turnout.lab.simulation.virtual_clock import VirtualClock
+from turnout.lab.simulation.virtual_engine import VirtualClock, virtual_engine
 from turnout.runner.policies import SPECULATIVE, build_host_policies
 from turnout.runner.scheduler_setup import batched_tokens, build_scheduler, choose_preemption, context_length
 
@@ -45,7 +45,6 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     """
     _check(config)
     policies = build_host_policies(registry, config)
-    clock = VirtualClock()
     length = context_length(config, cost.model)
     with blaming(f"kv backend {config.kv!r}"):
         position = policies.kv.bytes_per_token(cost.model, cost.itemsize)
@@ -56,12 +55,12 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     preemption = choose_preemption(config, swap, cost.swap_costs)
     tokens = batched_tokens(config, cost.device)
     scheduler = build_scheduler(config, policies, cache, preemption, tokens, FastForwardScheduler)
-    runner, script = CostRunner(clock, cost.seconds), Script(cost.model.vocab_size)
+    runner, script = CostRunner(cost.seconds), Script(cost.model.vocab_size)
     runner.queues = scheduler.queues
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
     observers = Observers(**registry.observers())
-    engine = Engine(scheduler, runner, [script], limits, clock, observers)
-    return Simulated(engine, scheduler, clock, runner, script, policies.kv, bool(observers.of_steps))
+    engine = virtual_engine(scheduler, runner, [script], limits, observers)
+    return Simulated(engine, scheduler, runner.clock, runner, script, policies.kv, bool(observers.of_steps))
 
 
 def _check(config: EngineConfig) -> None:

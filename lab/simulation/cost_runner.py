@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turnout.core.scheduling.queues import Queues
-from turnout.core.types.plan import Logits, Plan
+from turnout.core.types.plan import Plan
 from turnout.lab.simulation.cost import Kind, Seconds, Work, kind, work_of
-from turnout.lab.simulation.virtual_clock import VirtualClock
+from turnout.lab.simulation.virtual_engine import VirtualRunner
 
 __all__ = ["CostRunner", "FastForwarded"]
 
@@ -49,20 +49,19 @@ class FastForwarded:
             del self.kinds[kind]
 
 
-class CostRunner:
-    """Implements Runner, on a virtual clock."""
+class CostRunner(VirtualRunner):
+    """A step takes what the cost model says of it and of the sequences that are fast-forwarded."""
 
-    def __init__(self, clock: VirtualClock, seconds: Seconds) -> None:
+    def __init__(self, cost: Seconds) -> None:
+        super().__init__()
         self.fast_forwarded = FastForwarded()
         self.queues: Queues | None = None
         """The queues whose lengths planning takes time for, once there are some."""
-        self.steps = 0
         self.work = Work()
         """The work of the last step."""
-        self._clock = clock
-        self._seconds = seconds
+        self._cost = cost
 
-    def run(self, plan: Plan) -> Logits:
+    def seconds(self, plan: Plan) -> float:
         others, queues = self.fast_forwarded, self.queues
         work = work_of(plan, others.kinds)
         work.tokens += others.sequences
@@ -72,8 +71,5 @@ class CostRunner:
         work.pairs += others.context
         if queues is not None:
             work.running, work.waiting = queues.running_count, queues.waiting_count
-        self._clock.now += self._seconds.of(work)
-        self.steps += 1
         self.work = work
-        rows = {chunk.sequence: range(chunk.rows) for chunk in plan.chunks if chunk.rows}
-        return Logits([], rows)  # type: ignore[arg-type]  # no strategy of a simulation looks at a value
+        return self._cost.of(work)

@@ -1,14 +1,13 @@
-"""Outputs follow a script, and time is virtual.
+"""A scripted engine, served with arrivals on its virtual clock.
 
 Scheduler, KV bookkeeping, policies and the step loop are those that serve. What is left out is the
-arithmetic: the runner computes nothing and says how long it would have taken, and tokens are a function of
-(request seed, choice, position). So a thousand requests are served in seconds, the same each time.
+arithmetic: the runner computes nothing and says how long it would have taken, and tokens follow a script.
+So a thousand requests are served in seconds, the same each time.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -16,49 +15,16 @@ from typing import NamedTuple
 
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
-from turnout.core.types.decision import Continuation
-from turnout.core.types.plan import Logits, Plan
-from turnout.core.types.request import Request, RequestSpec
-from turnout.core.types.request import Sequence as TokenSequence
-from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.simulation.virtual_clock import VirtualClock
+from turnout.core.types.plan import Plan
+from turnout.core.types.request import RequestSpec
+from turnout.lab.simulation.scripted.decoding import ScriptedBeams, ScriptedSampling
+from turnout.lab.simulation.scripted.script import EOS, VOCABULARY
+from turnout.lab.simulation.virtual_engine import VirtualRunner, virtual_engine
 
-__all__ = ["Arrival", "Pace", "Play", "scripted_output", "scripted_request"]
-
-VOCABULARY = 50_000
-EOS = 0
-
-
-def scripted_output(seed: int, tokens: int, choice: int = 0) -> list[int]:
-    """What the script says for a request, up to its end of sequence."""
-    return [_token(seed, choice, position) for position in range(tokens - 1)] + [EOS]
-
-
-def _token(seed: int, choice: int, position: int) -> int:
-    """Anything but the end of sequence, and hardly ever the same twice."""
-    return 1 + (seed * 1_000_003 + choice * 7_919 + position * 104_729) % (VOCABULARY - 1)
-
-
-def scripted_request(
-    id: str,
-    prompt: list[int],
-    tokens: int,
-    *,
-    seed: int,
-    bound: int | None = None,
-    n: int = 1,
-    salt: str = "",
-) -> RequestSpec:
-    """A request that ends by itself after `tokens`, though its client allowed `bound` of them.
-
-    The script's length travels as ``min_tokens``: no stop before it, and then at once.
-    """
-    params = SamplingParams(n=n, min_tokens=tokens, max_tokens=bound or tokens, temperature=1.0)
-    return RequestSpec(id=id, prompt=prompt, params=params, seed=seed, cache_salt=salt)
+__all__ = ["Arrival", "Pace", "Play"]
 
 
 @dataclass(frozen=True)
@@ -77,66 +43,19 @@ class Pace:
         return self.token * (plan.tokens + pairs / self.context)
 
 
-class _Runner:
-    """Computes nothing, and takes its time."""
+class _PacedRunner(VirtualRunner):
+    """A step takes what its pace says."""
 
-    def __init__(self, clock: VirtualClock, pace: Pace) -> None:
-        self._clock = clock
+    def __init__(self, pace: Pace) -> None:
+        super().__init__()
         self._pace = pace
         self.computing = 0.0
         """Seconds, of all steps so far."""
 
-    def run(self, plan: Plan) -> Logits:
+    def seconds(self, plan: Plan) -> float:
         computing = self._pace.computing(plan)
         self.computing += computing
-        self._clock.now += self._pace.step + computing
-        # No strategy here looks at a value.
-        return Logits([], {chunk.sequence: range(chunk.rows) for chunk in plan.chunks if chunk.rows})  # type: ignore[arg-type]
-
-
-class _Sampling(Decoding):
-    """Choices that go their own ways from the first token on."""
-
-    def accepts(self, params: SamplingParams) -> bool:
-        return params.temperature > 0
-
-    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
-        for request in requests:
-            if request.forks == 0 and request.params.n > 1:
-                (parent,) = request.live
-                yield from (_continued(parent, choice) for choice in range(request.params.n))
-            else:
-                yield from (_continued(sequence, sequence.index) for sequence in request.live)
-
-
-def _continued(parent: TokenSequence, choice: int) -> Continuation:
-    request, position = parent.request, len(parent.output)
-    ends = position + 1 >= request.params.min_tokens
-    return Continuation(parent, [EOS if ends else _token(request.spec.seed, choice, position)])
-
-
-class _Beam(Decoding):
-    """Beam search (temperature 0) over scores drawn at random: `n` beams, each with `n` candidates a step."""
-
-    streams = False
-
-    def accepts(self, params: SamplingParams) -> bool:
-        return params.temperature == 0
-
-    def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
-        for request in requests:
-            candidates = [candidate for beam in request.live for candidate in _candidates(beam)]
-            candidates.sort(key=lambda c: (-c.parent.logprob - c.logprob, c.tokens))
-            yield from candidates[: request.params.n]
-
-
-def _candidates(beam: TokenSequence) -> Iterator[Continuation]:
-    request, position = beam.request, len(beam.output)
-    ends = position + 1 >= request.params.min_tokens
-    rng = random.Random(f"{request.spec.seed} {beam.tokens[-1]} {position} {beam.index}")
-    for rank in range(request.params.n):
-        token = EOS if ends else 1 + (rng.randrange(VOCABULARY) + rank) % (VOCABULARY - 1)
-        yield Continuation(beam, [token], -rng.expovariate(1.0))
+        return self._pace.step + computing
 
 
 class Arrival(NamedTuple):
@@ -163,7 +82,6 @@ class Play:
         pace: Pace | None = None,
     ) -> None:
         self.kv = kv
-        self.clock = VirtualClock()
         scheduler = Scheduler(policy, kv, capacity, predictor, strict=True)
         limits = Limits(
             max_model_len=max_model_len,
@@ -171,8 +89,9 @@ class Play:
             max_waiting=2**31,
             eos_token_ids=frozenset({EOS}),
         )
-        self._runner = _Runner(self.clock, pace or Pace())
-        self.engine = Engine(scheduler, self._runner, [_Sampling(), _Beam()], limits, self.clock)
+        self._runner = _PacedRunner(pace or Pace())
+        self.clock = self._runner.clock
+        self.engine = virtual_engine(scheduler, self._runner, [ScriptedSampling(), ScriptedBeams()], limits)
         self._open: dict[str, tuple[RequestSpec, int]] = {}
         """By id, with the number of choices that have not ended."""
         self._order = count()

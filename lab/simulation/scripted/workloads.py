@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from turnout.core.types.request import RequestSpec
-from turnout.lab.simulation.scripted.play import VOCABULARY, Arrival, scripted_output, scripted_request
+from turnout.lab.simulation.scripted.play import Arrival
+from turnout.lab.simulation.scripted.script import VOCABULARY, scripted_output, scripted_request
 from turnout.lab.workloads.lengths import Lognormal
 
 __all__ = ["Scans", "Sessions", "Templates", "random_tokens", "sharegpt"]

@@ -7,7 +7,8 @@ import random
 from test_scripted_engine import cache, play
 
 from turnout.core.interfaces.kv import KVCache
-from turnout.lab.simulation.scripted.play import Arrival, scripted_request
+from turnout.lab.simulation.scripted.play import Arrival
+from turnout.lab.simulation.scripted.script import scripted_request
 from turnout.lab.simulation.scripted.workloads import random_tokens, sharegpt
 
 CONTEXT = 1024

@@ -10,7 +10,8 @@ from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import RequestSpec
-from turnout.lab.simulation.scripted.play import Arrival, Pace, Play, scripted_output, scripted_request
+from turnout.lab.simulation.scripted.play import Arrival, Pace, Play
+from turnout.lab.simulation.scripted.script import scripted_output, scripted_request
 from turnout.lab.simulation.scripted.workloads import Scans, Sessions, Templates, sharegpt
 from turnout.lab.workloads.lengths import Lognormal
 

@@ -18,7 +18,7 @@ from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.simulation.cost import CostModel, work_of
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.replica import SimulatedReplica
-from turnout.lab.simulation.virtual_clock import VirtualClock
+from turnout.lab.simulation.virtual_engine import VirtualClock
 from turnout.runner.assembly import build_engine
 
 Planned = list[tuple[list[tuple[str, int, int, int]], list[object]]]
