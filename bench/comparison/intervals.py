@@ -1,4 +1,4 @@
-"""Do intervals hold the truth as often as they claim? Two tables of docs/how-to/compare.md.
+"""Do intervals hold the truth as often as they claim? Two tables of docs/explanation/statistics.md.
 
 Ratios are drawn whose truth is known, and each kind of 95% interval is made of a few of them, many times. Of
 those of a live test it is asked how often they leave the truth out at any of many looks.
@@ -134,7 +134,10 @@ def looks_table() -> str:
 
 @click.command()
 @click.option(
-    "--doc", type=click.Path(path_type=Path), default=Path("docs/how-to/compare.md"), show_default=True
+    "--doc",
+    type=click.Path(path_type=Path),
+    default=Path("docs/explanation/statistics.md"),
+    show_default=True,
 )
 def main(doc: Path) -> None:
     write_marked(doc, "intervals", table())

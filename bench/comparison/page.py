@@ -1,4 +1,4 @@
-"""The figures and pictures of docs/how-to/compare.md, all of them: ``python bench/comparison/page.py``.
+"""The figures and pictures of compare.md and statistics.md in docs: ``python bench/comparison/page.py``.
 
 What is simulated comes out the same on every machine; ``--only live`` measures one section on this one.
 """
@@ -72,23 +72,22 @@ LIVE = Example(
 
 
 @click.command()
-@click.option(
-    "--doc", type=click.Path(path_type=Path), default=Path("docs/how-to/compare.md"), show_default=True
-)
+@click.option("--docs", type=click.Path(path_type=Path), default=Path("docs"), show_default=True)
 @click.option("--only", "parts", multiple=True, type=click.Choice([*PARTS, "live"]), default=PARTS)
-def main(doc: Path, parts: tuple[str, ...]) -> None:
+def main(docs: Path, parts: tuple[str, ...]) -> None:
+    guide, statistics = docs / "how-to" / "compare.md", docs / "explanation" / "statistics.md"
     for example in (BURSTY, KV):
         if example.name in parts:
             question = example.question(COST)
-            write(doc, example, Experiment(question, Simulated(question, preset(COST))))
+            write(guide, example, Experiment(question, Simulated(question, preset(COST))))
     if "intervals" in parts:
-        write_marked(doc, "intervals", intervals.table())
-        write_marked(doc, "looks", intervals.looks_table())
+        write_marked(statistics, "intervals", intervals.table())
+        write_marked(statistics, "looks", intervals.looks_table())
     if "paging" in parts:
-        write_marked(doc, "paging", paging.table())
+        write_marked(statistics, "paging", paging.table())
     if LIVE.name in parts:
         question = LIVE.question("")
-        write(doc, LIVE, Experiment(question, Live(question)))
+        write(statistics, LIVE, Experiment(question, Live(question)))
 
 
 def write(doc: Path, example: Example, experiment: Experiment) -> None:

@@ -121,7 +121,10 @@ def table() -> str:
 
 @click.command()
 @click.option(
-    "--doc", type=click.Path(path_type=Path), default=Path("docs/how-to/compare.md"), show_default=True
+    "--doc",
+    type=click.Path(path_type=Path),
+    default=Path("docs/explanation/statistics.md"),
+    show_default=True,
 )
 def main(doc: Path) -> None:
     write_marked(doc, "paging", table())
