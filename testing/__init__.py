@@ -1,7 +1,7 @@
-"""The conformance kit: what a plugin of each kind must keep to, as suites to derive tests from.
+"""The conformance suites: the contract of each kind of plugin, as classes to derive tests from.
 
-A suite is a plain class with methods called ``test_…``; pytest collects what is derived from it under a
-name that starts with ``Test``, and ``turnout plugins check NAME`` runs it without pytest.
+A suite is a plain class with methods called ``test_…``. pytest collects classes that derive from it if their
+names start with ``Test``; ``turnout plugins check NAME`` runs it without pytest.
 ``docs/reference/plugins/testing.md`` shows how. Names are imported when first used.
 """
 

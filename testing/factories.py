@@ -1,4 +1,4 @@
-"""Requests, views and rows made by hand: for a test of what a policy means, beside its conformance suite."""
+"""Builds requests, views and rows, for tests of what a plugin is for, beside its conformance suite."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def made_request(
     deadline: float | None = None,
     params: SamplingParams | None = None,
 ) -> Request:
-    """One that has produced `output` so far; nothing of it is computed where that is empty.
+    """A request that has produced `output` so far; where that is empty, none of it has been computed.
 
-    Its `view` is what a scheduling policy sees of it; the deadline is seconds after its arrival.
+    Its `view` is what a scheduling policy sees. deadline: seconds after its arrival.
     """
     spec = RequestSpec(
         id=id,
@@ -53,7 +53,7 @@ def made_view(
     free: int = 10_000,
     capacity: int = 100_000,
 ) -> View:
-    """Everybody fits, nothing is cached, and outputs get as long as they may."""
+    """A view in which every request fits, nothing is cached, and outputs get as long as they may."""
     return View(
         now=now,
         running=tuple(request.view for request in running),
@@ -66,5 +66,5 @@ def made_view(
 
 
 def made_row(request: Request, guesses: Sequence[int] = ()) -> Row:
-    """Of a request's first choice, behind its output and then `guesses`."""
+    """The row of a request's first choice, behind its output and then the drafted tokens `guesses`."""
     return Row(request.live[0], 0, tuple(guesses))

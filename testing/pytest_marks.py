@@ -1,4 +1,4 @@
-"""The marker ``slow``, for those tests of the suites that serve the embedded model."""
+"""Gives the marker ``slow`` to the suites' tests that serve the embedded model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["pytest_collection_modifyitems"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where no ``-m`` says which tests to run, slow ones are left out."""
+    """Deselect slow tests, unless ``-m`` says which tests to run."""
     slow = [item for item in items if is_slow(getattr(item, "function", None))]
     for item in slow:
         item.add_marker("slow")

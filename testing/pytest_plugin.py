@@ -1,9 +1,9 @@
-"""For pytest: ``-p turnout.testing.pytest_plugin``, in the options of a plugin's own tests.
+"""A pytest plugin: add ``-p turnout.testing.pytest_plugin`` to the options of your plugin's tests.
 
-Assertions of the suites are explained with the values they compared, ``--turnout-trials`` says how many
-random workloads to draw, and ``-m slow`` runs the tests that serve the embedded model. It is no ``pytest11``
-entry point on purpose: it would then be loaded wherever Turnout is installed, and pytest would rewrite all of
-Turnout's modules.
+pytest then shows the values that the suites' assertions compared, ``--turnout-trials`` sets how many random
+workloads they serve, and ``-m slow`` runs the tests that serve the embedded model. There is no ``pytest11``
+entry point on purpose: it would load this plugin wherever Turnout is installed, and make pytest rewrite all
+of Turnout's modules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 import turnout.testing
 
-# Before torch is imported: the toy's tensors are too small to be shared out among threads.
+# Before torch is imported: the toy's tensors are too small for several threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # One by one: the package itself is imported already.
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: serves the embedded model; only run when asked for, by -m slow")
+    config.addinivalue_line("markers", "slow: serves the embedded model; runs only with -m slow")
     trials = config.getoption("--turnout-trials")
     if trials is not None and trials < 1:
         raise pytest.UsageError(f"--turnout-trials must be at least 1, not {trials}")
@@ -50,4 +50,4 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     trials = item.config.getoption("--turnout-trials")
     suite = getattr(item, "instance", None)
     if trials is not None and isinstance(suite, Suite):
-        suite.trials = trials  # type: ignore[misc]  # of this one alone
+        suite.trials = trials  # type: ignore[misc]  # of this instance alone

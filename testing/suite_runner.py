@@ -1,4 +1,4 @@
-"""Running a suite without pytest, and which suite is for whom."""
+"""Runs a suite without pytest, and finds the suite for a plugin."""
 
 from __future__ import annotations
 
@@ -41,56 +41,56 @@ SUITES: dict[str, type[Suite[Any]]] = {
         ModelFamilySuite,
     )
 }
-"""By kind; observers have a suite of their own."""
+"""By kind; observers have `ObserverSuite`."""
 
 AnySuite = Suite[Any] | ObserverSuite
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one test of a suite came to."""
+    """The result of one test of a suite."""
 
     test: str
-    """As a sentence."""
+    """Its name, as a sentence."""
     state: Literal["ok", "failed", "skipped"]
     message: str = ""
     error: Exception | None = None
 
 
 def suite_for(kind: str, spec: str, registry: Registry) -> AnySuite:
-    """A suite for an installed plugin, with the claims that any of its kind makes.
+    """A suite for an installed plugin, with the default claims of its kind.
 
-    What a plugin claims beyond them only its own tests say.
+    A plugin's own tests know what it claims beyond these; `set_claim` sets such a claim.
     """
     if kind == OBSERVER_KIND:
         return _observer_suite(spec.rpartition(".")[0] or spec, registry)
     if kind not in SUITES:
         raise ConfigError(f"there is no suite for the kind {kind!r}; there are: {', '.join(SUITES)}")
     suite = SUITES[kind]()
-    suite.spec = spec  # type: ignore[misc]  # of this one alone
+    suite.spec = spec  # type: ignore[misc]  # of this instance alone
     suite.registry = lambda: registry  # type: ignore[method-assign]
     return suite
 
 
 def _observer_suite(plugin: str, registry: Registry) -> ObserverSuite:
     suite = ObserverSuite()
-    suite.plugin = plugin  # type: ignore[misc]  # of this one alone
+    suite.plugin = plugin  # type: ignore[misc]  # of this instance alone
     suite.registry = lambda: registry  # type: ignore[method-assign]
     return suite
 
 
 def set_claim(suite: AnySuite, name: str, value: object) -> None:
-    """What the plugin says of itself. Raises ConfigError, with the claims that a suite knows."""
+    """Set one of the suite's claims. Raises ConfigError, listing the claims that the suite has."""
     claims = {n for kind in type(suite).__mro__ for n in vars(kind).get("__annotations__", {})}
     known = sorted(claims - {"kind", "light", "spec", "plugin"})
     if name not in known:
         kind = type(suite).__name__
-        raise ConfigError(f"{kind} knows no claim {name!r}; known: {', '.join(known)}{nearest(name, known)}")
+        raise ConfigError(f"{kind} has no claim {name!r}; it has {', '.join(known)}{nearest(name, known)}")
     setattr(suite, name, value)
 
 
 def run_suite(suite: AnySuite, *, slow: bool = False) -> Iterator[CheckResult]:
-    """Run its tests, in the order in which they are written, those of all kinds first; `slow` ones, too."""
+    """Run the suite's tests in source order, those for every kind first. slow: include the slow ones."""
     for name in _tests(type(suite)):
         if is_slow(getattr(suite, name)) and not slow:
             continue

@@ -1,4 +1,4 @@
-"""A KV cache that is held to its contract at every call."""
+"""Checks a KV cache against its contract at every call."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Answer = TypeVar("Answer")
 
 
 class AuditedCache:
-    """Passes every call on, and fails where the answer is not what was promised. Implements KVCache."""
+    """Passes every call on to `kv`, and fails if it breaks the contract. Implements KVCache."""
 
     def __init__(self, kv: KVCache) -> None:
         self.kv = kv
         self.known: dict[int, TokenSequence] = {}
-        """Whoever was seen, by id."""
+        """All sequences that were passed in, by id."""
         self._swapped = 0
-        """Positions whose move to host memory `drain` has still to hand out."""
+        """Positions whose moves to host memory `drain` has not returned yet."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.kv, name)
@@ -32,7 +32,7 @@ class AuditedCache:
 
     @property
     def free(self) -> int:
-        return self._asked("free", lambda: self.kv.free)
+        return self._query("free", lambda: self.kv.free)
 
     @property
     def capacity(self) -> int:
@@ -44,89 +44,123 @@ class AuditedCache:
 
     def cached(self, sequence: TokenSequence) -> int:
         self.known[sequence.id] = sequence
-        found = self._asked("cached", lambda: self.kv.cached(sequence))
+        found = self._query("cached", lambda: self.kv.cached(sequence))
         most = len(sequence.tokens) - 1
-        assert 0 <= found <= most, f"cached says {found}: one of {most + 1} tokens must be left to compute"
+        assert 0 <= found <= most, (
+            f"`cached` returned {found}; expected 0 to {most}, since one of {most + 1} tokens must be "
+            "computed"
+        )
         return found
 
     def swappable(self, sequences: Sequence[TokenSequence]) -> int:
-        return self._asked("swappable", lambda: self.kv.swappable(sequences))
+        return self._query("swappable", lambda: self.kv.swappable(sequences))
 
     def holds(self, length: int, sequences: int) -> bool:
-        return self._asked("holds", lambda: self.kv.holds(length, sequences))
+        return self._query("holds", lambda: self.kv.holds(length, sequences))
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        return self._asked("fits", lambda: self.kv.fits(spans))
+        return self._query("fits", lambda: self.kv.fits(spans))
 
     def snapshot(self) -> KVSnapshot:
         taken = self.kv.snapshot()
         assert taken.free + taken.held == taken.capacity == self.kv.capacity, (
-            f"free {taken.free} and held {taken.held} do not make the capacity, {taken.capacity}"
+            f"`snapshot` has {taken.free} free and {taken.held} held of {taken.capacity} positions, and the "
+            f"pool has {self.kv.capacity}; expected free + held == capacity"
         )
-        assert taken.free == self.kv.free, f"the snapshot says {taken.free} are free, `free` {self.kv.free}"
-        assert 0 <= taken.shared <= taken.held and 0 <= taken.cached <= taken.free, f"impossible: {taken}"
-        assert 0 <= taken.computed <= taken.held, f"{taken.computed} computed of {taken.held} that are held"
-        assert 0 <= taken.swapped <= taken.swap, f"{taken.swapped} swapped out in {taken.swap}"
+        assert taken.free == self.kv.free, (
+            f"`snapshot` reports {taken.free} free positions, `free` {self.kv.free}; expected the same"
+        )
+        assert 0 <= taken.shared <= taken.held and 0 <= taken.cached <= taken.free, (
+            f"`snapshot` returned {taken}; expected shared <= held and cached <= free"
+        )
+        assert 0 <= taken.computed <= taken.held, (
+            f"`snapshot` reports {taken.computed} computed positions of {taken.held} held; expected at most "
+            "these"
+        )
+        assert 0 <= taken.swapped <= taken.swap, (
+            f"`snapshot` reports {taken.swapped} positions swapped out to host memory of {taken.swap}"
+        )
         drawn = sum(units for _, units in taken.states) * taken.unit
-        assert drawn == taken.capacity, f"the map has {drawn} positions, the pool {taken.capacity}"
+        assert drawn == taken.capacity, (
+            f"the states in `snapshot` cover {drawn} positions; expected all {taken.capacity} of the pool"
+        )
         return taken
 
     # -------------------------------------------------------------- transitions
 
     def reserve(self, spans: Sequence[Span]) -> bool:
         self.known |= {span.sequence.id: span.sequence for span in spans}
-        promised, before = self.kv.fits(spans), self._books()
+        promised, before = self.kv.fits(spans), self._state()
         done = self.kv.reserve(spans)
-        assert done == promised, f"fits says {promised}, reserve {done}, of {spans}"
-        assert done or self._books() == before, f"reserve refused {spans}, and changed something"
+        assert done == promised, (
+            f"`fits` returned {promised} and `reserve` {done} for the same spans; expected the same: {spans}"
+        )
+        assert done or self._state() == before, (
+            "`reserve` returned False and changed `free`, `snapshot` or `cached`; a refusal must change "
+            f"nothing: {spans}"
+        )
         self.snapshot()
         return done
 
     def commit(self, sequence: TokenSequence, upto: int) -> None:
         before = self.kv.free
         self.kv.commit(sequence, upto)
-        assert self.kv.free == before, f"commit changed what is free from {before} to {self.kv.free}"
+        assert self.kv.free == before, (
+            f"`commit` changed `free` from {before} to {self.kv.free}; it must neither take nor free memory"
+        )
 
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
         self.known[child.id] = child
         before = self.kv.free
         self.kv.fork(parent, child)
-        assert self.kv.free == before, f"fork took {before - self.kv.free} positions; it must take none"
+        assert self.kv.free == before, (
+            f"`fork` changed `free` from {before} to {self.kv.free}; it must share what the parent has"
+        )
 
     def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         sequences = list(sequences)
         promised, before = self.kv.swappable(sequences) if swap_out else 0, self.kv.free
         self.kv.release(sequences, swap_out=swap_out)
-        assert self.kv.free >= before, "release must not take memory"
+        assert self.kv.free >= before, (
+            f"`release` changed `free` from {before} to {self.kv.free}; it must not take memory"
+        )
         self._swapped += promised
         for sequence in sequences:
             kept = sequence.computed if promised and sequence.held else 0
             found = self.kv.cached(sequence)
             assert found >= min(kept, len(sequence.tokens) - 1), (
-                f"release kept {kept} positions, cached finds {found}"
+                f"`release` swapped {kept} positions out, but `cached` finds {found} of them afterwards"
             )
         self.snapshot()
 
     def drain(self) -> list[Move]:
         moves = self.kv.drain()
-        assert not self.kv.drain(), "drain handed moves out twice"
+        assert not self.kv.drain(), (
+            "`drain` returned moves again in the next call; each must be returned once"
+        )
         swapped = sum(move.length for move in moves if move.way == "swap_out")
-        assert swapped == self._swapped, f"swappable said {self._swapped} positions, {swapped} swapped out"
+        assert swapped == self._swapped, (
+            f"`swappable` promised {self._swapped} positions, but the moves of `drain` swap {swapped} out"
+        )
         self._swapped = 0
         for move in moves:
-            assert move.length > 0 and min(move.source, move.target) >= 0, f"impossible: {move}"
+            assert move.length > 0 and min(move.source, move.target) >= 0, (
+                f"`drain` returned {move}; expected a positive length and places of at least 0"
+            )
         return moves
 
     # -------------------------------------------------------------- details
 
-    def _asked(self, name: str, query: Callable[[], Answer]) -> Answer:
-        before = self._books()
+    def _query(self, name: str, query: Callable[[], Answer]) -> Answer:
+        before = self._state()
         answer = query()
-        assert answer == query(), f"{name} gave two answers to one question"
-        assert self._books() == before, f"{name} is a query, and changed something"
+        assert answer == query(), f"`{name}` gave two answers in a row; expected the same: it is a query"
+        assert self._state() == before, (
+            f"`{name}` changed `free`, `snapshot` or `cached`; a query must change nothing"
+        )
         return answer
 
-    def _books(self) -> tuple[object, ...]:
-        """All that can be seen of it from outside."""
+    def _state(self) -> tuple[object, ...]:
+        """Everything that its queries tell."""
         found = tuple(self.kv.cached(each) for each in self.known.values() if not each.held)
         return self.kv.free, self.kv.snapshot(), found

@@ -1,16 +1,29 @@
-"""What the toy's strategies must give: everything computed again for every token, nothing kept."""
+"""The outputs of the toy's strategies by brute force: everything is computed anew for every token."""
 
 from __future__ import annotations
 
 from turnout.core.types.request import RequestSpec
+from turnout.testing.checks.messages import shown
+from turnout.testing.toy.engine import ToyOutcome
 from turnout.testing.toy.model import EOS, VOCABULARY, argmax, log_softmax, toy_logits
 from turnout.testing.toy.runner import Model
 
-__all__ = ["expected"]
+__all__ = ["assert_expected_tokens", "expected"]
+
+
+def assert_expected_tokens(
+    spec: RequestSpec, outcome: ToyOutcome, model: Model = toy_logits, *, case: str = ""
+) -> None:
+    """Fails unless the request got the tokens that brute force gives; `case` says what was served how."""
+    found, wanted = outcome.outputs(spec.id), expected(spec, model)
+    assert found == wanted, (
+        f"{case}{': ' if case else ''}request {spec.id} got the tokens {found}; expected {wanted}, as "
+        f"without KV memory and other requests; the request: {shown(spec)}"
+    )
 
 
 def expected(spec: RequestSpec, model: Model = toy_logits) -> list[list[int]]:
-    """The outputs of a request to the toy's strategies, sorted."""
+    """The outputs of a request to one of the toy's strategies, sorted; its ``stop`` names the strategy."""
     (strategy,) = spec.params.stop
     n, limit = spec.params.n, spec.params.max_tokens
     assert limit is not None

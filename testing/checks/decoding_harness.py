@@ -1,4 +1,4 @@
-"""Running strategies that need tensors on the toy model, whose logits are known for every context."""
+"""Runs decoding strategies that need tensors on the toy model, whose logits are known for every context."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from turnout.testing.toy.runner import ToyRunner, as_tensor, toy_kv
 __all__ = ["ChoiceOutput", "Outputs", "decoding_engine", "request", "run", "tokens_of"]
 
 PROMPT = [3, 1, 2, 3, 1, 2, 3, 1]
-"""Repeats itself, as text does, so that there is something to guess."""
+"""It repeats itself, as text does, so that a proposer finds something to guess."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ def decoding_engine(
     slots: int = 64,
     overlaps: bool = False,
 ) -> Engine:
-    """All of our logits processors are active in it."""
+    """An engine around the toy model in which all built-in logits processors are active."""
     resources = ToyResources(max_batched_tokens=budget)
     for strategy in strategies:
         strategy.start(resources)
@@ -74,7 +74,7 @@ def decoding_engine(
 
 @cache
 def _processors() -> Processors:
-    # Not a stranger's that happens to be installed: it may need more than the toy has.
+    # Not those of third parties that happen to be installed: they may need more than the toy has.
     ours = [entry for entry in Registry.load().entries() if entry.distribution == PROJECT]
     processors = Processors(Registry(ours).logits_processors())
     processors.start(ToyResources().model)
@@ -82,7 +82,7 @@ def _processors() -> Processors:
 
 
 def run(engine: Engine, specs: Iterable[RequestSpec]) -> Outputs:
-    """Serve them together. A strategy's fault is an error here, also one that the engine would survive."""
+    """Serve the requests together. A strategy's fault fails, even one that the engine would survive."""
     with assert_no_errors_logged("turnout.core.engine.decoding_dispatch"):
         return _run(engine, specs)
 
@@ -105,7 +105,9 @@ def _run(engine: Engine, specs: Iterable[RequestSpec]) -> Outputs:
             return answers
         for delta in engine.step():
             _note(answers, delta)
-    raise AssertionError("not done after 20,000 steps: livelock")
+    raise AssertionError(
+        "not all requests had ended after 20,000 steps; the strategy must continue or end each in `decide`"
+    )
 
 
 def _note(answers: Outputs, delta: Delta) -> None:

@@ -1,4 +1,4 @@
-"""What sampling parameters make of the toy model's probabilities, by definition; and a test of samples."""
+"""The toy model's probabilities under sampling parameters, by definition; a chi-square test of samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["assert_follows", "probabilities"]
 
 
 def probabilities(context: Sequence[int], params: SamplingParams) -> list[float]:
-    """Of the next token: temperature, then top-k, top-p and min-p, each on what the one before left."""
+    """The next token's: temperature, then top-k, top-p and min-p, each on what the one before left."""
     logits = [value / params.temperature for value in toy_logits(context)]
     highest = max(logits)
     weights = [math.exp(value - highest) for value in logits]
@@ -34,7 +34,10 @@ def probabilities(context: Sequence[int], params: SamplingParams) -> list[float]
 def assert_follows(
     seen: Sequence[tuple[int, ...]], expected: Mapping[tuple[int, ...], float], what: str
 ) -> None:
-    """A chi-square test whose bound is crossed by chance once in thirty thousand times."""
+    """Fails if `seen` does not follow `expected`: a chi-square test, wrong by chance once in 30,000 times.
+
+    what: what was sampled, for the message.
+    """
     counts, rare_seen, rare_wanted, statistic, bins = Counter(seen), 0, 0.0, 0.0, 0
     for outcome, probability in expected.items():
         wanted = probability * len(seen)
@@ -43,7 +46,9 @@ def assert_follows(
         else:
             statistic, bins = statistic + (counts[outcome] - wanted) ** 2 / wanted, bins + 1
     impossible = sum(count for outcome, count in counts.items() if not expected.get(outcome))
-    assert not impossible, f"{what}: {impossible} of {len(seen)} answers have probability 0"
+    assert not impossible, (
+        f"{what}: {impossible} of {len(seen)} answers have probability 0 under the model; expected none"
+    )
     if rare_wanted >= 1:
         statistic, bins = statistic + (rare_seen - rare_wanted) ** 2 / rare_wanted, bins + 1
     if bins < 2:
@@ -51,4 +56,7 @@ def assert_follows(
     freedom = bins - 1
     # Wilson and Hilferty 1931, at four standard deviations.
     bound = freedom * (1 - 2 / (9 * freedom) + 4 * (2 / (9 * freedom)) ** 0.5) ** 3
-    assert statistic < bound, f"{what}: chi-square {statistic:.0f} of {freedom} degrees, bound {bound:.0f}"
+    assert statistic < bound, (
+        f"{what}: the answers do not follow the model's distribution: chi-square is {statistic:.0f} with "
+        f"{freedom} degrees of freedom, expected less than {bound:.0f}"
+    )

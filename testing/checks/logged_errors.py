@@ -1,4 +1,4 @@
-"""Faults that the engine survives and logs are failures of a suite."""
+"""Makes faults that the engine survives, and logs, failures of a suite."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class _Errors(logging.Handler):
 
 @contextmanager
 def assert_no_errors_logged(logger: str) -> Iterator[None]:
-    """Nothing is logged as an error inside, by this logger; an AssertionError with what was, else."""
+    """Fails with the first error that this logger logged inside, if there is one."""
     errors = _Errors()
     logging.getLogger(logger).addHandler(errors)
     try:
         yield
     finally:
         logging.getLogger(logger).removeHandler(errors)
-    assert not errors.messages, errors.messages[0]
+    assert not errors.messages, f"an error was logged: {errors.messages[0]}"

@@ -1,4 +1,4 @@
-"""A scheduling policy that is looked at while it answers: it may read all, and change nothing."""
+"""Checks that a scheduling policy changes no request while it answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ State = list[tuple[object, ...]]
 
 
 class MutationCheckedPolicy(SchedulingPolicy):
-    """Passes every question on, and fails where the answer's making changed a request."""
+    """Passes every call on to `policy`, and fails if the call changed a request or the view."""
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.policy = policy
@@ -19,19 +19,19 @@ class MutationCheckedPolicy(SchedulingPolicy):
         self.orders = 0
 
     def order(self, view: View) -> list[Entry]:
-        everybody = (*view.running, *view.waiting)
-        before, memory = _state(everybody), view.kv
+        requests = (*view.running, *view.waiting)
+        before, memory = _state(requests), view.kv
         answer = list(self.policy.order(view))
-        self._unchanged("order", before, everybody)
-        assert view.kv == memory
+        self._unchanged("order", before, requests)
+        assert view.kv == memory, f"{self._named('order')} changed view.kv; views are to be read only"
         self.orders += 1
         return answer
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
-        everybody = (request, *running)
-        before = _state(everybody)
+        requests = (request, *running)
+        before = _state(requests)
         victim = self.policy.victim(request, running)
-        self._unchanged("victim", before, everybody)
+        self._unchanged("victim", before, requests)
         return victim
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
@@ -39,13 +39,18 @@ class MutationCheckedPolicy(SchedulingPolicy):
         self.policy.observe(request, tokens, now)
         self._unchanged("observe", before, (request,))
 
-    def _unchanged(self, method: str, before: State, everybody: tuple[RequestView, ...]) -> None:
-        for was, now in zip(before, _state(everybody), strict=True):
-            assert was == now, f"{method} of {type(self.policy).__name__} changed a request: {was} to {now}"
+    def _unchanged(self, method: str, before: State, requests: tuple[RequestView, ...]) -> None:
+        for was, now in zip(before, _state(requests), strict=True):
+            assert was == now, (
+                f"{self._named(method)} changed a request from {was} to {now}; views are to be read only"
+            )
+
+    def _named(self, method: str) -> str:
+        return f"`{method}` of {type(self.policy).__name__}"
 
 
 def _state(requests: tuple[RequestView, ...]) -> State:
-    """All of a request that the mechanism goes by."""
+    """Everything about the requests that the mechanism relies on."""
     return [
         (
             request.id,

@@ -1,4 +1,4 @@
-"""What every decoding strategy must keep to."""
+"""The conformance suite of decoding strategies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.checks.decoding_harness import PROMPT, decoding_engine, request, run, tokens_of
 from turnout.testing.checks.distributions import assert_follows, probabilities
-from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.checks.messages import shown
+from turnout.testing.suites.suite import Suite, skip, slow
 from turnout.testing.toy.model import EOS, VOCABULARY, log_softmax, toy_logits
 
 if TYPE_CHECKING:
@@ -39,84 +40,90 @@ CATALOGUE = (
     SamplingParams(use_beam_search=True, beam_width=3),
     SamplingParams(use_beam_search=True, n=3, length_penalty=0.6),
 )
-"""Of the usual parameters those that a strategy accepts are tried."""
+"""Usual sampling parameters; those that a strategy accepts are tried."""
 
 
 class DecodingSuite(Suite[Decoding]):
-    """Answers are whole, the same for a seed whatever else is served, and of the model's distribution."""
+    """Answers are complete, depend on the seed alone, and follow the model's distribution."""
 
     kind = "decoding"
     trials: ClassVar[int] = 12
     """Requests that are served together."""
 
     params: ClassVar[Sequence[SamplingParams]] = CATALOGUE
-    """To try, of those that it accepts."""
+    """Sampling parameters; those that the strategy accepts are tried."""
     same_as: ClassVar[tuple[str, ...]] = ()
-    """Strategies whose tokens its own must equal, such as ``("greedy", "sampling")``, for each seed."""
+    """Strategies that give the same tokens for each seed, such as ``("greedy", "sampling")``."""
     unbiased: ClassVar[bool] = True
-    """Where it serves a temperature above 0, tokens are drawn from the model's distribution."""
+    """Tokens of requests with a temperature above 0 are drawn from the model's distribution."""
     draws: ClassVar[int] = 1500
-    """Answers to test that by."""
+    """Answers that are drawn to test `unbiased`."""
 
-    # -------------------------------------------------------------- whole answers
+    # -------------------------------------------------------------- complete answers
 
-    def test_every_choice_is_whole(self) -> None:
+    def test_every_choice_is_complete(self) -> None:
         for params in self._accepted():
             for name, choices in run(self._engine(), self._requests(params)).items():
                 assert sorted(choices) == list(range(params.n)), (
-                    f"{name} of {shown(params)} has choices {choices}"
+                    f"request {name} has the choices {sorted(choices)}; expected {params.n}: {shown(params)}"
                 )
                 for answer in choices.values():
-                    self._check_whole(answer.tokens, answer.reason)
+                    self._check_complete(answer.tokens, answer.reason)
 
     def test_answers_do_not_depend_on_what_else_is_served(self) -> None:
-        """Alone, together, in small chunks, and where memory is so short that requests are preempted."""
+        """Alone, together, in small chunks, and where memory is so scarce that requests are preempted."""
         for params in self._accepted():
             specs = self._requests(params)
             together = tokens_of(run(self._engine(), specs))
             alone = {k: v for spec in specs[:4] for k, v in tokens_of(run(self._engine(), [spec])).items()}
-            assert alone.items() <= together.items(), f"{shown(params)}: other tokens alone than together"
+            assert alone.items() <= together.items(), (
+                "requests got other tokens alone than together with others; expected the same: "
+                f"{shown(params)}"
+            )
             short = self._engine(blocks=6 * _width(self.make(), params) + 8, budget=24, slots=12)
             assert tokens_of(run(short, specs)) == together, (
-                f"{shown(params)}: other tokens where memory is short"
+                "requests got other tokens where memory is so scarce that they are preempted; expected the "
+                f"same: {shown(params)}"
             )
 
-    def test_answers_are_the_same_where_steps_overlap(self) -> None:
-        """As on a GPU, where a step begins before the tokens of the one before are known."""
+    def test_answers_are_the_same_when_steps_overlap(self) -> None:
+        """As on a GPU, where a step starts before the tokens of the previous step are known."""
         for params in self._accepted():
             specs = self._requests(msgspec.structs.replace(params, logprobs=1))
             for short in (False, True):
                 machine = {"blocks": 6 * _width(self.make(), params) + 8, "budget": 24} if short else {}
                 found = run(self._engine(overlaps=True, **machine), specs)
                 assert found == run(self._engine(**machine), specs), (
-                    f"{shown(params)}: other answers where a step begins before the last one is read"
+                    "requests got other answers where a step starts before the previous step's tokens are "
+                    f"known; expected the same: {shown(params)}"
                 )
 
-    def test_a_seed_says_it_all(self) -> None:
+    def test_the_same_seed_gives_the_same_answer(self) -> None:
         for params in self._accepted():
             specs = self._requests(params)
             first, again = (tokens_of(run(self._engine(), specs)) for _ in range(2))
-            assert first == again, f"{shown(params)}: two runs of the same seeds differ"
+            assert first == again, f"two runs with the same seeds gave other tokens: {shown(params)}"
 
     # -------------------------------------------------------------- right answers
 
-    def test_tokens_are_those_of_the_strategies_it_stands_in_for(self) -> None:
+    def test_tokens_are_those_of_the_strategies_in_same_as(self) -> None:
         if not self.same_as:
-            skip("it is not said to give the tokens of other strategies (`same_as`)")
+            skip("the strategy does not claim the tokens of other strategies (`same_as`)")
         for params in self._accepted():
             specs = self._requests(params)
             found = tokens_of(run(self._engine(), specs))
             others = [self.registry().create("decoding", name) for name in self.same_as]
             wanted = tokens_of(run(decoding_engine(others), specs))
             assert found == wanted, (
-                f"{shown(params)}: other tokens than those of {' and '.join(self.same_as)}"
+                f"requests got other tokens than from {' and '.join(self.same_as)} (`same_as`): "
+                f"{shown(params)}"
             )
 
     def test_samples_follow_the_models_distribution(self) -> None:
-        """Pairs of neighbouring tokens, so that guesses which are accepted too often are noticed, too."""
+        """Tests pairs of neighbouring tokens, which also shows drafts that are accepted too often."""
         sampled = [params for params in self._accepted() if params.sampled and params.n == 1]
         if not sampled or not self.unbiased:
-            skip("it does not say that it draws from the model's distribution (`unbiased`)")
+            skip("the strategy serves no sampling, or does not claim the model's distribution (`unbiased`)")
         for params in sampled:
             wishes = msgspec.structs.replace(params, ignore_eos=True, max_tokens=3)
             specs = [request(str(seed), wishes, seed) for seed in range(self.draws)]
@@ -128,39 +135,51 @@ class DecodingSuite(Suite[Decoding]):
                 )
 
     def test_logits_processors_are_obeyed(self) -> None:
-        """A request that allows three tokens gets no other, in drafts and forks too."""
+        """A request that allows four tokens gets no other, not even in drafts and forks."""
         for params in self._accepted():
             wishes = msgspec.structs.replace(params, allowed_token_ids=(1, 2, 3, 4))
             for choices in tokens_of(run(self._engine(), self._requests(wishes))).values():
-                assert set(choices) <= {1, 2, 3, 4}, f"{shown(wishes)}: got {choices}; choose by `adjust`"
+                assert set(choices) <= {1, 2, 3, 4}, (
+                    f"a choice has the tokens {choices}, but the request allows 1, 2, 3 and 4; `decide` "
+                    f"must choose from logits that `adjust` has processed: {shown(wishes)}"
+                )
 
-    def test_log_probabilities_are_the_models(self) -> None:
-        """Where they are asked for: one for each token, of the raw logits at temperature 1."""
+    def test_log_probabilities_are_those_of_the_model(self) -> None:
+        """A request that asks for them gets one for each token, of the raw logits at temperature 1."""
         for params in self._accepted():
             wishes = msgspec.structs.replace(params, logprobs=2)
             for choices in run(self._engine(), self._requests(wishes)[:4]).values():
                 for answer in choices.values():
-                    assert len(answer.details) == len(answer.tokens), f"{shown(wishes)}: {answer}"
+                    assert len(answer.details) == len(answer.tokens), (
+                        f"{len(answer.tokens)} tokens came with {len(answer.details)} log-probabilities; "
+                        f"expected one for each: {shown(wishes)}"
+                    )
                     context = list(PROMPT)
                     for token, detail in zip(answer.tokens, answer.details, strict=True):
                         wanted = log_softmax(toy_logits(context))[token]
-                        assert detail.token == token, f"{answer.tokens} came with details of {detail}"
+                        assert detail.token == token, (
+                            f"the token {token} came with log-probabilities for {detail.token}: "
+                            f"{shown(wishes)}"
+                        )
                         assert abs(detail.logprob - wanted) < 1e-4, (
-                            f"{shown(wishes)}: token {token} is told as {detail.logprob}, not {wanted}"
+                            f"the log-probability of token {token} is {detail.logprob}; expected {wanted}, "
+                            f"that of the raw logits: {shown(wishes)}"
                         )
                         context.append(token)
 
-    # -------------------------------------------------------------- manners
+    # -------------------------------------------------------------- contract
 
-    def test_logits_are_left_as_they_are(self) -> None:
+    def test_logits_are_not_changed(self) -> None:
         for params in self._accepted():
             engine = self._engine()
             engine.runner = runner = _Keeping(engine.runner)
             run(engine, self._requests(params))
             for after, before in runner.seen:
-                assert after.equal(before), f"{shown(params)}: decide changed the logits in place"
+                assert after.equal(before), (
+                    f"`decide` changed the logits in place; copy them first: {shown(params)}"
+                )
 
-    def test_nothing_is_kept_of_what_has_ended(self) -> None:
+    def test_ended_sequences_are_forgotten(self) -> None:
         for params in self._accepted():
             strategy = self.make()
             engine, ended = decoding_engine([strategy]), list[weakref.ref[TokenSequence]]()
@@ -172,21 +191,30 @@ class DecodingSuite(Suite[Decoding]):
             del engine
             gc.collect()
             kept = sum(sequence() is not None for sequence in ended)
-            assert not kept, f"{shown(params)}: the strategy still refers to {kept} sequences: see `forget`"
+            assert not kept, (
+                f"the strategy still refers to {kept} sequences that have ended; drop them in `forget`: "
+                f"{shown(params)}"
+            )
 
     def test_it_accepts_something(self) -> None:
-        assert self._accepted(), "it accepts none of the usual parameters; say which it does in `params`"
-        assert self.make().rows >= 1
+        assert self._accepted(), (
+            "`accepts` returned False for all parameters that were tried; set `params` to some that it "
+            "accepts"
+        )
+        rows = self.make().rows
+        assert rows >= 1, f"`rows` is {rows}; expected at least 1"
 
     @slow
     def test_answers_of_a_real_model_depend_on_the_seed_alone(self) -> None:
-        """Alone, together, and where requests are preempted; and on what strategies it stands in for."""
+        """Alone, together and preempted; and the tokens of the strategies in `same_as`."""
         embedded = self.embedded()
         for params in self._accepted():
             found = embedded.unmoved(params, decoding=self.spec)
             for name in self.same_as:
                 if self.registry().create("decoding", name).accepts(params):
-                    assert found == embedded.tokens(params, decoding=name), f"{shown(params)}: not as {name}"
+                    assert found == embedded.tokens(params, decoding=name), (
+                        f"requests got other tokens than from {name} (`same_as`): {shown(params)}"
+                    )
 
     # -------------------------------------------------------------- details
 
@@ -201,16 +229,21 @@ class DecodingSuite(Suite[Decoding]):
         wishes = msgspec.structs.replace(params, max_tokens=10)
         return [request(f"r{seed}", wishes, seed) for seed in range(self.trials)]
 
-    def _check_whole(self, tokens: list[int], reason: str) -> None:
-        assert tokens and all(0 <= token < VOCABULARY for token in tokens), f"got {tokens}"
-        assert EOS not in tokens[:-1], f"went on after the end of sequence: {tokens}"
-        assert reason == ("stop" if tokens[-1] == EOS else "length"), f"{tokens} ended by {reason!r}"
-        assert reason == "stop" or len(tokens) == 10, f"{tokens} ended early"
+    def _check_complete(self, tokens: list[int], reason: str) -> None:
+        assert tokens and all(0 <= token < VOCABULARY for token in tokens), (
+            f"a choice has the tokens {tokens}; expected at least one, each from 0 to {VOCABULARY - 1}"
+        )
+        assert EOS not in tokens[:-1], f"a choice goes on after the end-of-sequence token {EOS}: {tokens}"
+        wanted = "stop" if tokens[-1] == EOS else "length"
+        assert reason == wanted, f"the choice {tokens} ended by {reason!r}; expected {wanted!r}"
+        assert reason == "stop" or len(tokens) == 10, (
+            f"the choice {tokens} ended by 'length' after {len(tokens)} tokens; expected max_tokens, 10"
+        )
 
 
 @dataclass
 class _Keeping:
-    """A runner that keeps a copy of what it gave."""
+    """A runner that keeps a copy of the logits that it returned."""
 
     runner: Runner
     seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -226,7 +259,7 @@ def _width(strategy: Decoding, params: SamplingParams) -> int:
 
 
 def _pairs(params: SamplingParams) -> list[dict[tuple[int, ...], float]]:
-    """Probabilities of the first and second, and of the second and third token."""
+    """Probabilities of the first and second token, and of the second and third."""
     whole: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(3):
         whole = {

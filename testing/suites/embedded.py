@@ -1,4 +1,4 @@
-"""The embedded model, in the engine that serves: what a toy cannot show. A test takes seconds: it is slow."""
+"""Serves the embedded model by the real engine, for what a toy cannot show. Its tests take seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
-from turnout.testing.suites.suite import shown
+from turnout.testing.checks.messages import shown
 
 if TYPE_CHECKING:
     from turnout.runner.assembly import AssembledEngine
@@ -25,11 +25,11 @@ __all__ = ["GREEDY", "Embedded", "Tokens"]
 
 MODEL = "turnout-tiny"
 LENGTH = 96
-"""Of a request at most, in tokens."""
+"""Tokens of a request, at most."""
 SCARCE, AMPLE = 192, 4096
-"""Positions of KV memory: for two requests of full length, and for all."""
+"""Positions of KV memory: enough for two requests of full length, and for all."""
 OUTPUT = 24
-"""Tokens of each answer at most."""
+"""Tokens of each answer, at most."""
 GREEDY = SamplingParams(temperature=0)
 TEXTS = (
     "import os\nimport sys\n",
@@ -41,20 +41,20 @@ TEXTS = (
     "try:\n    return int(text)\nexcept",
     "x = [1, 2, 3]\ny = [1, 2, 3]\nz = [1, 2, 3]\nw = [1,",
 )
-"""Some start alike, some repeat themselves."""
+"""Some have a common start, some repeat themselves."""
 
 Tokens = dict[tuple[str, int], list[int]]
 """By request and choice."""
 
 
 class Embedded:
-    """Serves a few requests by whatever plugins `registry` has, on one thread of a CPU in float32."""
+    """Serves a few requests with the plugins of `registry`, on one thread of a CPU, in float32."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
 
     def assemble(self, *, positions: int = AMPLE, **options: Any) -> AssembledEngine:
-        """`options`: of `EngineConfig`."""
+        """positions: of KV memory. options: fields of `EngineConfig`."""
         from turnout.runner.assembly import build_engine
         from turnout.runner.checkpoint import open_checkpoint
 
@@ -73,26 +73,32 @@ class Embedded:
         return build_engine(config, registry=self.registry)
 
     def tokens(self, params: SamplingParams, **options: Any) -> Tokens:
-        """All requests together."""
+        """Serve all requests together."""
         return serve(self.assemble(**options).engine, _requests(_lengthened(params)))
 
     def unmoved(self, params: SamplingParams, **options: Any) -> Tokens:
-        """The same, and they are the same alone, and where memory is so short that requests are preempted."""
+        """As `tokens`; fails unless they are the same alone, and where scarce memory causes preemptions."""
         together = self.tokens(params, **options)
         engine = self.assemble(**options).engine
         for request in _requests(_lengthened(params))[:3]:
             alone = serve(engine, [request])
-            assert alone.items() <= together.items(), f"{shown(params)}: other tokens alone than together"
+            assert alone.items() <= together.items(), (
+                f"a request got other tokens when served alone than together with others; expected the same: "
+                f"{shown(params)}"
+            )
         scarce = self.tokens(params, positions=SCARCE, **options)
-        assert scarce == together, f"{shown(params)}: other tokens where memory is short"
+        assert scarce == together, (
+            "requests got other tokens where memory is so scarce that they are preempted; expected the "
+            f"same: {shown(params)}"
+        )
         return together
 
     def scores(self, **options: Any) -> float:
-        """The mean log-probability of the model's own texts, in nats a token."""
+        """The mean log-probability of the texts under the model, in nats per token."""
         params = SamplingParams(prompt_logprobs=0, max_tokens=1)
         deltas = _run(self.assemble(**options).engine, _requests(params))
-        told = [entry.logprob for delta in deltas for entry in delta.prompt_logprobs or ()]
-        return sum(told) / len(told)
+        logprobs = [entry.logprob for delta in deltas for entry in delta.prompt_logprobs or ()]
+        return sum(logprobs) / len(logprobs)
 
 
 def serve(engine: Engine, requests: Iterable[RequestSpec]) -> Tokens:
@@ -113,11 +119,14 @@ def _run(engine: Engine, requests: Iterable[RequestSpec]) -> list[Delta]:
         if not engine.busy:
             break
         deltas += engine.step()
-    assert not engine.busy, "not done after 5,000 steps: livelock"
+    assert not engine.busy, "not all requests had ended after 5,000 steps; expected progress in every step"
     failed = next((delta for delta in deltas if delta.error), None)
     assert failed is None, f"request {failed.request_id} ended with an error: {failed.error}"
     faults = engine.stats().policy_faults
-    assert not faults, f"the scheduling policy was at fault {faults} times: see the log"
+    assert not faults, (
+        f"the engine replaced {faults} answers of the scheduling policy, which broke its contract; see the "
+        "log"
+    )
     return deltas
 
 
@@ -126,7 +135,7 @@ def _lengthened(params: SamplingParams) -> SamplingParams:
 
 
 def _requests(params: SamplingParams) -> list[RequestSpec]:
-    """Each with a seed that it names: what speculates promises the same tokens for those alone."""
+    """One for each text, with a seed: speculation promises the same tokens only for given seeds."""
     return [
         RequestSpec(
             id=f"r{number}",

@@ -1,4 +1,4 @@
-"""What every eviction policy must keep to."""
+"""The conformance suite of eviction policies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.kv import PoolSize
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.schedulers.fcfs import Fcfs
-from turnout.testing.checks.brute_force import expected
+from turnout.testing.checks.brute_force import assert_expected_tokens
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.suites.embedded import GREEDY
-from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.suites.suite import Suite, skip, slow
 from turnout.testing.toy.engine import drive, toy_engine
 from turnout.testing.toy.workloads import needs, random_workload
 
@@ -21,19 +21,19 @@ __all__ = ["EvictionPolicySuite"]
 
 
 class EvictionPolicySuite(Suite[EvictionPolicy]):
-    """Gives up what it was given, each once, and nothing else."""
+    """The policy gives up each block that it was given once, and no other block."""
 
     kind = "kv_eviction"
     light = True
 
     ends_first: ClassVar[bool] = True
-    """Of a prefix released from its end to its start, gives up the end first: a prefix without its start is
-    of no use. False for a policy that means it otherwise."""
+    """The policy gives up the end of a prefix before its start, without which the rest is of no use. False
+    for a policy that means to differ."""
     microseconds: ClassVar[float] = 40.0
-    """That a call may take on average, with ten thousand blocks."""
+    """Time that a call may take on average, with ten thousand blocks."""
 
     def test_each_block_is_given_up_once(self) -> None:
-        """At random, against a set: what was added and not removed, and never a block that was not added."""
+        """Random calls, compared with a set: `pop` returns blocks that were added, and not removed since."""
         for seed in range(self.trials):
             rng, policy, present = random.Random(seed), self.make(), set[int]()
             for _ in range(300):
@@ -43,7 +43,10 @@ class EvictionPolicySuite(Suite[EvictionPolicy]):
 
     def test_the_same_calls_give_up_the_same(self) -> None:
         for seed in range(min(8, self.trials)):
-            assert self._victims(seed) == self._victims(seed), "two runs of the same calls differ"
+            assert self._victims(seed) == self._victims(seed), (
+                f"the same calls (seed {seed}) gave up other blocks in a second run; `pop` must depend only "
+                "on earlier calls"
+            )
 
     def test_a_block_may_come_back(self) -> None:
         policy = self.make()
@@ -52,19 +55,23 @@ class EvictionPolicySuite(Suite[EvictionPolicy]):
             if turn % 2:
                 policy.remove(7)
             else:
-                assert policy.pop() == 7, "gave up what was not there"
+                found = policy.pop()
+                assert found == 7, f"`pop` returned block {found}; expected 7, the only block that was added"
 
     def test_the_end_of_a_prefix_goes_before_its_start(self) -> None:
         if not self.ends_first:
-            skip("not claimed (`ends_first`)")
+            skip("the policy does not claim it (`ends_first`)")
         policy, ends_to_start = self.make(), [9, 4, 6, 2, 8]
         for block in ends_to_start:
             policy.add(CachedBlock(block, 0, 80))
         given_up = [policy.pop() for _ in ends_to_start]
-        assert given_up == ends_to_start, f"released in the order {ends_to_start}, given up as {given_up}"
+        assert given_up == ends_to_start, (
+            f"the blocks of a prefix, added from its end to its start as {ends_to_start}, were given up as "
+            f"{given_up}; expected the end first, or `ends_first = False` for a policy that means to differ"
+        )
 
-    def test_answers_stay_right_when_memory_is_short(self) -> None:
-        """As the mechanism uses it: prefixes are kept, found, given up and computed again."""
+    def test_answers_stay_right_when_memory_is_scarce(self) -> None:
+        """In the engine: prefixes are kept, found, given up and computed again."""
         for seed in range(self.trials):
             rng = random.Random(seed)
             arrivals = list(random_workload(rng))
@@ -73,21 +80,24 @@ class EvictionPolicySuite(Suite[EvictionPolicy]):
             kv = PagedCache(PoolSize(blocks * size, rng.choice([0, 100])), size, self.make())
             outcome = drive(toy_engine(Fcfs(), kv), arrivals)
             for _, spec in arrivals:
-                assert outcome.outputs(spec.id) == expected(spec), (
-                    f"wrong tokens for {shown(spec)} (seed {seed})"
-                )
+                assert_expected_tokens(spec, outcome, case=f"seed {seed}")
             assert_all_memory_is_free(kv)
 
     def test_a_call_takes_microseconds(self) -> None:
-        """A long prompt makes hundreds of calls, and all requests wait for them: no search."""
+        """A long prompt makes hundreds of calls, and every request waits for them."""
         best = min(self._seconds_a_call() for _ in range(3)) * 1e6
-        assert best <= self.microseconds, f"a call takes {best:.0f} us on average with 10,000 blocks"
+        assert best <= self.microseconds, (
+            f"a call of `add`, `remove` or `pop` takes {best:.0f} us on average with 10,000 blocks; "
+            f"expected at most {self.microseconds:g} us (`microseconds`)"
+        )
 
     @slow
     def test_a_real_model_finds_no_wrong_prefix(self) -> None:
         embedded = self.embedded()
         found = embedded.unmoved(GREEDY, kv="paged", kv_eviction=self.spec)
-        assert found == embedded.tokens(GREEDY), "other tokens than by the policy that is the default"
+        assert found == embedded.tokens(GREEDY), (
+            "requests got other tokens than with the default policy; expected the same"
+        )
 
     # -------------------------------------------------------------- details
 
@@ -106,7 +116,9 @@ class EvictionPolicySuite(Suite[EvictionPolicy]):
 
     def _pop(self, policy: EvictionPolicy, present: set[int]) -> None:
         block = policy.pop()
-        assert block in present, f"gave up block {block}, which is not there to be given up"
+        assert block in present, (
+            f"`pop` returned block {block}, which was not added, or has been removed or given up since"
+        )
         present.discard(block)
 
     def _victims(self, seed: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What every KV backend must keep to: both halves together, on a model that really attends."""
+"""The conformance suite of KV backends: both halves together, on a model that really attends."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.plugins.schedulers.priority import Priority
 from turnout.testing.checks.audited_cache import AuditedCache
-from turnout.testing.checks.brute_force import expected
+from turnout.testing.checks.brute_force import assert_expected_tokens
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
+from turnout.testing.checks.messages import shown
 from turnout.testing.suites.embedded import GREEDY, LENGTH
-from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.suites.suite import Suite, skip, slow
 from turnout.testing.toy.decodings import ToyParallel
 from turnout.testing.toy.engine import drive, toy_engine, toy_request
 from turnout.testing.toy.runner import Model
@@ -42,99 +43,100 @@ _names = count()
 
 
 class KVBackendSuite(Suite[KVBackend]):
-    """Tokens are those of a model without memory; and what was taken comes back."""
+    """Tokens are those of a model without KV memory, and all memory that was taken is given back."""
 
     kind = "kv"
     trials: ClassVar[int] = 12
 
     dtype: ClassVar[str] = "float64"
-    """Of torch, for the toy model: numbers so exact that another order of summation changes no token."""
+    """The toy model's, of torch: so exact that another order of summation changes no token."""
 
     def attends(self, position: int) -> Sequence[int]:
-        """The positions that the query at `position` sees; all up to itself, unless it leaves some out."""
+        """The positions that the query at `position` attends to: by default, all up to itself."""
         return range(position + 1)
 
     def stored(self, vectors: Tensor) -> Tensor:
-        """What is read of keys or of values that were written: the same, unless the backend rounds.
+        """The keys or values that are read after writing `vectors`: the same, unless the backend rounds.
 
-        vectors: [tokens, kv_heads, head_dim], as they are returned.
+        vectors: [tokens, kv_heads, head_dim], as is what is returned.
         """
         return vectors
 
     def pool(self, rng: random.Random, arrivals: Arrivals, backend: KVBackend) -> PoolSize:
-        """Room for the most demanding request and hardly more, so that requests fight for memory."""
+        """A pool that holds the most demanding request and hardly more, so that requests compete for it."""
         most = max(n * -(-length // backend.unit) for n, length in needs(arrivals)) * backend.unit
         tokens = most + rng.randrange(0, 2) * backend.unit
         while not self._holds_all(backend, tokens, arrivals):
             tokens += backend.unit
         return PoolSize(tokens, rng.choice([0, rng.randrange(1, 40), 1000, 1000]))
 
-    # -------------------------------------------------------------- the model reads what was written
+    # -------------------------------------------------------------- tokens
 
-    def test_what_it_approximates_is_said(self) -> None:
-        """So that comparisons do not take other answers for a fault."""
+    def test_an_approximation_is_declared(self) -> None:
+        """Comparisons take other answers for a fault unless the backend declares that it approximates."""
         import torch
 
         vectors = torch.randn(64, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         forgets = any(list(self.attends(position)) != list(range(position + 1)) for position in range(64))
         if forgets or not torch.equal(self.stored(vectors), vectors):
             assert self.make().approximation, (
-                "the backend leaves out or rounds what was written, and its attribute `approximation` is "
-                "empty; expected a few words that say how"
+                "the suite's `attends` or `stored` says that the backend leaves out or rounds keys and "
+                "values, but its attribute `approximation` is empty; set it to a few words that say how"
             )
 
     def test_tokens_are_those_of_a_model_without_memory(self) -> None:
-        """Common prefixes, forks, dropped beams, guesses, chunks, preemption, swap; and little room."""
+        """With common prefixes, forks, dropped beams, drafts, chunks, preemption, swap and scarce memory."""
         preemptions = 0
         for seed in range(self.trials):
             case = self._case(seed)
             outcome = drive(case.engine, case.arrivals)
             for _, spec in case.arrivals:
-                wanted = expected(spec, self._logits)
-                found = outcome.outputs(spec.id)
-                assert found == wanted, f"seed {seed}: {shown(spec)} gave {found}, without memory {wanted}"
+                assert_expected_tokens(spec, outcome, self._logits, case=f"seed {seed}")
             preemptions += case.engine.stats().preemptions
         lowered = self.trials < type(self).trials
-        assert preemptions or lowered, "the workloads must exercise preemption; raise `trials`"
+        assert preemptions or lowered, (
+            "no request was preempted in any workload, so preemption was not tested; raise `trials`"
+        )
 
-    def test_a_long_prompt_in_chunks_is_the_prompt(self) -> None:
+    def test_a_long_prompt_may_come_in_chunks(self) -> None:
         for budget in (1, 3, 7, 64):
             spec = toy_request("long", [1 + i * i % 6 for i in range(50)], "greedy", 6)
             engine = self._engine(self._roomy(128), budget=budget)
-            found = drive(engine, [(0, spec)]).outputs("long")
-            assert found == expected(spec, self._logits), f"in chunks of {budget}: {found}"
+            outcome = drive(engine, [(0, spec)])
+            assert_expected_tokens(spec, outcome, self._logits, case=f"a prompt in chunks of {budget}")
 
-    def test_a_common_start_is_computed_once_or_again_but_right(self) -> None:
-        """One after the other, so that whatever is kept of the first may be found by the next."""
+    def test_a_common_prefix_may_be_reused(self) -> None:
+        """Requests with a common prefix, one after another: each may find what earlier ones left."""
         start = [1 + i * i % 6 for i in range(33)]
         specs = [toy_request(f"r{i}", [*start[: 33 - i], 1 + i], "greedy", 5) for i in range(6)]
         engine = self._engine(self._roomy(256))
         outcome = drive(engine, [(9 * i, spec) for i, spec in enumerate(specs)])
         for spec in specs:
-            assert outcome.outputs(spec.id) == expected(spec, self._logits), f"wrong tokens for {spec.id}"
+            assert_expected_tokens(spec, outcome, self._logits, case="requests with a common prefix")
 
-    def test_forked_siblings_write_apart(self) -> None:
-        """Copy on write: choices that part in what they share do not see each other's tokens."""
+    def test_forked_choices_do_not_overwrite_each_other(self) -> None:
+        """Copy on write: choices that diverge in a shared block do not see each other's tokens."""
         for length in range(1, 20):
             spec = toy_request("r", [1 + i % 6 for i in range(length)], "parallel", 8, n=4)
-            found = drive(self._engine(self._roomy(256)), [(0, spec)]).outputs("r")
-            assert found == expected(spec, self._logits), f"after a prompt of {length} tokens: {found}"
+            outcome = drive(self._engine(self._roomy(256)), [(0, spec)])
+            case = f"four choices after a prompt of {length} tokens"
+            assert_expected_tokens(spec, outcome, self._logits, case=case)
 
-    # -------------------------------------------------------------- the books are right
+    # -------------------------------------------------------------- accounting
 
-    def test_every_call_does_what_it_says(self) -> None:
-        """Queries change nothing and promise what transitions do; a refusal changes nothing; sums add up."""
+    def test_every_call_keeps_its_contract(self) -> None:
+        """Queries change nothing and predict transitions; a refusal changes nothing; the sums are right."""
         for seed in range(self.trials):
             case = self._case(seed, audited=True)
             drive(case.engine, case.arrivals)
 
-    def test_all_memory_comes_back(self) -> None:
+    def test_all_memory_is_given_back(self) -> None:
         for seed in range(self.trials):
             case = self._case(seed)
             drive(case.engine, case.arrivals)
             assert_all_memory_is_free(case.kv)
 
-    def test_clients_that_leave_give_their_memory_back(self) -> None:
+    def test_aborted_requests_give_their_memory_back(self) -> None:
         for seed in range(self.trials):
             case = self._case(seed)
             for _, spec in case.arrivals:
@@ -145,20 +147,24 @@ class KVBackendSuite(Suite[KVBackend]):
             drive(case.engine, [])
             assert_all_memory_is_free(case.kv)
 
-    def test_who_was_admitted_alone_gets_all_it_needs(self) -> None:
-        """`holds` said yes, so a request that runs alone is never short of memory."""
+    def test_a_request_that_holds_admits_is_never_short_of_memory(self) -> None:
+        """Where `holds` returned True, a request that runs alone gets all the memory it needs."""
         for n in (1, 3):
             length = self._longest(self._roomy(64, n), n)
             if length < 6:
-                skip(f"a pool of 64 positions holds {n} sequences of {length} tokens at most")
+                skip(f"a pool of 64 positions holds only {n} sequences of {length} tokens")
             spec = toy_request("alone", [1, 2, 3], "parallel" if n > 1 else "greedy", length - 3, n)
             outcome = drive(self._engine(self._roomy(64, n), preemption=Recompute()), [(0, spec)])
-            assert outcome.outputs("alone") == expected(spec, self._logits)
+            case = f"{n} sequences of {length} tokens, which `holds` admitted"
+            assert_expected_tokens(spec, outcome, self._logits, case=case)
 
-    def test_what_nobody_can_hold_is_said_to_be_too_much(self) -> None:
+    def test_holds_refuses_what_never_fits(self) -> None:
         kv = self._cache(self.make(), self._roomy(64))
-        assert kv.holds(1, 1), "an empty pool must hold one token"
-        assert not kv.holds(1, kv.capacity + 1), "more sequences than positions cannot be held"
+        assert kv.holds(1, 1), "`holds(1, 1)` returned False; expected True: an empty pool holds one token"
+        many = kv.capacity + 1
+        assert not kv.holds(1, many), (
+            f"`holds(1, {many})` returned True for a pool of {kv.capacity} positions; expected False"
+        )
 
     def test_salts_keep_prefixes_apart(self) -> None:
         kv = self._cache(self.make(), self._roomy(128))
@@ -166,9 +172,12 @@ class KVBackendSuite(Suite[KVBackend]):
         first = _sequence(tokens, salt="one")
         _compute(kv, first)
         _end(kv, first)
-        assert kv.cached(_sequence(tokens, salt="two")) == 0, "found what was computed under another salt"
+        found = kv.cached(_sequence(tokens, salt="two"))
+        assert found == 0, (
+            f"`cached` found {found} tokens that were computed under another `cache_salt`; expected 0"
+        )
 
-    def test_only_equal_starts_are_found(self) -> None:
+    def test_only_equal_prefixes_are_found(self) -> None:
         kv, rng = self._cache(self.make(), self._roomy(512)), random.Random(3)
         tokens = [rng.randrange(1, 7) for _ in range(40)]
         first = _sequence(tokens)
@@ -177,50 +186,60 @@ class KVBackendSuite(Suite[KVBackend]):
             other = list(tokens)
             other[place] = 7 - other[place]
             found = kv.cached(_sequence(other))
-            assert found <= place, f"found {found} tokens, though the one at {place} is another"
+            assert found <= place, (
+                f"`cached` found {found} tokens of a sequence that differs at position {place}; expected at "
+                f"most {place}"
+            )
 
     def test_what_is_not_computed_yet_is_not_found(self) -> None:
         kv = self._cache(self.make(), self._roomy(256))
         tokens = [1 + i * i % 6 for i in range(40)]
         first = _sequence(tokens)
         _compute(kv, first, upto=20)
-        assert kv.reserve([Span(first, 20, 40)])
+        assert kv.reserve([Span(first, 20, 40)]), "`reserve` refused 20 positions of 256; expected True"
         found = kv.cached(_sequence(tokens))
-        assert found <= 20, f"found {found} tokens of which 20 are computed"
+        assert found <= 20, f"`cached` found {found} tokens, of which 20 are computed; expected at most 20"
 
-    def test_a_step_back_leaves_no_trace(self) -> None:
-        """Guesses that were wrong were written above what is computed, and are overwritten."""
+    def test_rejected_drafts_leave_no_trace(self) -> None:
+        """Drafted tokens that are rejected were written above what is computed, and are overwritten."""
         rng = random.Random(11)
         prompt = [rng.randrange(1, 4) for _ in range(24)]
         spec = toy_request("guessed", prompt, "lookup", 24)
-        found = drive(self._engine(self._roomy(256)), [(0, spec)]).outputs("guessed")
-        assert found == expected(spec, self._logits)
+        outcome = drive(self._engine(self._roomy(256)), [(0, spec)])
+        assert_expected_tokens(spec, outcome, self._logits, case="with rejected drafts")
 
     def test_the_same_calls_give_the_same_moves(self) -> None:
         first, again = self._moves(5), self._moves(5)
-        assert first == again, "two runs of one workload moved memory differently"
+        assert first == again, (
+            "two runs of the same workload gave other moves in `drain`; they must depend only on the calls"
+        )
 
-    def test_a_position_costs_bytes(self) -> None:
+    def test_a_position_takes_bytes(self) -> None:
         from turnout.testing.toy.attention import toy_spec
 
         cost = self.make().bytes_per_token(toy_spec(), 4)
-        assert isinstance(cost, int) and cost > 0, f"bytes_per_token gave {cost!r}"
-        assert self.make().unit >= 1
+        assert isinstance(cost, int) and cost > 0, (
+            f"`bytes_per_token` returned {cost!r}; expected a positive int"
+        )
+        unit = self.make().unit
+        assert unit >= 1, f"`unit` is {unit}; expected at least 1 position"
 
     @slow
     def test_a_real_model_reads_what_it_wrote(self) -> None:
-        """Alone, together, and where requests are preempted; and as `paged` does, where it is exact."""
+        """Alone, together and preempted; and the tokens of `paged`, if the backend is exact."""
         embedded = self.embedded()
         for params in (GREEDY, SamplingParams(n=2)):
             found = embedded.unmoved(params, kv=self.spec)
             if self._is_exact(LENGTH):
                 wanted = embedded.tokens(params, kv="paged")
-                assert found == wanted, f"{shown(params)}: other tokens than those of `paged`"
+                assert found == wanted, (
+                    f"requests got other tokens than with `paged`; expected the same: {shown(params)}"
+                )
 
     # -------------------------------------------------------------- details
 
     def _is_exact(self, length: int) -> bool:
-        """Is all of a sequence of that length read, and as it was written?"""
+        """Does a query read all keys and values of a sequence of that length, as they were written?"""
         sees_all = all(set(self.attends(p)) == set(range(p + 1)) for p in range(length))
         return sees_all and type(self).stored is KVBackendSuite.stored
 
@@ -236,16 +255,18 @@ class KVBackendSuite(Suite[KVBackend]):
         return backend.cache(size, Lru())
 
     def _roomy(self, tokens: int, sequences: int = 4) -> PoolSize:
-        """So many positions, and a unit at least for each of so many sequences."""
+        """A pool of `tokens` positions, and at least one unit for each of `sequences`."""
         return PoolSize(max(tokens, sequences * self.make().unit))
 
     def _holds_all(self, backend: KVBackend, tokens: int, arrivals: Arrivals) -> bool:
         kv = self._cache(backend, PoolSize(tokens))
-        assert tokens < 100_000, "no pool is large enough for a small request: see `holds`"
+        assert tokens < 100_000, (
+            "`holds` returned False for a small request in a pool of 100,000 positions; expected True"
+        )
         return all(kv.holds(length, n) for n, length in needs(arrivals))
 
     def _longest(self, size: PoolSize, n: int) -> int:
-        """Tokens, up to 64, that each of n sequences of one request may have in a pool of that size."""
+        """The most tokens, up to 64, that each of a request's n sequences may have in such a pool."""
         kv = self._cache(self.make(), size)
         return max((length for length in range(65) if kv.holds(length, n)), default=0)
 
@@ -255,7 +276,7 @@ class KVBackendSuite(Suite[KVBackend]):
         kv = self._cache(backend, self.pool(rng, arrivals, backend))
         budget, slots = rng.randrange(5, 24), rng.randrange(4, 8)
         seen: KVCache = AuditedCache(kv) if audited else kv
-        policy = rng.choice([Fcfs, Priority])()  # the second preempts even where memory is held ahead
+        policy = rng.choice([Fcfs, Priority])()  # Priority preempts even where memory is reserved ahead
         engine = toy_engine(
             policy,
             seen,
@@ -312,7 +333,10 @@ def _sequence(tokens: list[int], *, salt: str = "") -> TokenSequence:
 
 def _compute(kv: KVCache, sequence: TokenSequence, *, upto: int | None = None) -> None:
     end = upto or len(sequence.tokens)
-    assert kv.reserve([Span(sequence, kv.cached(sequence), end)])
+    done = kv.reserve([Span(sequence, kv.cached(sequence), end)])
+    assert done, (
+        f"`reserve` refused {end} positions in a pool that is empty but for a sequence; expected True"
+    )
     sequence.request.timing.scheduled = 0.0
     sequence.held, sequence.computed = True, end
     kv.commit(sequence, end)

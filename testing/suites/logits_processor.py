@@ -1,4 +1,4 @@
-"""What every logits processor must keep to."""
+"""The conformance suite of logits processors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, Serve
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.checks.messages import shown
+from turnout.testing.suites.suite import Suite, skip, slow
 from turnout.testing.toy.decodings import ToyParallel
 
 if TYPE_CHECKING:
@@ -35,31 +36,33 @@ CATALOGUE = (
     SamplingParams(structured_outputs=StructuredOutputs(choice=("yes", "no", "perhaps not"))),
     SamplingParams(stop_token_ids=(3, 4), ignore_eos=True),
 )
-"""Of the usual parameters those that a processor wants are tried."""
+"""Usual sampling parameters; those that a processor wants are tried."""
 
 
 class LogitsProcessorSuite(Suite[LogitsProcessor]):
-    """What is done to a row depends on its tokens alone, however they came about."""
+    """How a row is changed depends only on its tokens, however they came about."""
 
     kind = "logits_processor"
     trials: ClassVar[int] = 6
-    """Outputs to follow."""
+    """Outputs that are followed, token by token."""
     length: ClassVar[int] = 6
-    """Tokens of each."""
+    """Tokens of each output."""
 
     params: ClassVar[Sequence[SamplingParams]] = CATALOGUE
-    """To try, of those that it wants; say which it wants if none of the usual ones are."""
+    """Sampling parameters; those that the processor wants are tried."""
 
     # -------------------------------------------------------------- tests
 
     def test_it_wants_something(self) -> None:
         for params in self.params:
             wants = self.make().wants(params)
-            assert isinstance(wants, bool), f"wants said {wants!r} of {shown(params)}"
-        assert self._wanted(), "it wants none of the usual parameters; say which it does in `params`"
+            assert isinstance(wants, bool), f"`wants` returned {wants!r}; expected a bool: {shown(params)}"
+        assert self._wanted(), (
+            "`wants` returned False for all parameters that were tried; set `params` to some that it wants"
+        )
 
     def test_a_row_depends_on_itself_alone(self) -> None:
-        """All rows at once, and one by one."""
+        """`apply` on all rows at once, and on each alone."""
         import torch
 
         processor = self._started()
@@ -69,11 +72,12 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
         alone = torch.cat([_applied(processor, raw[i : i + 1], rows[i : i + 1]) for i in range(len(rows))])
         for row, one, other in zip(rows, together, alone, strict=True):
             assert one.equal(other), (
-                f"{shown(row.params)} after {row.last(9)}: other logits in a batch than alone"
+                f"`apply` gave a row other logits in a batch than alone; expected the same, after the tokens "
+                f"{row.last(9)}: {shown(row.params)}"
             )
 
-    def test_guesses_count_as_tokens(self) -> None:
-        """A row behind drafted tokens is as one behind accepted ones, or speculation would change answers."""
+    def test_drafted_tokens_count_as_tokens(self) -> None:
+        """A row behind drafted tokens equals one behind accepted tokens, or speculation changes answers."""
         processor = self._started()
         for row, output in self._grown(processor):
             for count in range(1, len(output) + 1):
@@ -81,43 +85,54 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
                 raw = self._logits(1)
                 found, wanted = (_applied(processor, raw, [each]) for each in (drafted, row))
                 assert found.equal(wanted), (
-                    f"{shown(row.params)}: {output} with the last {count} drafted differs"
+                    f"`apply` gave a row other logits when the last {count} tokens of {output} were drafted "
+                    f"than when they were accepted; read `row.last`, which has both: {shown(row.params)}"
                 )
 
-    def test_what_was_preempted_goes_on_as_before(self) -> None:
-        """Nothing but the tokens counts: another processor that never saw the start does the same."""
+    def test_a_preempted_request_continues_as_before(self) -> None:
+        """Only the tokens count: another instance that did not see the start gives the same logits."""
         processor, other = self._started(), self._started()
         for row, output in self._grown(processor):
             raw, again = self._logits(1), self._row(other, row.params, output)
             same = _applied(processor, raw, [row]).equal(_applied(other, raw, [again]))
-            assert same, f"{shown(row.params)} after {output}: depends on more than the tokens"
+            assert same, (
+                f"`apply` gave other logits by an instance that did not see the start of {output}; they "
+                f"must depend only on the row's tokens: {shown(row.params)}"
+            )
 
-    def test_masks_only_forbid(self) -> None:
+    def test_masks_only_forbid_tokens(self) -> None:
         processor = self._started()
         if not processor.masks:
-            skip("it is no mask (`masks`)")
+            skip("the processor is no mask (`masks`)")
         for row, output in self._grown(processor):
             raw = self._logits(1)
             after = _applied(processor, raw, [row])
             changed = after != raw
             lowest = after[changed]
-            assert (lowest <= -1e30).all(), f"after {output} a mask changed logits to {lowest.tolist()[:3]}"
-            assert not changed.all() or (after > float("-inf")).any(), f"after {output} nothing is left"
+            assert (lowest <= -1e30).all(), (
+                f"`masks` is True, but `apply` changed logits to {lowest.tolist()[:3]}; expected -inf, "
+                f"after {output}"
+            )
+            assert not changed.all() or (after > float("-inf")).any(), (
+                f"`apply` forbade all tokens after {output}; it must leave at least one"
+            )
 
-    def test_what_is_forbidden_already_stays_so(self) -> None:
-        """Another processor may have come before: minus infinity in, no NaN and no number out."""
+    def test_forbidden_tokens_stay_forbidden(self) -> None:
+        """Another processor may have run before: -inf must not become NaN, nor a number if this is a mask."""
         processor = self._started()
         rows = [row for row, _ in self._grown(processor)]
         raw = self._logits(len(rows))
         raw[:, ::3] = float("-inf")
         after = _applied(processor, raw, rows)
-        assert not after.isnan().any(), "minus infinity became NaN"
-        assert not (after == float("inf")).any(), "logits became infinite"
+        assert not after.isnan().any(), "`apply` turned -inf into NaN; leave out what is -inf already"
+        assert not (after == float("inf")).any(), "`apply` made logits +inf; expected finite numbers or -inf"
         if processor.masks:
             forbidden = after[:, ::3]
-            assert (forbidden <= -1e30).all(), "a mask allowed again what was forbidden"
+            assert (forbidden <= -1e30).all(), (
+                "`masks` is True, but `apply` allowed tokens again that were -inf already"
+            )
 
-    def test_nothing_is_kept_of_what_has_ended(self) -> None:
+    def test_ended_sequences_are_forgotten(self) -> None:
         processor = self._started()
         rows = [row for row, _ in self._grown(processor)]
         _applied(processor, self._logits(len(rows)), rows)
@@ -125,21 +140,26 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
         del rows
         gc.collect()
         kept = sum(reference() is not None for reference in ended)
-        assert not kept, f"still refers to {kept} sequences: keep notes in a WeakKeyDictionary"
+        assert not kept, (
+            f"the processor still refers to {kept} sequences that have ended; keep state in a "
+            "WeakKeyDictionary"
+        )
 
     @slow
     def test_answers_of_a_real_model_do_not_depend_on_what_else_is_served(self) -> None:
-        """Alone, together, and where memory is so short that requests are preempted; with guesses, too."""
+        """Alone, together, where scarce memory causes preemptions, and with drafts."""
         embedded = self.embedded()
         for params in self._wanted():
             found = embedded.unmoved(params)
-            guessing = embedded.tokens(params, spec_ngram=True, spec_tokens=3)
-            assert found == guessing, f"{shown(params)}: other tokens where guesses are verified"
+            drafted = embedded.tokens(params, spec_ngram=True, spec_tokens=3)
+            assert found == drafted, (
+                f"requests got other tokens with speculative decoding; expected the same: {shown(params)}"
+            )
 
     # -------------------------------------------------------------- details
 
     def model(self) -> ServedModel:
-        """What it is started with: by default the embedded model's tokenizer and vocabulary."""
+        """What `start` gets: by default, the embedded model's tokenizer and vocabulary."""
         return _embedded()
 
     def _wanted(self) -> list[SamplingParams]:
@@ -172,9 +192,12 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
         return Row(request.live[0], 0, guesses)
 
     def _grown(self, processor: LogitsProcessor) -> Iterator[tuple[Row, list[int]]]:
-        """Rows behind outputs that the processor itself let through, token by token; with the output."""
+        """Rows, with their outputs, while each output grows by tokens that the processor allows."""
         if not self._wanted():
-            skip("it wants none of the usual parameters; say which it does in `params`")
+            skip(
+                "`wants` returned False for all parameters that were tried; set `params` to some that it "
+                "wants"
+            )
         for params in self._wanted():
             for trial in range(self.trials):
                 rng, output = random.Random(trial), list[int]()
@@ -187,7 +210,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
                     output.append(token)
 
     def _next(self, processor: LogitsProcessor, row: Row, rng: random.Random) -> int:
-        """One of the likeliest tokens that are left."""
+        """One of the likeliest tokens that are allowed."""
         values, tokens = _applied(processor, self._logits(1), [row])[0].topk(3)
         left: list[int] = tokens[values > -1e30].tolist()
         return rng.choice(left) if left else int(tokens[0])
@@ -197,7 +220,10 @@ def _applied(processor: LogitsProcessor, raw: Tensor, rows: Sequence[Row]) -> Te
     changed = raw.clone()
     processor.apply(changed, rows)
     for row in rows:
-        assert row.request.fault is None, f"{shown(row.params)} after {row.last(9)}: {row.request.fault}"
+        assert row.request.fault is None, (
+            f"`apply` ended the request, after the tokens {row.last(9)}: {row.request.fault}; "
+            f"{shown(row.params)}"
+        )
     return changed
 
 

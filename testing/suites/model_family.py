@@ -1,4 +1,4 @@
-"""What every model family must keep to."""
+"""The conformance suite of model families."""
 
 from __future__ import annotations
 
@@ -16,84 +16,107 @@ if TYPE_CHECKING:
 __all__ = ["ModelFamilySuite"]
 
 Split = Sequence[tuple[int, int]]
-"""Sequence and number of tokens of each piece of a batch, in order."""
+"""The sequence, and the number of tokens, of each piece that is computed, in order."""
 
 
 class ModelFamilySuite(Suite[ModelFamily]):
-    """A small model of the family, with random weights: a flat batch is its sequences, in chunks or whole."""
+    """A small model of the family gives the same logits in a flat batch, in chunks and alone."""
 
     kind = "model"
 
     config: ClassVar[Mapping[str, Any]] = {}
     """A small model's ``config.json``."""
     refused: ClassVar[Sequence[Mapping[str, Any]]] = ()
-    """Changes of it that the family does not support and must refuse."""
+    """Changes of `config` that the family does not support, and must refuse."""
     reference: ClassVar[Callable[[nn.Module, list[int]], Tensor] | None] = None
-    """From our module and tokens to the logits, [tokens, vocab_size], that another implementation gives."""
+    """From the family's module and tokens to another implementation's logits, [tokens, vocab_size]."""
     tolerance: ClassVar[float] = 1e-4
+    """Of logits, relative to the largest of them, or to 1."""
 
     def test_it_names_its_architectures(self) -> None:
         names = self.make().architectures
-        assert names and all(isinstance(name, str) for name in names), f"architectures is {names!r}"
+        assert names and all(isinstance(name, str) for name in names), (
+            f"`architectures` is {names!r}; expected a name or more"
+        )
 
-    def test_the_spec_is_the_configs(self) -> None:
+    def test_the_spec_describes_the_config(self) -> None:
         spec = self._spec()
-        assert spec.architecture in self.make().architectures, f"built as {spec.architecture}"
-        assert spec.heads % spec.kv_heads == 0, f"{spec.heads} heads cannot share {spec.kv_heads} KV heads"
+        assert spec.architecture in self.make().architectures, (
+            f"`spec` has the architecture {spec.architecture!r}; expected one of "
+            f"{list(self.make().architectures)}"
+        )
+        assert spec.heads % spec.kv_heads == 0, (
+            f"`spec` has {spec.heads} heads and {spec.kv_heads} KV heads; expected a multiple"
+        )
         sizes = (spec.vocab_size, spec.hidden_size, spec.layers, spec.head_dim, spec.max_positions)
-        assert all(size > 0 for size in sizes), f"impossible sizes: {spec}"
+        assert all(size > 0 for size in sizes), f"`spec` has sizes of 0 or less: {spec}"
 
-    def test_what_it_does_not_support_is_refused(self) -> None:
+    def test_unsupported_configs_are_refused(self) -> None:
         self._spec()
         for change in self.refused:
             try:
                 self.make().spec({**self.config, **change})
             except ModelError:
                 continue
-            raise AssertionError(f"{dict(change)} must be refused with a ModelError: answers would be wrong")
+            raise AssertionError(
+                f"`spec` accepted a config with {dict(change)}; expected a ModelError that names the key, "
+                "since answers would be wrong"
+            )
 
     def test_parameters_are_built_without_storage(self) -> None:
-        """Where the caller says so: a model must not be in memory twice."""
+        """On the meta device, parameters have no storage: a model must not be in memory twice."""
         import torch
 
         with torch.device("meta"):
             model = self.make().build(self._spec())
         held = [name for name, parameter in model.named_parameters() if parameter.device.type != "meta"]
-        assert not held, f"{held[0]} has storage though the caller's device is meta"
+        assert not held, (
+            f"`build` gave the parameter {held[0]} storage on the meta device; create parameters without "
+            "naming a device"
+        )
         lost = [name for name, buffer in model.named_buffers() if buffer.device.type == "meta"]
-        assert not lost, f"the buffer {lost[0]} has no values, and no checkpoint brings them"
+        assert not lost, (
+            f"`build` left the buffer {lost[0]} without values, which no checkpoint has; create it with "
+            "device='cpu'"
+        )
 
-    def test_chunks_are_the_whole(self) -> None:
+    def test_chunks_give_the_same_logits(self) -> None:
         model, tokens = self._model(), self._tokens(17)
         whole = self._run(model, [tokens], [(0, 17)])[0]
         for pieces in ([5, 12], [1] * 17, [16, 1]):
             chunked = self._run(model, [tokens], [(0, piece) for piece in pieces])[0]
-            self._near(chunked, whole, f"in chunks of {pieces}")
+            self._near(chunked, whole, f"a sequence in chunks of {pieces}, compared with the whole")
 
-    def test_a_sequence_does_not_see_the_others(self) -> None:
+    def test_a_sequence_does_not_see_others_in_its_batch(self) -> None:
         model, one, other = self._model(), self._tokens(9), self._tokens(14, seed=2)
         together = self._run(model, [one, other], [(0, 4), (1, 14), (0, 5)])
         for tokens, found in zip((one, other), together, strict=True):
-            self._near(found, self._run(model, [tokens], [(0, len(tokens))])[0], "in a batch")
+            self._near(
+                found,
+                self._run(model, [tokens], [(0, len(tokens))])[0],
+                "a sequence in a batch, compared with alone",
+            )
 
     def test_shapes_and_dtypes(self) -> None:
         model, spec = self._model(), self._spec()
         (logits,) = self._run(model, [self._tokens(6)], [(0, 6)])
-        assert logits.shape == (6, spec.vocab_size), f"logits are {list(logits.shape)}"
-        assert logits.isfinite().all(), "logits are not finite"
+        assert logits.shape == (6, spec.vocab_size), (
+            f"`logits` of 6 tokens have shape {list(logits.shape)}; expected {[6, spec.vocab_size]}"
+        )
+        assert logits.isfinite().all(), "`logits` gave NaN or infinity for random weights"
 
-    def test_numbers_are_the_references(self) -> None:
+    def test_logits_match_the_reference(self) -> None:
         if type(self).reference is None:
-            skip("no reference is given (`reference`)")
+            skip("no reference implementation is given (`reference`)")
         model, tokens = self._model(), self._tokens(23)
         wanted = type(self).reference(model, tokens)  # type: ignore[misc]
-        self._near(self._run(model, [tokens], [(0, 23)])[0], wanted, "against the reference")
+        self._near(self._run(model, [tokens], [(0, 23)])[0], wanted, "compared with `reference`")
 
     # -------------------------------------------------------------- details
 
     def _spec(self) -> ModelSpec:
         if not self.config:
-            skip("no config of a small model is given (`config`)")
+            skip("no small model's config is given (`config`)")
         return self.make().spec(self.config)
 
     def _tokens(self, length: int, seed: int = 1) -> list[int]:
@@ -101,7 +124,7 @@ class ModelFamilySuite(Suite[ModelFamily]):
         return [(seed * 7919 + 31 * i * i) % vocabulary for i in range(length)]
 
     def _model(self) -> nn.Module:
-        """With random weights."""
+        """A model with random weights."""
         import torch
 
         model = self.make().build(self._spec()).requires_grad_(False).float()
@@ -113,7 +136,7 @@ class ModelFamilySuite(Suite[ModelFamily]):
         return model
 
     def _run(self, model: nn.Module, sequences: Sequence[list[int]], split: Split) -> list[Tensor]:
-        """Logits of each sequence, [tokens, vocab_size], computed piece by piece; neighbours in one batch."""
+        """The logits of each sequence, [tokens, vocab_size], computed in the pieces of `split`."""
         import torch
 
         done = [0] * len(sequences)
@@ -137,11 +160,12 @@ class ModelFamilySuite(Suite[ModelFamily]):
 
     def _near(self, found: Tensor, wanted: Tensor, what: str) -> None:
         off = (found - wanted).abs().max().item()
-        assert off <= self.tolerance * max(1.0, wanted.abs().max().item()), f"{what}: logits are {off:g} off"
+        most = self.tolerance * max(1.0, wanted.abs().max().item())
+        assert off <= most, f"{what}: logits are off by {off:g}; expected at most {most:g} (`tolerance`)"
 
 
 def _batches(split: Split) -> list[list[tuple[int, int]]]:
-    """Pieces that go together: a sequence is in a batch once."""
+    """Consecutive pieces that may share a batch: a sequence is in a batch once."""
     batches: list[list[tuple[int, int]]] = []
     for piece in split:
         if not batches or any(piece[0] == number for number, _ in batches[-1]):
@@ -151,7 +175,7 @@ def _batches(split: Split) -> list[list[tuple[int, int]]]:
 
 
 class _Memory:
-    """Attention by the book, over all that each sequence has written so far."""
+    """Plain attention over all keys and values that each sequence has written so far."""
 
     def __init__(self) -> None:
         self.batch: list[tuple[int, int]] = []

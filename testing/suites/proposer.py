@@ -1,4 +1,4 @@
-"""What every proposer must keep to."""
+"""The conformance suite of proposers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.plugins.decoding.speculation.strategy import Speculative
 from turnout.testing.checks.decoding_harness import decoding_engine, request, run, tokens_of
-from turnout.testing.suites.suite import Suite, shown, slow
+from turnout.testing.checks.messages import shown
+from turnout.testing.suites.suite import Suite, slow
 from turnout.testing.toy.model import VOCABULARY
 from turnout.testing.toy.resources import ToyResources
 
@@ -35,14 +36,14 @@ PARAMS = (
 
 
 class ProposerSuite(Suite[Proposer]):
-    """Guesses are what was asked for, and change no answer."""
+    """Drafts are what was asked for, and change no answer."""
 
     kind = "proposer"
     trials: ClassVar[int] = 12
     """Requests that are served together."""
 
     def test_answers_are_those_without_it(self) -> None:
-        """Greedy, and for any seed; also where memory and budget are so short that requests are preempted."""
+        """Greedy and for any seed; also where memory and budget are so scarce that requests are preempted."""
         for params in PARAMS:
             specs = self._requests(params)
             plain = run(decoding_engine([Greedy(), Sampling()]), specs)
@@ -50,34 +51,38 @@ class ProposerSuite(Suite[Proposer]):
             for machine in machines:
                 found = run(decoding_engine([self._speculative()], **machine), specs)
                 assert tokens_of(found) == tokens_of(plain), (
-                    f"{shown(params)}: other answers than without guesses"
+                    f"requests got other tokens than without drafts; expected the same: {shown(params)}"
                 )
 
-    def test_guesses_are_what_was_asked_for(self) -> None:
-        """For the sequences of the wishes, each once; no more than wanted; tokens of the vocabulary."""
+    def test_drafts_are_what_was_asked_for(self) -> None:
+        """Each for a sequence of the wishes, once; no longer than wanted; tokens of the vocabulary."""
         seen = _Checked(self.make())
         for params in PARAMS:
             run(decoding_engine([self._speculative(seen)]), self._requests(params))
-        assert seen.asked, "no guesses were ever asked for"
+        assert seen.wishes, "`propose` was never called with a wish"
 
-    def test_the_same_past_gives_the_same_guesses(self) -> None:
-        assert self._guesses() == self._guesses(), "two proposers of the same past differ"
+    def test_the_same_past_gives_the_same_drafts(self) -> None:
+        first, again = self._drafts(), self._drafts()
+        assert first == again, "two proposers with the same past gave other drafts; expected the same"
 
-    def test_what_has_ended_is_forgotten(self) -> None:
+    def test_ended_sequences_are_forgotten(self) -> None:
         proposer = self._started()
         sequences = [_sequence(number) for number in range(20)]
         list(proposer.propose([Wish(sequence, 3, False) for sequence in sequences]))
         proposer.forget(sequences)
-        proposer.forget([_sequence(99)])  # never asked about
+        proposer.forget([_sequence(99)])  # not seen before
         gone = [weakref.ref(sequence) for sequence in sequences]
         del sequences
         gc.collect()
-        assert not any(reference() for reference in gone), "forget must give up what is kept of a sequence"
+        assert not any(reference() for reference in gone), (
+            "the proposer still refers to sequences after `forget`; drop all that it keeps of them there"
+        )
 
-    def test_costs_and_backlogs_are_numbers(self) -> None:
+    def test_cost_and_backlog_are_not_negative(self) -> None:
         proposer = self._started()
-        assert proposer.cost >= 0, f"the cost is {proposer.cost}"
-        assert proposer.backlog(_sequence(0)) >= 0
+        assert proposer.cost >= 0, f"`cost` is {proposer.cost}; expected at least 0"
+        backlog = proposer.backlog(_sequence(0))
+        assert backlog >= 0, f"`backlog` returned {backlog}; expected at least 0 tokens"
 
     @slow
     def test_answers_of_a_real_model_are_those_without_it(self) -> None:
@@ -85,7 +90,9 @@ class ProposerSuite(Suite[Proposer]):
         decoding = str(PluginSpec("speculative", {"proposer": self.spec, "k": "3"}))
         for params in PARAMS:
             found = embedded.unmoved(params, decoding=decoding)
-            assert found == embedded.tokens(params), f"{shown(params)}: other answers than without guesses"
+            assert found == embedded.tokens(params), (
+                f"requests got other tokens than without drafts; expected the same: {shown(params)}"
+            )
 
     # -------------------------------------------------------------- details
 
@@ -101,7 +108,7 @@ class ProposerSuite(Suite[Proposer]):
         wishes = msgspec.structs.replace(params, max_tokens=12, ignore_eos=True)
         return [request(f"r{seed}", wishes, seed) for seed in range(self.trials)]
 
-    def _guesses(self) -> list[list[int]]:
+    def _drafts(self) -> list[list[int]]:
         proposer, found = self._started(), []
         for length in range(8, 20):
             sequence = _sequence(3)
@@ -111,11 +118,11 @@ class ProposerSuite(Suite[Proposer]):
 
 
 class _Checked(Proposer):
-    """Passes every question on, and looks at the answers."""
+    """Passes every call on to `proposer`, and checks the answers."""
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer = proposer
-        self.asked = 0
+        self.wishes = 0
 
     def start(self, resources: Resources) -> None:
         self.proposer.start(resources)
@@ -131,19 +138,32 @@ class _Checked(Proposer):
         self.proposer.forget(sequences)
 
     def propose(self, wishes: Sequence[Wish]) -> list[Proposal]:
-        self.asked += len(wishes)
+        self.wishes += len(wishes)
         wanted = {wish.sequence: wish for wish in wishes}
         before = {sequence: list(sequence.tokens) for sequence in wanted}
         proposals = list(self.proposer.propose(wishes))
         for sequence, tokens, probabilities in proposals:
             wish = wanted.pop(sequence, None)
-            assert wish is not None, f"guessed twice, or for nobody who was asked about: {sequence}"
-            assert len(tokens) <= wish.tokens, f"{len(tokens)} guesses where {wish.tokens} were wanted"
-            assert all(0 <= token < VOCABULARY for token in tokens), f"no tokens: {tokens}"
+            assert wish is not None, (
+                f"`propose` drafted twice for a sequence, or for one that was not asked for: {sequence}"
+            )
+            assert len(tokens) <= wish.tokens, (
+                f"`propose` drafted {len(tokens)} tokens; expected at most {wish.tokens}, as the wish says"
+            )
+            assert all(0 <= token < VOCABULARY for token in tokens), (
+                f"`propose` drafted {tokens}; expected tokens from 0 to {VOCABULARY - 1}"
+            )
             if probabilities is not None:
-                assert probabilities.shape == (len(tokens), VOCABULARY), f"{probabilities.shape}"
-                assert (probabilities.sum(-1) - 1).abs().max() < 1e-4, "probabilities must add up to 1"
-        assert all(sequence.tokens == tokens for sequence, tokens in before.items()), "changed a sequence"
+                assert probabilities.shape == (len(tokens), VOCABULARY), (
+                    f"`propose` gave probabilities of shape {list(probabilities.shape)}; expected "
+                    f"{[len(tokens), VOCABULARY]}"
+                )
+                assert (probabilities.sum(-1) - 1).abs().max() < 1e-4, (
+                    "`propose` gave probabilities that do not add up to 1 in each row"
+                )
+        assert all(sequence.tokens == tokens for sequence, tokens in before.items()), (
+            "`propose` changed the tokens of a sequence; it must only read them"
+        )
         return proposals
 
 

@@ -1,4 +1,4 @@
-"""What every quantizer must keep to."""
+"""The conformance suite of quantizers."""
 
 from __future__ import annotations
 
@@ -29,83 +29,92 @@ NAMES = (
 
 
 class QuantizerSuite(Suite[Quantizer]):
-    """What takes a layer's place computes nearly what it did, and frees it."""
+    """A converted layer computes nearly what the layer did, and the layer is freed."""
 
     kind = "quantization"
 
     error: ClassVar[float] = 0.05
-    """Of outputs for normally distributed weights and inputs: root mean square, relative to theirs."""
+    """Root mean square error of outputs, relative to them, for normally distributed weights and inputs."""
     shapes: ClassVar[Sequence[tuple[int, int]]] = ((64, 96), (128, 64), (256, 32))
-    """Input and output features of the layers to convert."""
+    """Input and output features of the layers that are converted."""
     nats: ClassVar[float] = 0.05
-    """By which the mean log-probability of texts may change with the embedded model."""
+    """By how much the mean log-probability of texts may change, with the embedded model."""
     dtypes: ClassVar[Sequence[str]] = ("float32", "bfloat16")
     names: ClassVar[Sequence[str]] = NAMES
-    """Of layers; those that it wants are converted."""
+    """Names of layers; those that the quantizer wants are converted."""
 
     def test_it_says_which_layers_it_wants(self) -> None:
         for name in self.names:
             wants = self.make().wants(name, _linear(64, 96, "float32"))
-            assert isinstance(wants, bool), f"wants said {wants!r} of {name}"
+            assert isinstance(wants, bool), f"`wants` returned {wants!r} for {name}; expected a bool"
 
-    def test_outputs_are_nearly_the_layers(self) -> None:
+    def test_outputs_are_close_to_the_layers(self) -> None:
         for linear, converted in self._converted():
             inputs = _inputs(linear)
             wanted, found = linear(inputs).double(), converted(inputs).double()
-            assert found.shape == wanted.shape, f"outputs are {list(found.shape)}, not {list(wanted.shape)}"
+            assert found.shape == wanted.shape, (
+                f"{linear}: outputs have shape {list(found.shape)}; expected {list(wanted.shape)}"
+            )
             off = float((found - wanted).square().mean().sqrt() / wanted.square().mean().sqrt())
-            assert off <= self.error, f"{linear}: outputs are {off:.2%} off; claimed are {self.error:.2%}"
+            assert off <= self.error, (
+                f"{linear}: outputs are off by {off:.2%}; expected at most {self.error:.2%} (`error`)"
+            )
 
     def test_a_row_depends_on_itself_alone(self) -> None:
-        """Or answers would depend on what else is served."""
+        """Otherwise answers would depend on what else is served."""
         import torch
 
         for linear, converted in self._converted():
             inputs = _inputs(linear)
-            inputs[3] *= 100  # an outlier must not cost the others anything
+            inputs[3] *= 100  # an outlier must not make other rows less exact
             together = converted(inputs)
             alone = torch.cat([converted(row[None]) for row in inputs])
             near = torch.allclose(
                 together.double(), alone.double(), rtol=0.03, atol=0.03 * alone.std().item()
             )
-            assert near, f"{linear}: rows come out differently in a batch"
+            assert near, f"{linear}: a row has other outputs in a batch than alone; expected the same"
 
     def test_outputs_have_the_inputs_dtype(self) -> None:
         for linear, converted in self._converted():
             found = converted(_inputs(linear)).dtype
-            assert found == linear.weight.dtype, f"outputs are {found}, not {linear.weight.dtype}"
+            assert found == linear.weight.dtype, (
+                f"{linear}: outputs are {found}; expected {linear.weight.dtype}, as inputs are"
+            )
 
-    def test_weights_of_zero_give_zero(self) -> None:
-        """And outliers, and tiny ones, no NaN."""
+    def test_extreme_weights_give_finite_outputs(self) -> None:
+        """Weights of zero give zero, tiny and large ones no NaN."""
         for value in (0.0, 1e-30, 3e4):
             for linear, converted in self._converted(value):
                 outputs = converted(_inputs(linear))
-                assert outputs.isfinite().all(), f"weights of {value} give {outputs}"
-                assert value or not outputs.any(), "weights of zero must give zero"
+                assert outputs.isfinite().all(), f"{linear}: weights of {value} give NaN or infinity"
+                assert value or not outputs.any(), f"{linear}: weights of 0 give outputs other than 0"
 
     def test_the_layer_can_be_freed(self) -> None:
         quantizer = self.make()
         linear = _linear(*self.shapes[0], "float32")
         if not any(quantizer.wants(name, linear) for name in self.names):
-            skip("it wants none of the layers")
+            skip("`wants` returned False for all layers; set `names` to some that it wants")
         converted, gone = quantizer.convert(linear, _context(linear)), weakref.ref(linear)
         kept = converted is linear
         del linear
         gc.collect()
-        assert kept or gone() is None, "something still refers to the layer, so its memory is not freed"
+        assert kept or gone() is None, (
+            "the layer that `convert` replaced is still referred to, so its memory is not freed; keep no "
+            "reference to it"
+        )
 
     def test_the_same_layer_is_converted_the_same_way(self) -> None:
         for (linear, first), (_, again) in zip(self._converted(), self._converted(), strict=True):
             inputs = _inputs(linear)
-            assert first(inputs).equal(again(inputs)), f"{linear} is converted differently the second time"
+            assert first(inputs).equal(again(inputs)), f"{linear}: converting it twice gave other outputs"
 
     def test_what_it_exports_is_read_back(self) -> None:
         """A checkpoint that `turnout quantize` wrote computes what quantizing while loading gives."""
         exporter = self.make().exporter()
         if exporter is None:
-            skip("it has no exporter, so `turnout quantize` refuses it")
+            skip("the quantizer has no `exporter`, so `turnout quantize` refuses it")
         if not self.spec:
-            skip("`make` builds it, and checkpoints name the quantizer that reads them; give `spec`")
+            skip("`make` builds it, but a checkpoint names the quantizer that reads it; set `spec`")
         for linear, converted in self._converted():
             name = next(name for name in self.names if self.make().wants(name, linear))
             adopted = _read_back(self.registry(), exporter, name, linear)
@@ -122,13 +131,14 @@ class QuantizerSuite(Suite[Quantizer]):
         embedded = self.embedded()
         before, after = embedded.scores(), embedded.scores(quantization=self.spec)
         assert abs(after - before) <= self.nats, (
-            f"texts have {after:.3f} nats a token, unquantized {before:.3f}; claimed: {self.nats:g} of change"
+            f"the mean log-probability of texts is {after:.3f} nats per token, and {before:.3f} "
+            f"unquantized; expected a change of at most {self.nats:g} (`nats`)"
         )
 
     # -------------------------------------------------------------- details
 
     def _converted(self, value: float | None = None) -> Iterator[tuple[nn.Linear, nn.Module]]:
-        """Layers, and what took their place; all weights are `value`, or drawn at random."""
+        """Layers, and the layers that `convert` made of them; all weights are `value`, or drawn at random."""
         import torch
 
         found = False
@@ -142,7 +152,7 @@ class QuantizerSuite(Suite[Quantizer]):
                         with torch.inference_mode():
                             yield linear, quantizer.convert(same, _context(same))
         if not found:
-            skip("it wants none of the layers")
+            skip("`wants` returned False for all layers; set `names` to some that it wants")
 
 
 def _read_back(registry: Registry, exporter: Exporter, name: str, linear: nn.Linear) -> nn.Module:

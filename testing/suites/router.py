@@ -1,4 +1,4 @@
-"""What every router must keep to."""
+"""The conformance suite of routers."""
 
 from __future__ import annotations
 
@@ -15,32 +15,38 @@ REQUESTS = 200
 
 
 class RouterSuite(Suite[Router]):
-    """Always names a replica that is there, and the same one for the same requests."""
+    """The router always returns an existing replica, and the same one for the same requests."""
 
     kind = "router"
     light = True
 
     spreads: ClassVar[bool] = True
-    """Of a few equal replicas, none is left without requests, which come from many sessions."""
+    """Of a few equal replicas, each gets some of the requests, which come from many sessions."""
 
-    def test_it_names_a_replica_that_is_there(self) -> None:
+    def test_it_returns_an_existing_replica(self) -> None:
         for seed in range(self.trials):
             rng, router = random.Random(seed), self.make()
             for number in range(40):
-                # They come and go.
+                # Replicas come and go.
                 replicas = _replicas(rng, rng.randint(1, 6))
                 chosen = router.route(_request(rng, number), replicas)
-                assert isinstance(chosen, int), f"the answer must be an index, not {chosen!r}"
-                assert 0 <= chosen < len(replicas), f"{chosen} is none of {len(replicas)} replicas"
+                assert isinstance(chosen, int), f"`route` returned {chosen!r}; expected an index, an int"
+                assert 0 <= chosen < len(replicas), (
+                    f"`route` returned {chosen} for {len(replicas)} replicas; expected 0 to "
+                    f"{len(replicas) - 1}"
+                )
 
     def test_the_same_requests_go_the_same_way(self) -> None:
         for seed in range(self.trials):
             ways = [self._ways(self.make(), random.Random(seed)) for _ in range(2)]
-            assert ways[0] == ways[1], "two routers that saw the same requests chose differently"
+            assert ways[0] == ways[1], (
+                f"two routers that got the same requests (seed {seed}) chose differently; `route` must "
+                "depend only on its arguments and on earlier calls"
+            )
 
-    def test_one_that_does_not_watch_does_not_look_at_how_replicas_stand(self) -> None:
+    def test_a_router_that_does_not_watch_ignores_the_load(self) -> None:
         if self.make().watches:
-            skip("it watches (`watches`)")
+            skip("the router watches the load (`watches`)")
         busy, idle = self.make(), self.make()
         rng = random.Random(0)
         names = [replica.name for replica in _replicas(rng, 5)]
@@ -48,15 +54,21 @@ class RouterSuite(Suite[Router]):
             request = _request(rng, number)
             stand = [Replica(name, rng.randrange(90), rng.randrange(9000)) for name in names]
             chosen = busy.route(request, stand), idle.route(request, [Replica(name, 0, 0) for name in names])
-            assert chosen[0] == chosen[1], "`watches` is false, and yet it goes by what replicas have to do"
+            assert chosen[0] == chosen[1], (
+                "`watches` is False, but `route` chose by the requests and tokens that replicas have; set "
+                "`watches`, or ignore them"
+            )
 
-    def test_no_replica_is_left_without(self) -> None:
+    def test_every_replica_gets_requests(self) -> None:
         if not self.spreads:
-            skip("not claimed (`spreads`)")
+            skip("the router does not claim it (`spreads`)")
         router, rng = self.make(), random.Random(0)
         replicas = [Replica(f"replica-{number}", 0, 0) for number in range(4)]
         counts = Counter(self._sent(router, replicas, rng))
-        assert len(counts) == len(replicas), f"of {REQUESTS} requests the replicas got {dict(counts)}"
+        assert len(counts) == len(replicas), (
+            f"of {REQUESTS} requests the replicas got {dict(counts)}; expected some for each of "
+            f"{len(replicas)}, or `spreads = False` for a router that means to differ"
+        )
 
     # -------------------------------------------------------------- details
 
@@ -64,7 +76,7 @@ class RouterSuite(Suite[Router]):
         return [router.route(_request(rng, number), _replicas(rng, 4)) for number in range(40)]
 
     def _sent(self, router: Router, replicas: list[Replica], rng: random.Random) -> list[int]:
-        """Where requests go while each replica keeps what it got."""
+        """Where requests go while each replica keeps the requests that it got."""
         ways = []
         for number in range(REQUESTS):
             request = _request(rng, number)

@@ -1,4 +1,4 @@
-"""What every scheduling policy must keep to."""
+"""The conformance suite of scheduling policies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import View
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.predictors.max_tokens import MaxTokens
-from turnout.testing.checks.brute_force import expected
+from turnout.testing.checks.brute_force import assert_expected_tokens
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.checks.mutation_check import MutationCheckedPolicy
 from turnout.testing.factories import made_view
 from turnout.testing.suites.embedded import GREEDY
-from turnout.testing.suites.suite import Suite, shown, skip, slow
+from turnout.testing.suites.suite import Suite, skip, slow
 from turnout.testing.toy.decodings import ToyGreedy
 from turnout.testing.toy.engine import drive, toy_engine, toy_request
 from turnout.testing.toy.runner import toy_kv
@@ -34,60 +34,68 @@ __all__ = ["SchedulingPolicySuite"]
 
 
 class SchedulingPolicySuite(Suite[SchedulingPolicy]):
-    """Requests are served once, whole and with the right tokens, whatever the order.
+    """Every request is served once, completely and with the right tokens, in whatever order.
 
-    What a policy claims beyond that it says in the class attributes; what it does not claim is not tested.
+    The class attributes say what a policy claims beyond that; what it does not claim is not tested.
     """
 
     kind = "scheduler"
     light = True
 
     bound: ClassVar[float | None] = None
-    """Seconds (steps here) within which any request is served, though others come without end, half as many
-    again as can be served, and have done so for 20 seconds; None: no such claim."""
+    """Seconds (here: steps) within which any request is served, although others arrive at 1.5 times the rate
+    that can be served, and have done so for 20 seconds. None: no claim."""
     fairness: ClassVar[float | None] = None
-    """Output tokens by which the service of two clients may differ while both have requests waiting; None: no
-    such claim."""
+    """Output tokens by which the service of two clients may differ while both have requests waiting. None: no
+    claim."""
     drops: ClassVar[bool] = False
-    """It may give requests up whose deadline has passed."""
+    """The policy may drop requests whose deadline has passed."""
     milliseconds: ClassVar[float] = 50.0
-    """That an order of 1,000 waiting and 250 running requests may take."""
+    """Time that `order` may take for 1,000 waiting and 250 running requests."""
 
-    # -------------------------------------------------------------- nothing is lost
+    # -------------------------------------------------------------- every request is served
 
     def test_every_request_gets_its_tokens_once(self) -> None:
-        """Whatever the memory, the chunks, the preemptions: the tokens are those of brute force."""
+        """The tokens are those of brute force, with any memory, chunks and preemptions."""
         preemptions = 0
         for seed in range(self.trials):
             trial = RandomCase.draw(seed)
             engine = trial.engine(self.make())
             outcome = drive(engine, trial.arrivals)
             for _, spec in trial.arrivals:
-                assert outcome.outputs(spec.id) == expected(spec), (
-                    f"wrong tokens for {shown(spec)} (seed {seed})"
+                assert_expected_tokens(spec, outcome, case=f"seed {seed}")
+                assert len(outcome.finished[spec.id]) == spec.params.n, (
+                    f"seed {seed}: {len(outcome.finished[spec.id])} choices of request {spec.id} ended; "
+                    f"expected {spec.params.n}"
                 )
-                assert len(outcome.finished[spec.id]) == spec.params.n, f"choices of {spec.id} were lost"
             assert_all_memory_is_free(trial.kv)
             preemptions += engine.stats().preemptions
         lowered = self.trials < type(self).trials
-        assert preemptions or lowered, "the workloads must exercise preemption; raise `trials`"
+        assert preemptions or lowered, (
+            "no request was preempted in any workload, so preemption was not tested; raise `trials`"
+        )
 
-    def test_nobody_is_dropped_before_a_deadline(self) -> None:
-        """With near deadlines only who has one may be given up, and only if that is claimed (`drops`)."""
+    def test_no_request_is_dropped_before_its_deadline(self) -> None:
+        """Only requests with a deadline may be dropped, and only if the policy claims to (`drops`)."""
         for seed in range(self.trials):
             trial = RandomCase.draw(seed, deadlines=30.0)
             outcome = drive(trial.engine(self.make()), trial.arrivals, errors=True)
             for _, spec in trial.arrivals:
                 if spec.id not in outcome.errors:
-                    assert outcome.outputs(spec.id) == expected(spec), f"wrong tokens for {shown(spec)}"
+                    assert_expected_tokens(spec, outcome, case=f"seed {seed}, with deadlines")
                     continue
-                assert self.drops, f"{spec.id} was dropped; set `drops` if the policy gives requests up"
+                assert self.drops, (
+                    f"`order` dropped request {spec.id}; set `drops` if the policy is meant to drop "
+                    "requests whose deadline has passed"
+                )
                 timed = spec.deadline is not None or spec.ttft_deadline is not None
-                assert timed, f"{spec.id} has no deadline and was dropped: {outcome.errors[spec.id]}"
+                assert timed, (
+                    f"`order` dropped request {spec.id}, which has no deadline: {outcome.errors[spec.id]}"
+                )
             assert_all_memory_is_free(trial.kv)
 
     def test_clients_that_leave_are_forgotten(self) -> None:
-        """Aborts, of waiting and of running requests, in the middle of it all."""
+        """Waiting and running requests are aborted while others are served."""
         for seed in range(self.trials):
             trial = RandomCase.draw(seed)
             engine = trial.engine(self.make())
@@ -103,38 +111,44 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
     # -------------------------------------------------------------- progress
 
     def test_there_is_progress_under_an_unschedulable_head(self) -> None:
-        """A request for nearly all memory waits first in line; those who run and those behind it get on."""
+        """A request for nearly all memory is first in line; the others make progress nevertheless."""
         for kv in (toy_kv(12, 4, prefix_caching=False), ContiguousCache(PoolSize(48))):
             engine = toy_engine(self.make(), kv, budget=16, slots=4, strict=True)
             early = [(0, _job(f"early{i}", 4, 8)) for i in range(3)]
             head, late = (1, _job("head", 38, 8)), [(2, _job(f"late{i}", 3, 5)) for i in range(8)]
             outcome = drive(engine, [*early, head, *late], max_steps=2000)
-            assert len(outcome.finished) == 12, f"{self._name} left requests unserved"
+            assert len(outcome.finished) == 12, (
+                f"{self._name}: {len(outcome.finished)} of 12 requests were served, while the first in line "
+                "did not fit; `order` must list the others, too"
+            )
             assert_all_memory_is_free(kv)
 
-    def test_a_prompt_longer_than_the_budget_gets_on(self) -> None:
+    def test_a_prompt_longer_than_the_token_budget_is_served(self) -> None:
         engine = toy_engine(self.make(), toy_kv(64, 4), budget=5, slots=4, strict=True)
         specs = [_job("long", 100, 4), *(_job(f"short{i}", 3, 12) for i in range(6))]
         outcome = drive(engine, [(0, spec) for spec in specs], max_steps=1000)
-        assert len(outcome.finished) == len(specs)
+        assert len(outcome.finished) == len(specs), (
+            f"{self._name}: {len(outcome.finished)} of {len(specs)} requests were served beside a prompt of "
+            "100 tokens with a budget of 5 tokens a step"
+        )
 
-    def test_nobody_starves_beyond_the_claimed_bound(self) -> None:
-        """Requests come without end, half as many again as can be served; among them one unlike the rest."""
+    def test_no_request_waits_longer_than_the_claimed_bound(self) -> None:
+        """Requests arrive at 1.5 times the rate that can be served; one among them is unlike the rest."""
         bound = self.bound
         if bound is None:
-            skip("no bound on waiting is claimed (`bound`)")
+            skip("the policy claims no bound on waiting (`bound`)")
         for prompt, tokens, others in ((3, 20, 4), (30, 4, 4), (3, 4, 16)):
             waited = self._wait_of_one_unlike(prompt, tokens, others)
             assert waited <= bound, (
-                f"a request of {prompt} and {tokens} tokens among requests of 3 and {others} was served "
-                f"{waited:g} s after its arrival; claimed: {bound:g}"
+                f"a request of {prompt} prompt and {tokens} output tokens, among others of 3 and {others}, "
+                f"was served {waited:g} s after its arrival; the policy claims `bound` = {bound:g} s"
             )
 
     def test_clients_share_within_the_claimed_bound(self) -> None:
         """One client has ten times as many requests waiting as the other."""
         fairness = self.fairness
         if fairness is None:
-            skip("no fairness between clients is claimed (`fairness`)")
+            skip("the policy claims no fairness between clients (`fairness`)")
         engine = _one_second_steps(self.make(), toy_kv(64, 4, prefix_caching=False), slots=4)
         for number in range(220):
             client = "modest" if number % 11 == 0 else "flood"
@@ -146,43 +160,53 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
                 served["modest" if int(delta.request_id) % 11 == 0 else "flood"] += len(delta.tokens)
             lead = served["flood"] - served["modest"]
             least, most = min(least, lead), max(most, lead)
-        assert most - least <= fairness, f"service differs by {most - least} tokens: {served}"
+        assert most - least <= fairness, (
+            f"the clients' service differs by {most - least} output tokens while both wait ({served}); the "
+            f"policy claims `fairness` = {fairness:g}"
+        )
 
-    # -------------------------------------------------------------- manners
+    # -------------------------------------------------------------- contract
 
     def test_views_are_only_read(self) -> None:
         for seed in range(self.trials):
             trial, policy = RandomCase.draw(seed), MutationCheckedPolicy(self.make())
             drive(trial.engine(policy), trial.arrivals)
-            assert policy.orders
+            assert policy.orders, "`order` was never called"
 
     def test_the_same_workload_is_planned_the_same_way(self) -> None:
         for seed in range(min(8, self.trials)):
             first, again = self._plans(seed), self._plans(seed)
-            assert first == again, f"two runs of one workload (seed {seed}) were planned differently"
+            assert first == again, (
+                f"two runs of the same workload (seed {seed}) were planned differently; `order` and "
+                "`victim` must depend only on their arguments and on earlier calls"
+            )
 
-    def test_nothing_to_do_is_no_fault(self) -> None:
-        assert list(self.make().order(made_view())) == [], "an empty view must have an empty order"
+    def test_an_empty_view_has_an_empty_order(self) -> None:
+        found = list(self.make().order(made_view()))
+        assert found == [], f"`order` returned {found} for a view without requests; expected an empty list"
 
     def test_an_order_takes_milliseconds(self) -> None:
         policy = self.make()
         running, waiting = [_waiting(i) for i in range(250)], [_waiting(i) for i in range(250, 1250)]
         view = made_view(waiting, running, now=2000.0)
         best = min(_seconds(policy, view) for _ in range(5)) * 1000
-        assert best <= self.milliseconds, f"an order of 1,250 requests takes {best:.0f} ms: all of them wait"
+        assert best <= self.milliseconds, (
+            f"`order` takes {best:.0f} ms for 1,250 requests, and every step waits for it; expected at most "
+            f"{self.milliseconds:g} ms (`milliseconds`)"
+        )
 
     @slow
     def test_tokens_of_a_real_model_are_the_same_in_any_order(self) -> None:
-        """Also where memory is so short that requests are preempted."""
+        """Also where memory is so scarce that requests are preempted."""
         embedded = self.embedded()
         wanted = embedded.tokens(GREEDY, scheduler="fcfs")
         found = embedded.unmoved(GREEDY, scheduler=self.spec)
-        assert found == wanted, "other tokens than when served in order of arrival"
+        assert found == wanted, "requests got other tokens than when served by `fcfs`; expected the same"
 
     # -------------------------------------------------------------- details
 
     def predictor(self) -> LengthPredictor:
-        """For policies that ask for lengths."""
+        """What predicts lengths for policies that ask for them."""
         return MaxTokens()
 
     @property
@@ -190,7 +214,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
         return type(self.make()).__name__
 
     def _wait_of_one_unlike(self, prompt: int, tokens: int, others: int) -> float:
-        """Seconds until it has all its tokens; infinite where it never does."""
+        """Seconds until a request unlike the others has all its tokens; infinite if it never does."""
         kv = toy_kv(64, 1, prefix_caching=False)
         engine = _one_second_steps(self.make(), kv, slots=2)
         stream = _endless(rate=3 / others, tokens=others)
@@ -223,20 +247,20 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
 def _job(
     name: str, prompt: int, tokens: int, *, client: str = "", arrival: float | None = None
 ) -> RequestSpec:
-    """Exactly so many tokens of output."""
+    """A request for exactly `tokens` output tokens."""
     spec = toy_request(name, [1 + i % 6 for i in range(prompt)], "greedy", tokens)
     params = msgspec.structs.replace(spec.params, ignore_eos=True)
     return msgspec.structs.replace(spec, params=params, client=client, arrival=arrival)
 
 
 def _endless(rate: float, tokens: int) -> Iterator[RequestSpec]:
-    """Evenly spread, `rate` a second."""
+    """Requests without end, evenly spread, `rate` a second."""
     for number in count():
         yield _job(f"other{number}", 3, tokens, arrival=number / rate, client=str(number % 3))
 
 
 def _one_second_steps(policy: SchedulingPolicy, kv: KVCache, *, slots: int) -> Engine:
-    """An engine whose clock is the number of steps it has made."""
+    """An engine whose clock counts its steps."""
     engine = toy_engine(policy, kv, budget=64, slots=slots, strict=True)
     step, made = engine.step, iter(count(1))
     now = [0.0]

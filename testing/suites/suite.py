@@ -1,4 +1,4 @@
-"""What all suites share: which plugin is under test, and how it is built."""
+"""What all suites share: which plugin they test, and how it is built."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 from unittest import SkipTest
 
-import msgspec
-
 from turnout.core.registry.kinds import kind_named
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
@@ -19,7 +17,7 @@ from turnout.core.registry.spec import PluginSpec
 if TYPE_CHECKING:
     from turnout.testing.suites.embedded import Embedded
 
-__all__ = ["Suite", "is_slow", "shown", "skip", "slow"]
+__all__ = ["Suite", "is_slow", "skip", "slow"]
 
 Plugin = TypeVar("Plugin")
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -41,69 +39,76 @@ print(" and ".join(name for name in {heavy!r} if name in sys.modules))
 
 
 class Suite(Generic[Plugin]):
-    """What holds for every plugin of a kind; each method called ``test_…`` checks one thing.
+    """Tests what holds for every plugin of a kind; each method called ``test_…`` checks one thing.
 
-    For pytest, derive a class whose name starts with ``Test``, and say what is under test: either `spec`, and
-    then the installed plugin of that name is built as a server would build it, or `make`.
+    For pytest, derive a class whose name starts with ``Test``, and define either `spec`, to test the
+    installed plugin of that name as a server would build it, or `make`, which builds it.
     """
 
     kind: ClassVar[str]
     spec: ClassVar[str] = ""
-    """``NAME`` or ``NAME:option=value,…``, as it would be chosen."""
+    """``NAME`` or ``NAME:option=value,…``, as on the command line."""
     trials: ClassVar[int] = 25
-    """Random workloads to serve in each test that draws some."""
+    """Random workloads that a test serves, if it draws some."""
     light: ClassVar[bool] = False
-    """Importing it must not import torch: plugins of this kind live in integers."""
+    """Importing a plugin of this kind must not import torch."""
 
     def registry(self) -> Registry:
-        """Where `spec` is looked up: by default all that is installed."""
+        """Where `spec` is looked up: by default, all installed plugins."""
         return _installed()
 
     def make(self) -> Plugin:
-        """A new one of what is under test."""
-        assert self.spec, f"{type(self).__name__} must have a `spec`, such as 'mine', or define `make`"
+        """Build a new instance of the plugin under test."""
+        assert self.spec, f"{type(self).__name__} has no `spec`; set one, such as 'mine', or define `make`"
         made: Any = self.registry().create(self.kind, self.spec)
         return made  # type: ignore[no-any-return]
 
     def embedded(self) -> Embedded:
-        """The embedded model, served by what `registry` has."""
+        """The embedded model, served by the plugins of `registry`."""
         if not self.spec:
-            skip("`make` builds it, and an engine looks plugins up by name; give `spec` to try it on a model")
+            skip("`make` builds it, but an engine looks plugins up by name; set `spec` to test it on a model")
         from turnout.testing.suites.embedded import Embedded
 
         return Embedded(self.registry())
 
-    # -------------------------------------------------------------- what holds for any kind
+    # -------------------------------------------------------------- tests for every kind
 
     def test_it_is_of_its_kind(self) -> None:
         base = kind_named(self.kind).base
         made = self.make()
-        assert isinstance(made, base), f"got a {type(made).__name__}, which is no {base.__name__}"
-        assert self.make() is not made, "each one built must be another object: engines share no state"
+        assert isinstance(made, base), (
+            f"the plugin built is a {type(made).__name__}; expected a subclass of {base.__name__}"
+        )
+        assert self.make() is not made, (
+            "building the plugin twice gave the same object; each engine must get its own, without shared "
+            "state"
+        )
 
     def test_it_is_offered_under_its_name(self) -> None:
-        """By an entry point, or whatever else the registry reads."""
+        """The registry finds it, by its entry point or another source."""
         if not self.spec:
-            skip("`make` builds it, so no name is known; give `spec` to test how it is found")
+            skip("`make` builds it, so its name is not known; set `spec` to test how it is found")
         entry = self.registry().entry(self.kind, PluginSpec.parse(self.spec).name)
-        assert entry.state == "ok", entry.error
-        assert entry.docstring, f"{entry.title} has no docstring for `turnout plugins show`"
+        assert entry.state == "ok", f"{entry.title} cannot be used: {entry.error}"
+        assert entry.docstring, f"{entry.title} has no docstring; `turnout plugins show` prints it"
         for option in self.registry().options(self.kind, entry.name):
-            assert re.fullmatch(r"[a-z][a-z0-9_]*", option.name), f"{option.name!r} is no name for an option"
+            assert re.fullmatch(r"[a-z][a-z0-9_]*", option.name), (
+                f"the option {option.name!r} cannot be given; expected small letters, digits and underscores"
+            )
 
     def test_importing_it_imports_no_torch(self) -> None:
-        """It is imported by the server's own process, and whenever plugins are listed."""
+        """The server's own process imports it, and so does every command that lists plugins."""
         if not self.light:
-            skip(f"a {self.kind} plugin may import torch where it computes")
+            skip(f"plugins of kind {self.kind} compute with tensors, and may import torch")
         module = type(self.make()).__module__
         if module == "__main__" or module not in sys.modules or not _importable(module):
-            skip(f"{module} cannot be imported again by its name")
+            skip(f"{module} cannot be imported by its name in another process")
         found = _imports(module)
-        assert not found, f"importing {module} imports {found}: import it inside the methods that need it"
+        assert not found, f"importing {module} imports {found}; import it inside the methods that need it"
 
 
 def slow(test: Test) -> Test:
-    """Marks a test that takes seconds, which ``pytest -m slow`` and ``turnout plugins check --slow`` run."""
+    """Mark a test that takes seconds; ``pytest -m slow`` and ``turnout plugins check --slow`` run it."""
     test.turnout_slow = True  # type: ignore[attr-defined]
     return test
 
@@ -113,13 +118,8 @@ def is_slow(test: object) -> bool:
 
 
 def skip(why: str) -> NoReturn:
-    """This test has nothing to say about this plugin. pytest and `turnout plugins check` understand it."""
+    """End a test that does not apply to this plugin: it counts as skipped."""
     raise SkipTest(why)
-
-
-def shown(struct: msgspec.Struct) -> str:
-    """Parameters, or a request, for a message: what was set of it."""
-    return str(msgspec.to_builtins(struct))
 
 
 @cache
@@ -138,9 +138,9 @@ def _importable(module: str) -> bool:
 
 @cache
 def _imports(module: str) -> str:
-    """Which of the heavy packages a module brings in, in a fresh interpreter that sees the same path."""
+    """Which heavy packages importing a module imports, in a fresh interpreter with the same path."""
     file = getattr(sys.modules[module], "__file__", None)
     code = FRESH.format(path=sys.path, module=module, file=file, heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, f"{module} cannot be imported on its own: {done.stderr[-500:]}"
+    assert done.returncode == 0, f"{module} cannot be imported in a fresh interpreter: {done.stderr[-500:]}"
     return done.stdout.strip()

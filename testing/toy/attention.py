@@ -1,4 +1,4 @@
-"""A model of seven tokens that really attends, so that it reads KV memory through a backend's device half."""
+"""A model with seven tokens that attends, so that it reads KV memory through a backend's device half."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def toy_spec() -> ModelSpec:
 
 
 class AttentionToy(nn.Module):
-    """Embeddings of tokens and positions, two layers of attention, and a head. All of it random."""
+    """Embeddings of tokens and positions, two layers of attention and a head, all with random weights."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -78,12 +78,12 @@ def attention_toy(dtype: torch.dtype) -> AttentionToy:
 
 
 class WithoutMemory:
-    """What the model says with no KV memory at all, in float64: every context from its first token."""
+    """The model's logits without KV memory, in float64: every context is computed from its first token."""
 
     def __init__(
         self, seen: Sequence[Sequence[int]], stored: Callable[[Tensor], Tensor] = lambda vectors: vectors
     ) -> None:
-        """`seen`: for each position those that its query sees; `stored`: what is kept of keys and values."""
+        """seen: for each position, those that its query attends to. stored: keys or values as read."""
         self._stored = stored
         self._visible = torch.zeros(len(seen), len(seen), dtype=torch.bool)
         for position, places in enumerate(seen):
@@ -91,7 +91,7 @@ class WithoutMemory:
         self._known: dict[tuple[int, ...], list[float]] = {}
 
     def __call__(self, context: Sequence[int]) -> list[float]:
-        """What comes after `context`, [VOCABULARY]."""
+        """The logits after `context`, [VOCABULARY]."""
         tokens = tuple(context)
         if tokens not in self._known:
             rows = self._logits(tokens)
@@ -116,5 +116,5 @@ class WithoutMemory:
 
 @cache
 def without_memory(seen: tuple[tuple[int, ...], ...]) -> WithoutMemory:
-    """One for each way to attend, so that what was computed is remembered from test to test."""
+    """A shared instance for each pattern of attention, which remembers what it computed from test to test."""
     return WithoutMemory(seen)

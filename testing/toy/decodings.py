@@ -1,4 +1,4 @@
-"""Strategies for the toy model: greedy, speculation, parallel choices and beam search, each a few lines."""
+"""Decoding strategies for the toy model: greedy, speculation, parallel choices and beam search."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Rows = dict[TokenSequence, list[list[float]]]
 
 
 class ToyDecoding(Decoding):
-    """Serves the requests whose ``stop`` names it; decides one request at a time."""
+    """Serves the requests whose ``stop`` is its name; decides one request at a time."""
 
     name: ClassVar[str] = ""
     later: ClassVar[bool] = False
-    """It is enough to know that it chose a token for each."""
+    """It returns `Chosen` tokens, which the engine may read later, if it chose one for each sequence."""
 
     def accepts(self, params: SamplingParams) -> bool:
         return params.stop == (self.name,)
@@ -45,7 +45,7 @@ class ToyDecoding(Decoding):
 
 
 def as_chosen(continuations: list[Continuation], logits: Logits) -> Chosen:
-    """By a token each, kept where the logits are: in a tensor, or in a list that stands in for one."""
+    """One token for each sequence, on the logits' device: in a tensor, or a list in place of one."""
     known = [token for continuation in continuations for token in continuation.tokens]
     tokens: Any = known
     if not isinstance(logits.values, list):
@@ -92,7 +92,7 @@ class ToyLookup(ToyDecoding):
 
 
 class ToyParallel(ToyDecoding):
-    """n choices: the i-th starts with the i-th likeliest token and is greedy from there."""
+    """n choices: the i-th starts with the i-th likeliest token, and is greedy from there."""
 
     name = "parallel"
     later = True
@@ -106,7 +106,7 @@ class ToyParallel(ToyDecoding):
 
 
 class ToyBeam(ToyDecoding):
-    """Width `n`; forks, drops and reorders sequences at every step."""
+    """Beam search of width `n`, which forks, drops and reorders sequences in every step."""
 
     name = "beam"
     streams = False

@@ -1,4 +1,4 @@
-"""The real engine around the toy model, and driving it to the end of a workload."""
+"""The real engine around the toy model, and a loop that runs it to the end of a workload."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["ToyOutcome", "drive", "toy_engine", "toy_request"]
 def toy_request(
     name: str, prompt: list[int], strategy: str, max_tokens: int, n: int = 1, priority: int = 0
 ) -> RequestSpec:
-    """For one of the toy's strategies, by its name."""
+    """A request to one of the toy's strategies, by the strategy's name."""
     params = SamplingParams(n=n, max_tokens=max_tokens, stop=(strategy,))
     return RequestSpec(id=name, prompt=prompt, params=params, seed=0, priority=priority)
 
@@ -49,7 +49,7 @@ def toy_engine(
     waiting: int = 1000,
     overlaps: bool = False,
 ) -> Engine:
-    """Its clock ticks by a second whenever it is read. `decodings` are asked before the toy's own."""
+    """An engine whose clock advances by a second with each reading; `decodings` come before the toy's own."""
     capacity, predictor = Capacity(budget, slots), predictor or MaxTokens()
     scheduler = Scheduler(policy, kv, capacity, predictor, preemption=preemption, strict=strict)
     limits = Limits(
@@ -70,7 +70,7 @@ class ToyOutcome:
     tokens: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     """By request and choice."""
     finished: dict[str, dict[int, str]] = field(default_factory=dict)
-    """Why each ended; in the order in which requests did."""
+    """Finish reasons by request and choice, in the order in which requests ended."""
     errors: dict[str, str] = field(default_factory=dict)
     steps: int = 0
 
@@ -85,7 +85,7 @@ def drive(
     *,
     errors: bool = False,
 ) -> ToyOutcome:
-    """Run until all is served; `arrivals` are (step, request). `errors`: requests may end with one."""
+    """Run until all requests have ended. arrivals: (step, request); errors: requests may end with one."""
     outcome, todo = ToyOutcome(), sorted(arrivals, key=lambda a: a[0])
     while todo or engine.busy:
         while todo and todo[0][0] <= outcome.steps:
@@ -98,8 +98,12 @@ def drive(
             outcome.tokens.setdefault(delta.request_id, {}).setdefault(delta.index, []).extend(delta.tokens)
             if delta.finish_reason:
                 ended = outcome.finished.setdefault(delta.request_id, {})
-                assert delta.index not in ended, f"choice {delta.index} of {delta.request_id} ended twice"
+                assert delta.index not in ended, (
+                    f"choice {delta.index} of request {delta.request_id} ended twice"
+                )
                 ended[delta.index] = delta.finish_reason
         outcome.steps += 1
-        assert outcome.steps < max_steps, f"not done after {max_steps} steps: livelock"
+        assert outcome.steps < max_steps, (
+            f"not all requests had ended after {max_steps} steps; expected progress in every step"
+        )
     return outcome

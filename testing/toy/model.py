@@ -1,4 +1,4 @@
-"""A language model of seven tokens, small enough to be recomputed at every turn."""
+"""A language model with seven tokens, small enough to be computed anew for every token."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["EOS", "VOCABULARY", "argmax", "log_softmax", "misled_logits", "toy_l
 VOCABULARY = 7
 EOS = 0
 CONTEXT = 5
-"""Tokens that it looks back."""
+"""Tokens on which the next one depends."""
 
 
 def toy_logits(context: Sequence[int]) -> list[float]:
-    """What comes after `context`, [VOCABULARY]: a function of its last tokens and of its length."""
+    """The logits after `context`, [VOCABULARY]: a function of its last tokens and its length."""
     seed = len(context) % 3
     for token in context[-CONTEXT:]:
         seed = seed * 31 + token + 1
@@ -24,7 +24,7 @@ def toy_logits(context: Sequence[int]) -> list[float]:
 
 
 def misled_logits(context: Sequence[int]) -> list[float]:
-    """Those of a smaller model: nearly the same, and wrong in a way that depends on the last token."""
+    """A smaller model's logits: nearly the same, with an error that depends on the last token."""
     return [value + 0.9 * ((token + context[-1]) % 3 - 1) for token, value in enumerate(toy_logits(context))]
 
 

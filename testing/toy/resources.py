@@ -1,4 +1,4 @@
-"""What a strategy or a proposer is given at its start, for the toy model."""
+"""The resources that a strategy or a proposer gets at its start, for the toy model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ToyResources"]
 
 @dataclass
 class ToyResources:
-    """Implements Resources. Its clock ticks by a millisecond whenever it is read."""
+    """Implements Resources. Its clock advances by a millisecond with each reading."""
 
     observers: Observers = field(default_factory=Observers)
     max_batched_tokens: int = 256
@@ -40,7 +40,7 @@ class ToyResources:
         return self.time
 
     def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
-        """Whatever it is called: a toy that mostly says what the first one does, with a pool of its own."""
+        """A toy for any name, which mostly agrees with the first one, with a pool of its own."""
         kv = toy_kv(512, 4)
         return Companion(Path(), self.spec, ToyRunner(kv, model=misled_logits, values=as_tensor), kv)
 

@@ -1,4 +1,4 @@
-"""A device without arithmetic, whose memory holds tokens: a wrong table or a missed copy changes outputs."""
+"""A device whose KV memory holds the tokens: a wrong block table or a missed copy changes the outputs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from turnout.testing.toy.model import VOCABULARY, toy_logits
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Model", "ToyRunner", "as_lists", "as_tensor", "looked_up", "slots_of", "toy_kv"]
+__all__ = ["Model", "ToyRunner", "as_lists", "as_tensor", "resolve_tokens", "slots_of", "toy_kv"]
 
 Model = Callable[[Sequence[int]], list[float]]
 """From the tokens so far to a row of logits, [VOCABULARY]."""
 
 
 def toy_kv(blocks: int, block_size: int, *, swap: int = 0, **options: Any) -> PagedCache:
-    """A pool of so many blocks, and `swap` blocks of host memory."""
+    """A paged cache with a pool of `blocks` blocks, and `swap` blocks of host memory."""
     size = PoolSize(blocks * block_size, swap * block_size)
     return PagedCache(size, block_size, Lru(), **options)
 
 
 def slots_of(kv: KVCache, sequence: TokenSequence, length: int) -> list[int]:
-    """Where in the pool of one of our own backends the first `length` positions of a sequence lie."""
+    """The slots of a sequence's first `length` positions in the pool of a built-in backend."""
     if isinstance(kv, ContiguousCache):
         start = kv.slabs[sequence.id].start
         return list(range(start, start + length))
@@ -39,14 +39,14 @@ def slots_of(kv: KVCache, sequence: TokenSequence, length: int) -> list[int]:
     return [table[p // size] * size + p % size for p in range(length)]
 
 
-def looked_up(tokens: Sequence[int], plan: Plan) -> list[int]:
-    """`tokens` of a plan, those too that only the device knows."""
+def resolve_tokens(tokens: Sequence[int], plan: Plan) -> list[int]:
+    """The `tokens` of a plan, with those that so far only the device knows."""
     chosen = [int(token) for part in plan.chosen for token in part]
     return [token if token >= 0 else chosen[-1 - token] for token in tokens]
 
 
 def as_lists(rows: list[list[float]]) -> Tensor:
-    """Lists that stand in for a tensor, where no strategy needs one: torch is not imported."""
+    """Lists in place of a tensor, for strategies that need none, so that torch is not imported."""
     return rows  # type: ignore[return-value]
 
 
@@ -71,7 +71,7 @@ class ToyRunner:
             self._move(*move)
         for chunk in plan.chunks:
             slots = slots_of(self.kv, chunk.sequence, chunk.end)[chunk.start :]
-            self.pool.update(zip(slots, looked_up(chunk.tokens, plan), strict=True))
+            self.pool.update(zip(slots, resolve_tokens(chunk.tokens, plan), strict=True))
         values: list[list[float]] = []
         rows: dict[TokenSequence, range] = {}
         for chunk in plan.chunks:

@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 Arrivals = Sequence[tuple[int, RequestSpec]]
-"""Step of arrival, and request."""
+"""The step in which each request arrives, and the request."""
 
 
 def random_workload(rng: random.Random) -> Iterator[tuple[int, RequestSpec]]:
-    """Up to eight requests, some with a common start, to all of the toy's strategies."""
+    """Up to eight requests to the toy's strategies, some with a common prefix."""
     shared = [rng.randrange(1, 7) for _ in range(rng.randrange(0, 12))]
     for i in range(rng.randrange(1, 9)):
         prompt = shared + [rng.randrange(1, 7) for _ in range(rng.randrange(1, 14))]
@@ -44,14 +44,14 @@ def random_workload(rng: random.Random) -> Iterator[tuple[int, RequestSpec]]:
 
 
 def needs(arrivals: Arrivals) -> list[tuple[int, int]]:
-    """Sequences and length of each request at its largest."""
+    """The number of sequences, and the length, of each request at its largest."""
     return [(spec.params.n, len(spec.prompt) + (spec.params.max_tokens or 0)) for _, spec in arrivals]
 
 
 def random_cache(rng: random.Random, arrivals: Arrivals) -> KVCache:
-    """Room for the most demanding request and hardly more, so that requests fight for memory.
+    """A cache that holds the most demanding request and hardly more, so that requests compete for memory.
 
-    Host memory for none of it, for some, or for all.
+    It has host memory for nothing, for a part or for all.
     """
     wanted = needs(arrivals)
     swap = rng.choice([0, rng.randrange(1, 40), 1000, 1000])
@@ -64,7 +64,7 @@ def random_cache(rng: random.Random, arrivals: Arrivals) -> KVCache:
 
 
 class CoinFlip:
-    """Swaps out or not, as it pleases."""
+    """Swaps sequences out at random."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -90,9 +90,11 @@ class RandomCase:
 
     @classmethod
     def draw(cls, seed: int, *, deadlines: float = 1e6) -> RandomCase:
-        """`deadlines`: seconds that some requests are given, at most."""
+        """Draw a case. deadlines: seconds that some requests get, at most."""
         rng = random.Random(seed)
-        arrivals = [(step, _signed(spec, rng, deadlines)) for step, spec in random_workload(rng)]
+        arrivals = [
+            (step, _with_client_and_deadlines(spec, rng, deadlines)) for step, spec in random_workload(rng)
+        ]
         kv, budget, slots = random_cache(rng, arrivals), rng.randrange(5, 24), rng.randrange(4, 8)
         return cls(arrivals, kv, budget, slots, random_preemption(rng))
 
@@ -108,8 +110,8 @@ class RandomCase:
         )
 
 
-def _signed(spec: RequestSpec, rng: random.Random, deadlines: float) -> RequestSpec:
-    """With a client and deadlines."""
+def _with_client_and_deadlines(spec: RequestSpec, rng: random.Random, deadlines: float) -> RequestSpec:
+    """The request with a random client and random deadlines."""
     return msgspec.structs.replace(
         spec,
         client=rng.choice(["", "a", "b"]),

@@ -109,7 +109,7 @@ def test_each_can_be_checked(site: Path, target: list[str]) -> None:
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
-        ("ends_frist=false", "EvictionPolicySuite knows no claim 'ends_frist'; known: ends_first, "),
+        ("ends_frist=false", "EvictionPolicySuite has no claim 'ends_frist'; it has ends_first, "),
         ("ends_first", "'ends_first' is no claim; expected NAME=VALUE"),
     ],
 )

@@ -56,11 +56,11 @@ class TestStoredInFewerBits(KVBackendSuite):
         raise NotImplementedError
 
     # The books are of positions, whatever is stored there: `TestKVBackend` has audited both backends' own.
-    test_every_call_does_what_it_says = None
-    test_all_memory_comes_back = None
-    test_clients_that_leave_give_their_memory_back = None
+    test_every_call_keeps_its_contract = None
+    test_all_memory_is_given_back = None
+    test_aborted_requests_give_their_memory_back = None
     test_salts_keep_prefixes_apart = None
-    test_only_equal_starts_are_found = None
+    test_only_equal_prefixes_are_found = None
     test_what_is_not_computed_yet_is_not_found = None
-    test_what_nobody_can_hold_is_said_to_be_too_much = None
+    test_holds_refuses_what_never_fits = None
     test_the_same_calls_give_the_same_moves = None

@@ -48,7 +48,7 @@ class Failing(ObserverSuite):
 
 def test_one_that_raises_is_found() -> None:
     with pytest.raises(AssertionError, match=r"Clumsy.* raised"):
-        Failing().test_every_record_is_taken()
+        Failing().test_every_record_is_accepted()
 
 
 def test_one_that_is_not_there_is_found() -> None:

@@ -12,7 +12,7 @@ from fault import Fault
 from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.runner.execution.model_runner import ModelRunner
-from turnout.testing.toy.runner import looked_up
+from turnout.testing.toy.runner import resolve_tokens
 
 __all__ = ["Recorder", "Tally"]
 
@@ -95,7 +95,7 @@ class Recorder(ModelRunner):
 
 def _context(chunk: Chunk, plan: Plan) -> Context:
     """What is computed, with all that it comes after."""
-    return tuple(looked_up([*chunk.sequence.tokens, *chunk.sequence.draft][: chunk.end], plan))
+    return tuple(resolve_tokens([*chunk.sequence.tokens, *chunk.sequence.draft][: chunk.end], plan))
 
 
 def _salt(chunk: Chunk) -> str:
