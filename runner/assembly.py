@@ -1,4 +1,4 @@
-"""From a configuration to an engine: the only place where all the parts meet."""
+"""Assembles an engine from a configuration. This is the only place where all parts meet."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ __all__ = ["AssembledEngine", "build_engine"]
 
 @dataclass
 class AssembledEngine:
-    """An engine, what there is to say about it, and what can be changed while it runs."""
+    """An engine, with what its server tells of it and what can be changed while it runs."""
 
     engine: Engine
     ready: Ready
     folder: Path
-    """Of the model's checkpoint, where its tokenizer is too."""
+    """The folder of the model's checkpoint, where its tokenizer is too."""
     registry: Registry
     spec: ModelSpec
     device: torch.device
     dtype: torch.dtype
-    """What is computed in."""
+    """Of activations."""
     scheduler: str
-    """What the scheduling policy was built from, as ``NAME:option=value,…``."""
+    """The spec of the scheduling policy, as ``NAME:option=value,…``."""
 
     def set_scheduler(self, spec: str) -> str:
-        """Ask another policy from the next step on; returns `spec` as it was understood.
+        """Lets another policy schedule from the next step on; returns `spec` as it was understood.
 
-        Raises ConfigError, naming plugin and option, and then nothing has changed.
+        Raises ConfigError, naming plugin and option; then nothing has changed.
         """
         self.engine.scheduler.policy = self.registry.create("scheduler", spec)
         self.scheduler = str(PluginSpec.parse(spec))
@@ -68,17 +68,17 @@ class AssembledEngine:
 def build_engine(
     config: EngineConfig, *, clock: Clock = monotonic, registry: Registry | None = None
 ) -> AssembledEngine:
-    """Load the model, size the KV pool and put the chosen policies in place.
+    """Loads the model, sizes the KV pool and puts the chosen policies in place.
 
-    `registry`: where policies are looked up; None: what is installed, as `config` says.
-    Raises TurnoutError, with one message that says what to do, for anything that cannot work.
+    registry: where policies are looked up; None: among installed plugins, as `config` says.
+    Raises TurnoutError, whose message says what to do, for anything that cannot work.
     """
     registry = registry or Registry.of(config)
     policies = build_policies(registry, config)
     checkpoint = open_checkpoint(registry, config.model, config.revision)
     setup = ComputeSetup.chosen(config, checkpoint.spec.dtype)
     budget = _budget(config, checkpoint.spec, policies, setup)
-    # Before the weights: what a processor makes of the vocabulary is ready by the time they are there.
+    # Before the weights are loaded: meanwhile processors prepare what they derive from the vocabulary.
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served, gather_rows, scatter_rows)
     model = load_weights(registry, checkpoint, config.quantization, setup.context)
@@ -140,12 +140,12 @@ def _budget(config: EngineConfig, spec: ModelSpec, policies: Policies, setup: Co
     )
 
 
-# ------------------------------------------------------------------ what there is to say
+# ------------------------------------------------------------------ the start-up summary
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """What an engine was made of."""
+    """The parts that an engine was assembled of, to describe it by."""
 
     config: EngineConfig
     checkpoint: Checkpoint
@@ -175,7 +175,7 @@ class _Parts:
         return self.kv.host_tokens(device) * self.budget.bytes_per_token + beside
 
     def _summary(self) -> Iterator[str]:
-        """The chosen policies and the sums, a line each."""
+        """Yields the start-up summary: the chosen policies and the sums, a line each."""
         checkpoint, setup = self.checkpoint, self.setup
         millions = count_parameters(checkpoint.family, checkpoint.spec) / 1e6
         what = f"{checkpoint.spec.architecture}, {millions:,.1f}M parameters"

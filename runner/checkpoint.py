@@ -1,4 +1,4 @@
-"""A checkpoint that was found and understood, its weights not yet read."""
+"""Opens checkpoints: finds them and reads their configuration, but not yet their weights."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ __all__ = ["Checkpoint", "open_checkpoint"]
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """A checkpoint whose configuration was read."""
+
     folder: Path
     family: ModelFamily
     spec: ModelSpec
     generation: Mapping[str, Any]
     quantization: Mapping[str, Any] | None = None
-    """Its ``quantization_config``; None: weights are stored as they are."""
+    """Its ``quantization_config``; None: its weights are not quantized."""
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
-        """Only what the model can produce: some name -1, or tokens beyond their vocabulary."""
+        """Its end tokens that the model can produce: some name -1, or tokens beyond their vocabulary."""
         stated = {*self.spec.eos_token_ids, *end_tokens(self.generation)}
         return frozenset(stated.intersection(range(self.spec.vocab_size)))
 
 
 def open_checkpoint(registry: Registry, model: str, revision: str | None = None) -> Checkpoint:
-    """Raises ModelError for what cannot be found or is not supported."""
+    """Finds the checkpoint of `model`. Raises ModelError where it is not there or not supported."""
     folder = resolve_model(model, revision=revision)
     raw = read_config(folder)
     architectures = raw.get("architectures")

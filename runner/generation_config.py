@@ -1,4 +1,4 @@
-"""What a checkpoint's ``generation_config.json`` says: how to sample, and which tokens end the text."""
+"""Reads a checkpoint's ``generation_config.json``: how to sample, and which tokens end the text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from turnout.models.config_reader import ConfigReader
 __all__ = ["end_tokens", "sampling_defaults"]
 
 NAMES = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""What it may say for requests that do not."""
+"""Sampling parameters that it may set for requests that do not."""
 FILE = "generation_config.json"
 ADVICE = "correct the file in the model's folder, or remove it"
 
 
 def sampling_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """By name; a greedy checkpoint stays greedy.
+    """Returns sampling parameters by name; a greedy checkpoint stays greedy.
 
-    Raises ModelError for values that no request could be served with.
+    Raises ModelError for values that no request could have.
     """
     if generation.get("do_sample") is False:
         return {"temperature": 0.0}
@@ -35,7 +35,7 @@ def sampling_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def end_tokens(generation: Mapping[str, Any]) -> frozenset[int]:
-    """Raises ModelError for what is no token id, nor a list of them."""
+    """Returns the tokens that end the text. Raises ModelError for what is no token id, nor a list of them."""
     try:
         return frozenset(ConfigReader(generation, FILE).token_ids("eos_token_id"))
     except ModelError as error:

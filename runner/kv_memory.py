@@ -1,4 +1,4 @@
-"""The engine's KV memory: both halves of the chosen backend, and what becomes of who is preempted."""
+"""Builds the engine's KV memory: both halves of the chosen backend, and the way of preempting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["KVHalves", "KVMemory", "build_kv_memory"]
 
 @dataclass(frozen=True)
 class KVHalves:
-    """Builds the halves of a backend for one model on one device. What the backend raises names it."""
+    """Builds the halves of a backend for one model. An exception of the backend names the backend."""
 
     backend: KVBackend
     name: str
@@ -45,20 +45,22 @@ class KVHalves:
             return self.backend.attention(self.spec, cache, self.context)
 
     def blamed(self) -> AbstractContextManager[None]:
-        """For what calls a half that is built."""
+        """Returns a context in which exceptions name the backend, for calls of a half that is built."""
         return blaming(f"kv backend {self.name!r}")
 
 
 @dataclass(frozen=True)
 class KVMemory:
+    """The engine's KV memory."""
+
     cache: KVCache
     attention: AttentionBackend
     preemption: Preemption
     sums: Sequence[str] = ()
-    """What a GPU's memory is used for, in a line."""
+    """A line that says what a GPU's memory is used for; none on a CPU."""
 
     def host_tokens(self, device: torch.device) -> int:
-        """Positions that may come to take the host's memory."""
+        """Returns how many positions may come to take host memory."""
         return self.cache.snapshot().swap + (self.cache.capacity if device.type == "cpu" else 0)
 
     def describe_preemption(self, bytes_per_token: int) -> str:
@@ -84,8 +86,10 @@ def build_kv_memory(
     *,
     taken: int = 0,
 ) -> KVMemory:
-    """To be called when the weights are in memory. `spare`: makes eviction policies that are soon forgotten;
-    `taken`: bytes of KV memory that other models have.
+    """Builds the KV memory; called when the weights are in memory.
+
+    spare: makes eviction policies for pools that only serve to measure; taken: bytes of KV memory that other
+    models have.
 
     Raises ConfigError, with the sums, where the memory that was asked for is not there or of no use.
     """
@@ -103,7 +107,7 @@ def build_kv_memory(
 
 
 def _activations(halves: KVHalves, budget: Budget, model: nn.Module, eviction: EvictionPolicy) -> int:
-    """Measured in KV memory of its own, given back afterwards."""
+    """Measures what the largest step takes of a GPU, in KV memory of its own, which is freed afterwards."""
     tokens, meter = budget.max_batched_tokens, CudaMeter(budget.device)
     cache = halves.cache(PoolSize(budget.whole(tokens)), eviction)
     try:
@@ -119,7 +123,7 @@ def _activations(halves: KVHalves, budget: Budget, model: nn.Module, eviction: E
 def _swap_costs(
     halves: KVHalves, budget: Budget, model: nn.Module, spare: Callable[[], EvictionPolicy]
 ) -> SwapCosts:
-    """Measured in KV memory of its own, given back afterwards: the engine's is left as it is."""
+    """Measures swapping and computing, in KV memory of its own, which is freed afterwards."""
     length = min(swap_costs.LENGTH, budget.max_model_len)
     room = budget.whole(length)
     cache = halves.cache(PoolSize(room, room), spare())

@@ -1,4 +1,4 @@
-"""What quantization did to a model, in a few lines: bytes, and how long a layer takes now."""
+"""Reports what quantization did to a model, in a few lines: bytes, and how long a layer takes now."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from turnout.runner.memory.budget import format_bytes, weight_bytes
 __all__ = ["describe_quantization"]
 
 COUNTS = (1, 8, 128)
-"""Tokens that are measured together: one request decoding, several, and part of a prompt."""
+"""Numbers of tokens in a step: one request that decodes, several, and part of a prompt."""
 MIN_RUNS = 3
 MEASURED_SECONDS = 0.1
-"""For each of them."""
+"""For each number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Layer:
     columns: int
     bias: bool
     module: nn.Module
-    """Where linear layers became one, what they are in now."""
+    """The module that computes it now; several layers that became one share it."""
 
     @property
     def converted(self) -> bool:
@@ -57,9 +57,9 @@ def describe_quantization(
     context: ComputeContext,
     options: Collection[str] = (),
 ) -> list[str]:
-    """A line with the sums and the times of the largest converted layer; none where nothing was converted.
+    """Returns the sums, and the times of the largest converted layer; no lines where none was converted.
 
-    `options`: names of those that the quantizer has, so that none is recommended that it would refuse.
+    options: names of the quantizer's options, so that none is recommended that it would refuse.
     Times are measured, on this machine now, against the same layer unquantized, both computed as `context`
     says.
     """
@@ -82,12 +82,13 @@ def describe_quantization(
 
 def _layers(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[_Layer]:
     return [
-        _Layer(name, layer.out_features, layer.in_features, layer.bias is not None, _now(model, name))
+        _Layer(name, layer.out_features, layer.in_features, layer.bias is not None, _current(model, name))
         for name, layer in linear_layers(blueprint(family, spec)).items()
     ]
 
 
-def _now(model: nn.Module, name: str) -> nn.Module:
+def _current(model: nn.Module, name: str) -> nn.Module:
+    """Returns the module that computes the layer of that name now."""
     parent, _, own = name.rpartition(".")
     holder = model.get_submodule(parent)
     found: nn.Module | None = getattr(holder, own, None)
@@ -98,7 +99,7 @@ def _now(model: nn.Module, name: str) -> nn.Module:
 
 
 def _joined(layers: Sequence[_Layer]) -> list[_Layer]:
-    """Each module once: those that became one, as one."""
+    """Returns each module once; layers that became one are one."""
     modules = {layer.module: [each for each in layers if each.module is layer.module] for layer in layers}
     return [
         _Layer(
@@ -109,7 +110,7 @@ def _joined(layers: Sequence[_Layer]) -> list[_Layer]:
 
 
 def _describe_tables(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[str]:
-    """Bytes of head and embedding, and what they would be in 8 bits; nothing where names are others."""
+    """Says what head and embedding take, and would take in 8 bits; nothing where they have other names."""
     plain = dict(blueprint(family, spec).named_modules())
     embeddings = [name for name, layer in plain.items() if isinstance(layer, nn.Embedding)]
     heads = [name for name in plain if name.endswith("lm_head")]
@@ -138,7 +139,7 @@ def _tokens(count: int) -> str:
 
 
 def _plain(layer: _Layer, context: ComputeContext) -> Callable[[Tensor], Tensor]:
-    """The layer as it would be without quantization, of numbers that checkpoints have: bfloat16's."""
+    """Builds the layer as it would be unquantized, with numbers such as checkpoints have: bfloat16's."""
     weight = torch.randn(layer.rows, layer.columns, dtype=torch.bfloat16, device=context.device)
     plain = nn.Linear(layer.columns, layer.rows, bias=False, device="meta")
     plain.weight = nn.Parameter(weight.to(context.dtype), requires_grad=False)
@@ -147,7 +148,7 @@ def _plain(layer: _Layer, context: ComputeContext) -> Callable[[Tensor], Tensor]
 
 @torch.inference_mode()
 def _times(layer: _Layer, context: ComputeContext) -> dict[int, float]:
-    """By how many tokens are computed together: the time of the layer as part of an unquantized one's."""
+    """Measures, for each number of tokens, the layer's time divided by the unquantized layer's."""
     plain, times = _plain(layer, context), {}
     for count in COUNTS:
         x = torch.randn(count, layer.columns, dtype=context.dtype, device=context.device)
@@ -156,7 +157,7 @@ def _times(layer: _Layer, context: ComputeContext) -> dict[int, float]:
 
 
 def _ratio(one: Callable[[Tensor], object], other: Callable[[Tensor], object], x: Tensor) -> float:
-    """Of the shortest of some runs, in turns: what else the machine does only ever makes one longer."""
+    """Divides the shortest of some runs, taken in turns: other work of the machine only makes runs longer."""
     end, ones, others = perf_counter() + MEASURED_SECONDS, list[float](), list[float]()
     while len(ones) < MIN_RUNS or perf_counter() < end:
         ones.append(_seconds(one, x))

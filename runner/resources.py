@@ -1,4 +1,4 @@
-"""What decoding strategies are given to build on. Implements Resources."""
+"""The resources that decoding strategies build on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ __all__ = ["EngineResources"]
 
 @dataclass
 class EngineResources:
-    """Also keeps what strategies took, for whoever assembles the engine."""
+    """What decoding strategies are given at start-up. Implements Resources.
+
+    It also keeps account of what strategies took, for the assembly of the engine.
+    """
 
     registry: Registry
     kv: KVBackend
@@ -38,9 +41,9 @@ class EngineResources:
     clock: Clock
     observers: Observers
     summary: list[str] = field(default_factory=list)
-    """A line for each companion, with its sums."""
+    """A line for each companion model, with its sums."""
     taken: int = 0
-    """Bytes of KV memory that companions have."""
+    """Bytes of KV memory that companion models have."""
 
     @property
     def max_batched_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""A checkpoint's weights in memory: quantized now, quantized beforehand, or as they are."""
+"""Loads a checkpoint's weights: quantized while loading, quantized beforehand, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probabilities of prompt tokens, for the requests that want them."""
+"""Computes log-probabilities of prompt tokens, for requests that want them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from turnout.sampling.logprobs import token_logprobs
 __all__ = ["prompt_scores"]
 
 ROWS = 64
-"""Positions at a time: the logits of a whole prompt could be larger than the model."""
+"""Positions computed at a time: the logits of a whole prompt could be larger than the model."""
 
 
 def prompt_scores(
     chunks: Sequence[Chunk], hidden: Tensor, logits: Callable[[Tensor], Tensor]
 ) -> dict[TokenSequence, list[TokenLogprobs]]:
-    """For each scored position of `chunks`, the prompt token that follows it.
+    """Returns, for each scored position of `chunks`, the log-probability of the prompt token after it.
 
     hidden: [tokens, hidden_size] of the flat batch; logits: [rows, hidden_size] -> [rows, vocab_size].
     """

@@ -1,4 +1,4 @@
-"""How large the KV pool is, and the sums that say so."""
+"""Sizes the KV pool, and words the sums behind its size."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from turnout.runner.memory.device import free_memory
 __all__ = ["Budget", "format_bytes", "weight_bytes"]
 
 CPU_DEFAULT = 4 * 2**30
-"""KV pool on CPU unless told otherwise; memory that no token needs stays untouched."""
+"""Bytes of the KV pool on a CPU, unless configured; memory that no token needs stays untouched."""
 CPU_SHARE = 0.5
-"""At most this share of the free memory."""
+"""At most this share of the free memory, on a CPU."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What the KV pool may take, and what a token position in it costs."""
+    """The memory that the KV pool may take, and the bytes that a token position in it costs."""
 
     config: EngineConfig
     spec: ModelSpec
     device: torch.device
     bytes_per_token: int
     unit: int
-    """Positions that the backend gives out at a time."""
+    """Token positions that the backend gives out at a time."""
     max_model_len: int
     max_batched_tokens: int
     rows: int
-    """Rows of logits that a sequence may have in a step."""
+    """Rows of logits that a sequence may have in a step, at most."""
 
     def whole(self, tokens: int) -> int:
-        """Positions that a sequence of so many tokens takes."""
+        """Returns the positions that a sequence of so many tokens takes: whole units."""
         return -(-tokens // self.unit) * self.unit
 
     @property
     def request_tokens(self) -> int:
-        """Positions that one request of the full length takes."""
+        """The positions that one request of the full length takes."""
         return self.whole(self.max_model_len)
 
     @property
@@ -50,18 +50,18 @@ class Budget:
         return self.request_tokens * self.bytes_per_token
 
     def tokens(self, taken: int = 0, activations: int | None = None) -> int:
-        """Positions the pool is to have. To be asked when the weights are in memory.
+        """Returns how many positions the pool gets; called when the weights are in memory.
 
-        taken: bytes of KV memory that other models have been given; activations: what the model takes for a
-        step, as measured on a GPU; None: it is estimated.
+        taken: bytes of KV memory that other models have; activations: bytes that the model takes for a step,
+        as measured on a GPU; None: they are estimated.
         """
         return self._pool_bytes(taken, activations) // self.bytes_per_token
 
     def tokens_beside(self, name: str, bytes_per_token: int, memory: int | None) -> int:
-        """Positions that the pool of another model, of that name, is to have.
+        """Returns how many positions the pool of another model, of that name, gets.
 
-        bytes_per_token: what one costs; memory: bytes the pool was given, None: it is to have as many
-        positions as the served model's own.
+        bytes_per_token: of a position in it; memory: bytes the pool was given; None: it gets as many
+        positions as the served model's own pool.
         """
         if memory is None and self.config.kv_memory is not None:
             memory = self.config.kv_memory // self.bytes_per_token * bytes_per_token
@@ -95,11 +95,11 @@ class Budget:
 
     @property
     def sized_by_device(self) -> bool:
-        """Is the pool what a GPU's memory leaves for it?"""
+        """Whether the pool takes what a GPU's memory leaves for it."""
         return self.device.type == "cuda" and self.config.kv_memory is None
 
     def describe_gpu(self, activations: int) -> str:
-        """The sums behind the pool's size. activations: as measured."""
+        """Says the sums behind the pool's size on a GPU. activations: bytes, as measured."""
         free, total = torch.cuda.mem_get_info(self.device)
         share = self.config.gpu_memory_utilization * self.config.memory_share
         return (
@@ -112,7 +112,7 @@ class Budget:
         if self.config.kv_memory is not None:
             return self._given(self.config.kv_memory, "kv_memory")
         most = self.config.max_num_seqs * self.request_bytes
-        # A GPU's free memory is without what is taken; a CPU's pools take theirs as they are written to.
+        # A GPU's free memory excludes what is taken; a CPU's pools take their memory as they are written to.
         return max(0, min(most, self._cpu() - taken if self.device.type == "cpu" else self._gpu(activations)))
 
     def _given(self, wanted: int, what: str) -> int:
@@ -128,17 +128,17 @@ class Budget:
         return min(CPU_DEFAULT, int(CPU_SHARE * self.config.memory_share * free_memory(self.device)))
 
     def _gpu(self, activations: int | None) -> int:
-        torch.cuda.empty_cache()  # what is kept for later counts as taken
+        torch.cuda.empty_cache()  # memory that PyTorch keeps for later counts as taken
         free, total = torch.cuda.mem_get_info(self.device)
         share = self.config.memory_share
-        # Alone, all that is taken counts; beside other engines only what is ours, and theirs is not free.
+        # Alone, all used memory counts as ours. Beside other engines only our own does; theirs is not free.
         used = total - free if share == 1 else torch.cuda.memory_reserved(self.device)
         ours = int(self.config.gpu_memory_utilization * share * total) - used
         step = self._logits() + (self._activations() if activations is None else activations)
         return min(ours, free) - step
 
     def _logits(self) -> int:
-        """In fp32, three times over."""
+        """Returns the bytes of a step's logits: float32, three times over."""
         rows = min(self.config.max_num_seqs * self.rows, self.max_batched_tokens)
         return 3 * 4 * rows * self.spec.vocab_size
 
@@ -147,18 +147,18 @@ class Budget:
 
 
 def weight_bytes(model: nn.Module) -> int:
-    """Bytes of parameters and buffers, shared ones counted once."""
+    """Returns the bytes of parameters and buffers, counting shared ones once."""
     tensors = (*model.parameters(), *model.buffers())
     return sum({_storage(tensor): tensor.nbytes for tensor in tensors}.values())
 
 
 def _storage(tensor: Tensor) -> int:
-    """Where its values are. What oneDNN packed says nothing of that, but shares with nobody either."""
+    """Identifies its storage. A tensor that oneDNN packed does not tell its address, but shares with none."""
     return tensor.data_ptr() if tensor.layout == torch.strided else id(tensor)
 
 
 def format_bytes(count: int) -> str:
-    """``1.5 GiB``; two or three significant digits."""
+    """Formats bytes as ``1.5 GiB``, with two or three significant digits."""
     value, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:

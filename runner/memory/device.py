@@ -1,4 +1,4 @@
-"""Which device to use, what to compute in, and how much memory there is."""
+"""Chooses device and dtype, and says how much memory a device has."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["choose_device", "choose_dtype", "free_memory"]
 
 
 def choose_device(name: str) -> torch.device:
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a GPU with its number.
+    """Returns the device of ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a GPU with its number.
 
-    Raises ConfigError for what is not there.
+    Raises ConfigError for a device that is not there.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -41,7 +41,7 @@ def _check_cuda(device: torch.device) -> None:
 
 
 def choose_dtype(name: str, checkpoint: str, device: torch.device) -> torch.dtype:
-    """``auto`` is the checkpoint's own dtype where the device is fast at it, else float32."""
+    """Returns the dtype; ``auto`` is the checkpoint's where the device is fast at it, else float32."""
     if name == "auto":
         name = checkpoint if _is_fast(checkpoint, device) else "float32"
     dtype = getattr(torch, name, None)
@@ -57,7 +57,7 @@ def _is_fast(dtype: str, device: torch.device) -> bool:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that could be allocated now; on CPU within the control group's limit, too."""
+    """Returns the bytes that could be allocated now; on a CPU within the control group's limit."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return free_host_memory()

@@ -1,4 +1,4 @@
-"""How much memory the host has, without torch: the server asks, too."""
+"""Says how much memory the host has, without torch: the server process asks, too."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 UNLIMITED = 2**63
 FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""What a control group may use and what it does, in both versions of them; bytes."""
+"""Files of a control group's limit and of its use, in bytes, in both versions of control groups."""
 CACHES = ("inactive_file", "active_file")
-"""Pages of files, in its ``memory.stat``. They count as used, and are given up for whoever asks."""
+"""Pages of files, in its ``memory.stat``. They count as used, and are given up when memory is needed."""
 
 
 def free_host_memory() -> int:
-    """Bytes that could be allocated now, within the limits of the control groups that we are in."""
+    """Returns the bytes that could be allocated now, within the limits of this process's control groups."""
     return min([int(psutil.virtual_memory().available), *map(_room, _groups())])
 
 
 def _groups() -> Iterator[Path]:
-    """Ours and those around it, as far as they can be seen: a container sees its own as the root."""
+    """Yields the process's control groups and those around them; a container sees its own as the root."""
     try:
         lines = MEMBERSHIP.read_text().splitlines()
     except OSError:
@@ -51,6 +51,6 @@ def _room(group: Path) -> int:
 
 
 def _cached(group: Path) -> int:
-    """Version 1 has figures of the group alone, and with ``total_`` those of the groups below it too."""
+    """Returns cached bytes. Version 1 has two figures; the one with ``total_`` includes subgroups."""
     fields = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     return sum(int(fields.get(f"total_{name}", fields.get(name, 0))) for name in CACHES)

@@ -1,4 +1,4 @@
-"""Sequences of requests that nobody sent, to measure steps with."""
+"""Probe sequences, which belong to no client's request, to measure steps with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["probe"]
 
 
 def probe(length: int) -> Sequence:
-    """Token 0, again and again. As long as nothing is committed, such sequences share nothing."""
+    """Returns a sequence of `length` tokens 0. While none is committed, such sequences share no memory."""
     spec = RequestSpec(id="probe", prompt=[0] * length, params=SamplingParams(), seed=0)
     (sequence,) = Request(spec, Greedy(), 0.0, length, frozenset()).live
     return sequence

@@ -1,6 +1,7 @@
-"""What swapping takes on this machine beside computing again, measured at start-up.
+"""Measures, at start-up, what swapping takes on this machine, and what computing again takes.
 
-Of a few steps: a chunk without context, the same chunk behind a long one, and moves to host memory and back.
+A few steps are measured: a chunk without context, the same chunk behind a long one, and moves to host memory
+and back.
 
 ::
 
@@ -25,17 +26,18 @@ from turnout.runner.memory.probes import probe
 __all__ = ["LENGTH", "measure"]
 
 LENGTH = 2048
-"""Longest context that is tried."""
+"""Positions of the longest context that is measured."""
 FIRST = 16
-"""Tokens of the first chunk, which says how long a chunk may be."""
+"""Tokens of the first chunk, whose time says how long later ones may be."""
 MEASURE_SECONDS = 0.15
-"""Seconds that a chunk may take, as the first one suggests."""
+"""A chunk may take so long, judged by the first one."""
 
 
 def measure(runner: ModelRunner, cache: KVCache, length: int, chunk: int) -> SwapCosts:
-    """Costs, in a pair of its own: what `cache` and its device half hold is overwritten and never given back.
+    """Returns the costs of swapping and of computing again.
 
-    `length`: positions that it has room for, in the pool and in host memory. `chunk`: most tokens of a step.
+    cache: one of its own, whose memory, as its device half's, is overwritten and never released; length:
+    positions that it has room for, in the pool and in host memory; chunk: most tokens of a step.
     """
     sequence = probe(length)
     if not cache.reserve([Span(sequence, 0, length)]):
@@ -66,7 +68,7 @@ def _compute(runner: ModelRunner, sequence: Sequence, start: int, tokens: int) -
 
 
 def _seconds(runner: ModelRunner, work: Callable[[], None]) -> float:
-    """The quicker of two times: the first touches memory that is new."""
+    """Returns the shorter of two runs: the first one touches new memory."""
     return min(_once(runner, work) for _ in range(2))
 
 

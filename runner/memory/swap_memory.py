@@ -1,4 +1,4 @@
-"""How much host memory there is for preempted requests, and what becomes of them."""
+"""Sizes the host memory to which preempted requests are swapped out."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from turnout.runner.memory.host_memory import free_host_memory
 __all__ = ["SwapMemory"]
 
 GPU_DEFAULT = 4 * 2**30
-"""Beside a GPU, unless told otherwise. A CPU's KV pool is host memory already: a larger one does more."""
+"""Bytes beside a GPU, unless configured. None beside a CPU: there a larger KV pool does more."""
 HOST_SHARE = 0.5
-"""At most this share of the free memory, unless told otherwise."""
+"""At most this share of the free memory, unless configured."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class SwapMemory:
     budget: Budget
 
     def positions(self, pool: int) -> int:
-        """Positions of swap memory to have, beside a KV pool of `pool` positions.
+        """Returns how many positions of swap memory to have, beside a KV pool of `pool` positions.
 
         Raises ConfigError, with the sums, where that does not go together.
         """
@@ -51,7 +51,7 @@ class SwapMemory:
         return min(GPU_DEFAULT, int(HOST_SHARE * self.budget.config.memory_share * free_host_memory()))
 
     def _check(self, wanted: int, pool: int) -> None:
-        """What was given: it must be there, and one request of the full length must fit."""
+        """Checks configured swap memory: it must be there, and one request of the full length must fit."""
         budget, free = self.budget, free_host_memory()
         beside = pool * budget.bytes_per_token if budget.device.type == "cpu" else 0
         if wanted + beside > free:

@@ -1,4 +1,4 @@
-"""What a step takes of a GPU's memory beside weights and KV pool, measured at start-up."""
+"""Measures, at start-up, what a step takes of a GPU's memory beside weights and KV pool."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["CudaMeter", "Meter", "step_bytes"]
 
 
 class Meter(Protocol):
-    """How much memory was allocated at most."""
+    """Measures how much memory is allocated at most."""
 
     def start(self) -> None: ...
 
     def most(self) -> int:
-        """Bytes beyond what was allocated at the start."""
+        """Returns the bytes beyond those that were allocated at the start."""
         ...
 
 
 class CudaMeter:
-    """Implements Meter."""
+    """Measures PyTorch's allocations on a GPU. Implements Meter."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -43,16 +43,16 @@ class CudaMeter:
 
 
 def step_bytes(runner: ModelRunner, cache: KVCache, tokens: int, longest: int, meter: Meter) -> int:
-    """What the largest step takes: prompts of `longest` tokens, `tokens` of them together.
+    """Measures the largest step: prompts of `longest` tokens, `tokens` of them together; returns bytes.
 
-    In a pair of its own: what `cache` and its device half hold is overwritten and never given back.
+    cache: one of its own. What it and its device half hold is overwritten and never released.
     """
     chunks = []
     for start in range(0, tokens, longest):
         sequence = probe(min(longest, tokens - start))
         if cache.reserve([Span(sequence, 0, len(sequence.tokens))]):
             chunks.append(Chunk(sequence, 0, sequence.tokens, 1))
-    runner.run(Plan(chunks, []))  # what is kept from step to step, as the library of matrix products does
+    runner.run(Plan(chunks, []))  # allocates what is kept, such as matrix workspaces
     meter.start()
     runner.run(Plan(chunks, []))
     return meter.most()
