@@ -51,7 +51,7 @@ WISHES: dict[str, dict[str, Any]] = {
     "top_p 0.9": {"temperature": 0.8, "top_p": 0.9},
     "log-probabilities": {"temperature": 0, "logprobs": 1},
 }
-STAGES = ("plan", "run", "read", "decide", "encode")
+STAGES = ("plan", "run", "resolve", "decide", "encode")
 
 
 class Nothing(nn.Module):
@@ -102,10 +102,11 @@ def measure(wish: dict[str, Any], running: int, prompt: int, steps: int) -> dict
     for place, name in (
         (engine.scheduler, "plan"),
         (engine.runner, "run"),
-        (engine, "_read"),
+        (engine, "_resolve_in_flight"),
         (engine, "_decide"),
     ):
-        setattr(place, name, _timed(getattr(place, name), times[name.lstrip("_")]))
+        stage = name.removeprefix("_").removesuffix("_in_flight")
+        setattr(place, name, _timed(getattr(place, name), times[stage]))
     encode = _timed(encoder.encode, times["encode"])
     step = _timed(lambda: encode(engine.step()), times["step"])
     while (
