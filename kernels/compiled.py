@@ -15,7 +15,7 @@ from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import integers
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
 
-__all__ = ["BlockTables", "CpuKernels", "Packed", "cpu_kernels"]
+__all__ = ["BlockTables", "CpuKernels", "PackedWeights", "cpu_kernels"]
 
 WORTHWHILE = 1 << 16
 """Products from which on a second thread is faster than one alone; as in native/layers.cpp."""
@@ -40,7 +40,7 @@ SIGNATURES = {
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedWeights:
     """Weights of linear layers that read the same input, in the order in which a kernel reads them."""
 
     numbers: Tensor
@@ -92,7 +92,7 @@ class CpuKernels:
         """Says whether bfloat16 holds all of these float32 numbers exactly."""
         return bool(self._library.turnout_is_bfloat16(numbers.data_ptr(), numbers.numel()))
 
-    def pack(self, weights: Sequence[Tensor]) -> Packed:
+    def pack(self, weights: Sequence[Tensor]) -> PackedWeights:
         """Packs layers into one, with their outputs side by side.
 
         weights: float32 or bfloat16 [outputs, inputs] each.
@@ -112,9 +112,9 @@ class CpuKernels:
             else:
                 self._library.turnout_pack(*place, panels, narrow)
             first += len(weight)
-        return Packed(numbers, inputs, outputs, panels, weights[0].dtype)
+        return PackedWeights(numbers, inputs, outputs, panels, weights[0].dtype)
 
-    def linear(self, x: Tensor, packed: Packed, bias: Tensor | None) -> Tensor:
+    def linear(self, x: Tensor, packed: PackedWeights, bias: Tensor | None) -> Tensor:
         """Computes a packed layer: x [rows, inputs] to [rows, outputs].
 
         x, `bias` [outputs] and the result have the dtype that the weights were packed for.
@@ -135,7 +135,7 @@ class CpuKernels:
             self._library.turnout_linear(*addresses, *sizes, _half(packed.numbers), False, threads)
         return out
 
-    def rows(self, packed: Packed, tokens: Tensor) -> Tensor:
+    def rows(self, packed: PackedWeights, tokens: Tensor) -> Tensor:
         """Returns rows of the weight, [tokens, inputs]. tokens: int64 [tokens], all below `outputs`."""
         out = torch.empty(tokens.shape[0], packed.inputs, dtype=packed.dtype)
         addresses = packed.numbers.data_ptr(), tokens.data_ptr(), out.data_ptr()

@@ -21,7 +21,7 @@ __all__ = [
     "SIGNATURES",
     "IntegerKernels",
     "IntegerWeights",
-    "Kind",
+    "Precision",
     "address",
 ]
 
@@ -43,7 +43,7 @@ WORTHWHILE = 1 << 17
 """Products from which on a second thread is faster than one alone."""
 
 
-class Kind(Enum):
+class Precision(Enum):
     """The bits of weights and of activations, and with them the order of codes."""
 
     W8A8 = 0
@@ -51,9 +51,9 @@ class Kind(Enum):
     W4A16 = 2
 
 
-WORDS = {Kind.W8A8: torch.int32, Kind.W8A16: torch.int16, Kind.W4A16: torch.int32}
+WORDS = {Precision.W8A8: torch.int32, Precision.W8A16: torch.int16, Precision.W4A16: torch.int32}
 """The word in which codes of a column are read: four codes of 8 bits, two, or eight of 4."""
-SCALES = {Kind.W8A8: torch.float32, Kind.W8A16: torch.float32, Kind.W4A16: torch.bfloat16}
+SCALES = {Precision.W8A8: torch.float32, Precision.W8A16: torch.float32, Precision.W4A16: torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class IntegerWeights:
     """float32 [panels · panel]."""
     inputs: int
     outputs: int
-    kind: Kind
+    precision: Precision
     group: int
     """Inputs that share a scale."""
 
@@ -97,7 +97,7 @@ class IntegerKernels:
         )
 
     def pack(
-        self, kind: Kind, codes: Tensor, scale: Tensor, offset: Tensor | None, bias: Tensor | None
+        self, precision: Precision, codes: Tensor, scale: Tensor, offset: Tensor | None, bias: Tensor | None
     ) -> IntegerWeights:
         """Packs a layer. codes: int8 [outputs, inputs], for 4 bits uint8 from 0 to 15.
 
@@ -109,23 +109,23 @@ class IntegerKernels:
             raise ValueError(f"{inputs} inputs in {groups} groups cannot be packed")
         more = -outputs % self.panel
         codes = pad(codes, (0, depth - inputs, 0, more)) if more or depth > inputs else codes
-        words = _nibbles(codes) if kind is Kind.W4A16 else codes.contiguous().view(WORDS[kind])
+        words = _nibbles(codes) if precision is Precision.W4A16 else codes.contiguous().view(WORDS[precision])
         return IntegerWeights(
             self._in_panels(words),
-            self._shift(codes) if kind is Kind.W8A8 else None,
-            self._by_panel(scale, more).to(SCALES[kind]),
-            None if offset is None else self._by_panel(offset, more).to(SCALES[kind]),
+            self._shift(codes) if precision is Precision.W8A8 else None,
+            self._by_panel(scale, more).to(SCALES[precision]),
+            None if offset is None else self._by_panel(offset, more).to(SCALES[precision]),
             None if bias is None else pad(bias.float(), (0, more)),
             inputs,
             outputs,
-            kind,
+            precision,
             depth if groups == 1 else inputs // groups,
         )
 
     def joins(self, parts: Sequence[IntegerWeights]) -> bool:
         """Says whether layers that read the same input can become one, with outputs side by side."""
-        kinds = {(part.inputs, part.kind, part.group, part.offset is None) for part in parts}
-        return len(kinds) == 1 and all(part.outputs % self.panel == 0 for part in parts)
+        alike = {(part.inputs, part.precision, part.group, part.offset is None) for part in parts}
+        return len(alike) == 1 and all(part.outputs % self.panel == 0 for part in parts)
 
     def join(self, parts: Sequence[IntegerWeights]) -> IntegerWeights:
         """Makes one layer of `parts`, for which `joins` says yes."""
@@ -140,13 +140,13 @@ class IntegerKernels:
             joint_bias([part.bias for part in parts], [part.outputs for part in parts]),
             first.inputs,
             sum(part.outputs for part in parts),
-            first.kind,
+            first.precision,
             first.group,
         )
 
-    def levels(self, kind: Kind) -> int:
+    def levels(self, precision: Precision) -> int:
         """Returns what the largest activation of a token is rounded to: of 7 bits where 8 would overflow."""
-        return self._zero - 1 if kind is Kind.W8A8 else 2**15 - 1
+        return self._zero - 1 if precision is Precision.W8A8 else 2**15 - 1
 
     def linear(self, x: Tensor, weights: IntegerWeights) -> Tensor:
         """Computes a packed layer: x, float32 or bfloat16 [rows, inputs], to [rows, outputs] in x's dtype."""
@@ -170,8 +170,8 @@ class IntegerKernels:
             weights.outputs,
             weights.group,
             x.stride(0),
-            weights.kind.value,
-            self.levels(weights.kind),
+            weights.precision.value,
+            self.levels(weights.precision),
             x.dtype == torch.bfloat16,
             torch.get_num_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
         )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces.attention import Attend, AttentionCapabilities
-from turnout.kernels.compiled import BlockTables, CpuKernels, Packed
+from turnout.kernels.compiled import BlockTables, CpuKernels, PackedWeights
 from turnout.kernels.integers import IntegerKernels, IntegerWeights, address
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "InPlace",
     "InPlaceAttention",
     "LayerWeights",
-    "Layers",
     "LinearWeights",
+    "NativeLayers",
     "reads_in_place",
 ]
 
@@ -62,7 +62,7 @@ class Heads(NamedTuple):
 
 
 class FloatWeights(NamedTuple):
-    packed: Packed
+    packed: PackedWeights
     bias: Tensor | None
 
     @property
@@ -91,7 +91,7 @@ class LayerWeights(NamedTuple):
     """Of the norms."""
 
 
-class Layers:
+class NativeLayers:
     """The layers of a decoder, all of one shape, over the pools of one attention backend."""
 
     def __init__(
@@ -196,7 +196,7 @@ def _floats(weights: FloatWeights) -> _Linear:
 def _integers(weights: IntegerWeights, kernels: IntegerKernels) -> _Linear:
     return _Linear(
         *(address(each) for each in (weights.numbers, weights.bias)),
-        *(weights.inputs, weights.outputs, _INTEGERS + weights.kind.value),
+        *(weights.inputs, weights.outputs, _INTEGERS + weights.precision.value),
         *(address(each) for each in (weights.shift, weights.scale, weights.offset)),
-        *(weights.depth, weights.group, kernels.levels(weights.kind)),
+        *(weights.depth, weights.group, kernels.levels(weights.precision)),
     )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend
 from turnout.kernels import CpuKernels
-from turnout.kernels.layers import InPlace, Layers, LayerWeights, reads_in_place
+from turnout.kernels.layers import InPlace, LayerWeights, NativeLayers, reads_in_place
 from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
 from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
 from turnout.models.decoder.packed import layer_capabilities
@@ -36,30 +36,30 @@ class NativeStack(DecoderStack):
             self.add_module(name, child)
         self._kernels = kernels
         self._pools: Sequence[tuple[Tensor, Tensor]] | None = None
-        self._joined: Layers | None = None
+        self._joined: NativeLayers | None = None
         """All layers, over `_pools`; None: the kernels cannot compute all of them."""
 
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        place = attend.in_place if reads_in_place(attend) else None
-        layers = None if place is None else self._layers(place)
-        if place is None or layers is None:
+        in_place = attend.in_place if reads_in_place(attend) else None
+        layers = None if in_place is None else self._layers(in_place)
+        if in_place is None or layers is None:
             return super().forward(tokens, positions, attend, rows)
         hidden = self.embed_tokens(tokens)
         rotation = self.rotary(positions, hidden.dtype)
-        hidden, delta = layers(hidden, rotation.cos, rotation.sin, place, rows)
+        hidden, delta = layers(hidden, rotation.cos, rotation.sin, in_place, rows)
         normed: Tensor = self.norm.add(hidden, delta)[1]
         return normed
 
-    def _layers(self, place: InPlace) -> Layers | None:
+    def _layers(self, in_place: InPlace) -> NativeLayers | None:
         """Makes the table of layers in the first step: by then weights are where they stay."""
-        if self._pools is not place.pools:
-            self._pools = place.pools
+        if self._pools is not in_place.pools:
+            self._pools = in_place.pools
             weights = [_weights(layer) for layer in self.layers]
             complete = [each for each in weights if each is not None]
             all_native = len(complete) == len(weights)
-            self._joined = Layers(self._kernels, complete, place.pools) if all_native else None
+            self._joined = NativeLayers(self._kernels, complete, in_place.pools) if all_native else None
         return self._joined
 
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from turnout.kernels import choose_kernels
-from turnout.kernels.integers import IntegerKernels, IntegerWeights, Kind
+from turnout.kernels.integers import IntegerKernels, IntegerWeights, Precision
 
 ROWS = [1, 2, 3, 5, 6, 7, 13, 31, 97, 200]
 SHAPES = [(64, 160), (300, 33), (513, 7), (256, 16), (7, 1), (1, 1), (1032, 48)]
 GROUPED = [(64, 160, 32), (256, 33, 128), (512, 7, 256), (96, 1, 32), (832, 48, 64)]
-EIGHT = [Kind.W8A8, Kind.W8A16]
+EIGHT = [Precision.W8A8, Precision.W8A16]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def assert_close(found: Tensor, x: Tensor, weight: Tensor, levels: int) -> None:
 
 
 def eight_bits(
-    kernels: IntegerKernels, inputs: int, outputs: int, kind: Kind = Kind.W8A16
+    kernels: IntegerKernels, inputs: int, outputs: int, precision: Precision = Precision.W8A16
 ) -> tuple[IntegerWeights, Tensor, Tensor]:
     """Packed, and the weight in float64, and its bias."""
     codes, scale, bias = (
@@ -48,7 +48,7 @@ def eight_bits(
         normal(outputs, 1),
         normal(outputs),
     )
-    return kernels.pack(kind, codes, scale, None, bias), codes.double() * scale.double(), bias.double()
+    return kernels.pack(precision, codes, scale, None, bias), codes.double() * scale.double(), bias.double()
 
 
 def four_bits(
@@ -59,23 +59,25 @@ def four_bits(
     scale, offset = (normal(outputs, inputs // group, seed=seed).bfloat16().float() for seed in (0, 1))
     weight = (codes.double() - 8) * scale.double().repeat_interleave(group, 1)
     weight += offset.double().repeat_interleave(group, 1)
-    return kernels.pack(Kind.W4A16, codes, scale, offset, None), weight
+    return kernels.pack(Precision.W4A16, codes, scale, offset, None), weight
 
 
-def packed_of(kernels: IntegerKernels, kind: Kind) -> IntegerWeights:
+def packed_of(kernels: IntegerKernels, precision: Precision) -> IntegerWeights:
     """512 inputs, 40 outputs."""
-    if kind is Kind.W4A16:
+    if precision is Precision.W4A16:
         return four_bits(kernels, 512, 40, 128)[0]
-    return eight_bits(kernels, 512, 40, kind)[0]
+    return eight_bits(kernels, 512, 40, precision)[0]
 
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
-@pytest.mark.parametrize("kind", EIGHT)
-def test_eight_bits(kernels: IntegerKernels, rows: int, inputs: int, outputs: int, kind: Kind) -> None:
-    packed, weight, bias = eight_bits(kernels, inputs, outputs, kind)
+@pytest.mark.parametrize("precision", EIGHT)
+def test_eight_bits(
+    kernels: IntegerKernels, rows: int, inputs: int, outputs: int, precision: Precision
+) -> None:
+    packed, weight, bias = eight_bits(kernels, inputs, outputs, precision)
     x = normal(rows, inputs, seed=2)
-    assert_close(kernels.linear(x, packed).double() - bias, x, weight, kernels.levels(kind))
+    assert_close(kernels.linear(x, packed).double() - bias, x, weight, kernels.levels(precision))
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -93,33 +95,33 @@ def test_eight_bits_in_groups(kernels: IntegerKernels, rows: int, group: int) ->
     scale, offset = normal(20, 512 // group), normal(20, 512 // group, seed=1)
     weight = codes.double() * scale.double().repeat_interleave(group, 1)
     weight += offset.double().repeat_interleave(group, 1)
-    packed = kernels.pack(Kind.W8A16, codes, scale, offset, None)
+    packed = kernels.pack(Precision.W8A16, codes, scale, offset, None)
     assert_close(kernels.linear(x, packed), x, weight, 32767)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("kind", EIGHT)
-def test_the_largest_sums_do_not_overflow(kernels: IntegerKernels, kind: Kind, sign: int) -> None:
+@pytest.mark.parametrize("precision", EIGHT)
+def test_the_largest_sums_do_not_overflow(kernels: IntegerKernels, precision: Precision, sign: int) -> None:
     codes = torch.full((20, 2048), sign * 127).to(torch.int8)
-    packed = kernels.pack(kind, codes, torch.ones(20, 1), None, None)
+    packed = kernels.pack(precision, codes, torch.ones(20, 1), None, None)
     for rows in (1, 40):
         for x in (1.0, -1.0):
             out = kernels.linear(torch.full((rows, 2048), x), packed)
             torch.testing.assert_close(out, torch.full((rows, 20), x * sign * 127.0 * 2048))
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_a_row_is_the_same_alone_and_among_others(kernels: IntegerKernels, kind: Kind) -> None:
+@pytest.mark.parametrize("precision", Precision)
+def test_a_row_is_the_same_alone_and_among_others(kernels: IntegerKernels, precision: Precision) -> None:
     """To the last bit."""
-    packed, x = packed_of(kernels, kind), normal(200, 512)
+    packed, x = packed_of(kernels, precision), normal(200, 512)
     alone = torch.cat([kernels.linear(row[None], packed) for row in x])
     for count in (200, 97, 12, 7, 6, 2):
         assert torch.equal(kernels.linear(x[:count], packed), alone[:count])
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_threads_change_nothing(kernels: IntegerKernels, kind: Kind) -> None:
-    packed, x, threads = packed_of(kernels, kind), normal(170, 512), torch.get_num_threads()
+@pytest.mark.parametrize("precision", Precision)
+def test_threads_change_nothing(kernels: IntegerKernels, precision: Precision) -> None:
+    packed, x, threads = packed_of(kernels, precision), normal(170, 512), torch.get_num_threads()
     try:
         torch.set_num_threads(1)
         one = kernels.linear(x, packed)
@@ -129,9 +131,9 @@ def test_threads_change_nothing(kernels: IntegerKernels, kind: Kind) -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("kind", EIGHT)
-def test_layers_of_one_input_side_by_side(kernels: IntegerKernels, kind: Kind) -> None:
-    parts, x = [eight_bits(kernels, 40, outputs, kind)[0] for outputs in (32, 96, 64)], normal(9, 40)
+@pytest.mark.parametrize("precision", EIGHT)
+def test_layers_of_one_input_side_by_side(kernels: IntegerKernels, precision: Precision) -> None:
+    parts, x = [eight_bits(kernels, 40, outputs, precision)[0] for outputs in (32, 96, 64)], normal(9, 40)
     assert kernels.joins(parts)
     joint = kernels.linear(x, kernels.join(parts))
     assert torch.equal(joint, torch.cat([kernels.linear(x, part) for part in parts], dim=1))
@@ -144,11 +146,13 @@ def test_layers_that_do_not_go_together(kernels: IntegerKernels) -> None:
     assert not kernels.joins([whole, eight_bits(kernels, 72, 32)[0]])
 
 
-@pytest.mark.parametrize("kind", EIGHT)
+@pytest.mark.parametrize("precision", EIGHT)
 @pytest.mark.parametrize("outputs", [20, 96])
-def test_bfloat16_is_float32_rounded_at_the_end(kernels: IntegerKernels, kind: Kind, outputs: int) -> None:
+def test_bfloat16_is_float32_rounded_at_the_end(
+    kernels: IntegerKernels, precision: Precision, outputs: int
+) -> None:
     """Also of layers that are added up in pieces, and of sizes that are no multiple of vectors."""
-    packed, x = eight_bits(kernels, 601, outputs, kind)[0], normal(33, 601).bfloat16()
+    packed, x = eight_bits(kernels, 601, outputs, precision)[0], normal(33, 601).bfloat16()
     assert torch.equal(kernels.linear(x, packed), kernels.linear(x.float(), packed).bfloat16())
     few, x = four_bits(kernels, 640, outputs, 128)[0], normal(5, 640).bfloat16()
     assert torch.equal(kernels.linear(x, few), kernels.linear(x.float(), few).bfloat16())
@@ -159,27 +163,29 @@ def test_rows_that_lie_apart(kernels: IntegerKernels) -> None:
     assert torch.equal(kernels.linear(x[:, 1], packed), kernels.linear(x[:, 1].contiguous(), packed))
 
 
-@pytest.mark.parametrize("kind", EIGHT)
-def test_rows_of_the_weight(kernels: IntegerKernels, kind: Kind) -> None:
-    packed, weight, _ = eight_bits(kernels, 300, 50, kind)
+@pytest.mark.parametrize("precision", EIGHT)
+def test_rows_of_the_weight(kernels: IntegerKernels, precision: Precision) -> None:
+    packed, weight, _ = eight_bits(kernels, 300, 50, precision)
     tokens = torch.tensor([49, 0, 17, 17])
     torch.testing.assert_close(kernels.rows(packed, tokens), weight[tokens].float())
 
 
-@pytest.mark.parametrize("kind", EIGHT)
-def test_tokens_of_zeros_give_the_bias(kernels: IntegerKernels, kind: Kind) -> None:
-    packed, _, bias = eight_bits(kernels, 64, 20, kind)
+@pytest.mark.parametrize("precision", EIGHT)
+def test_tokens_of_zeros_give_the_bias(kernels: IntegerKernels, precision: Precision) -> None:
+    packed, _, bias = eight_bits(kernels, 64, 20, precision)
     for rows in (0, 1, 9):
         out = kernels.linear(torch.zeros(rows, 64), packed)
         assert torch.equal(out, bias.float().expand(rows, -1))
 
 
-@pytest.mark.parametrize("kind", EIGHT)
+@pytest.mark.parametrize("precision", EIGHT)
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("place", [0, 63, 65])
-def test_what_is_no_number_stays_none(kernels: IntegerKernels, value: float, place: int, kind: Kind) -> None:
+def test_what_is_no_number_stays_none(
+    kernels: IntegerKernels, value: float, place: int, precision: Precision
+) -> None:
     """And harms no other row."""
-    packed, x = eight_bits(kernels, 66, 20, kind)[0], normal(8, 66)
+    packed, x = eight_bits(kernels, 66, 20, precision)[0], normal(8, 66)
     x[3, place] = value
     out = kernels.linear(x, packed)
     assert out[3].isnan().all()
@@ -191,4 +197,4 @@ def test_other_numbers_are_refused(kernels: IntegerKernels) -> None:
     with pytest.raises(TypeError, match=r"take float32 and bfloat16, not torch\.float16"):
         kernels.linear(normal(3, 64).half(), packed)
     with pytest.raises(ValueError, match="100 inputs in 3 groups cannot be packed"):
-        kernels.pack(Kind.W8A16, torch.zeros(16, 100, dtype=torch.int8), torch.ones(16, 3), None, None)
+        kernels.pack(Precision.W8A16, torch.zeros(16, 100, dtype=torch.int8), torch.ones(16, 3), None, None)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.integers import Kind
+from turnout.kernels.integers import Precision
 from turnout.plugins.quantization.layers.fp8 import Fp8BlockLinear, Fp8Linear
 from turnout.plugins.quantization.layers.int4 import Int4Linear
 from turnout.plugins.quantization.layers.int8 import Int8GroupLinear, Int8Linear, Int8WeightLinear
@@ -24,12 +24,12 @@ class CpuLayers:
     def int8(self, codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:
         if self._kernels is None:
             return Int8Linear(codes, scale, bias)
-        return _channels(Kind.W8A8, codes, scale, bias, self._kernels)
+        return _channels(Precision.W8A8, codes, scale, bias, self._kernels)
 
     def int8_weights(self, codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:
         if self._kernels is None:
             return Int8WeightLinear(codes, scale, bias)
-        return _channels(Kind.W8A16, codes, scale, bias, self._kernels)
+        return _channels(Precision.W8A16, codes, scale, bias, self._kernels)
 
     def int8_groups(
         self, codes: Tensor, scale: Tensor, offset: Tensor, bias: Tensor | None, order: Tensor | None
@@ -37,7 +37,7 @@ class CpuLayers:
         if self._kernels is None or not self._kernels.integers.takes(codes.shape[1], scale.shape[1]):
             return Int8GroupLinear(codes, scale, offset, bias, order)
         signed = (codes.to(torch.int16) - 128).to(torch.int8)
-        packed = self._kernels.integers.pack(Kind.W8A16, signed, scale, offset + 128 * scale, bias)
+        packed = self._kernels.integers.pack(Precision.W8A16, signed, scale, offset + 128 * scale, bias)
         return NativeLinear(packed, self._kernels.integers, order)
 
     def int4(
@@ -45,7 +45,7 @@ class CpuLayers:
     ) -> nn.Module:
         if self._kernels is None:
             return Int4Linear(codes, scale, offset, bias, order)
-        packed = self._kernels.integers.pack(Kind.W4A16, codes, scale, offset, bias)
+        packed = self._kernels.integers.pack(Precision.W4A16, codes, scale, offset, bias)
         return NativeLinear(packed, self._kernels.integers, order)
 
     def fp8(self, codes: Tensor, scale: Tensor, bias: Tensor | None, activations: bool) -> nn.Module:
@@ -58,7 +58,7 @@ class CpuLayers:
 
 
 def _channels(
-    kind: Kind, codes: Tensor, scale: Tensor, bias: Tensor | None, kernels: CpuKernels
+    precision: Precision, codes: Tensor, scale: Tensor, bias: Tensor | None, kernels: CpuKernels
 ) -> NativeChannelLinear:
-    packed = kernels.integers.pack(kind, codes, scale[:, None], None, bias)
+    packed = kernels.integers.pack(precision, codes, scale[:, None], None, bias)
     return NativeChannelLinear(packed, kernels.integers)

@@ -55,7 +55,9 @@ class NativeLinear(nn.Module):
         return NativeLinear(self.kernels.join(weights), self.kernels)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, {self.weights.kind.name}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, {self.weights.precision.name}"
+        )
 
 
 class NativeChannelLinear(NativeLinear):
