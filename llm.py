@@ -1,4 +1,4 @@
-"""Offline use: the engine in this process, prompts in, completions out."""
+"""Offline use: the engine runs in this process, and completes prompts."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ class Logprob:
 
     logprob: float
     rank: int | None
-    """1 is the likeliest; None for a chosen token that is not among the likeliest asked for."""
+    """1 is the likeliest; None for a chosen token that is not among the likeliest that were asked for."""
     decoded_token: str
 
 
 @dataclass
 class CompletionOutput:
-    """One choice."""
+    """One choice of a prompt."""
 
     index: int
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[dict[int, Logprob]] | None = None
-    """For each token the chosen one and the likeliest ones, where asked for."""
+    """For each position the chosen token and the likeliest ones, by token id, where asked for."""
     cumulative_logprob: float | None = None
-    """Of the tokens, where log-probabilities were asked for, with `best_of` and of beams."""
+    """The sum over the tokens, where log-probabilities were asked for, with `best_of`, and for beams."""
     beam_score: float | None = None
-    """What a beam was ranked by: see `SamplingParams.length_penalty`."""
+    """What a beam was ranked by; see `SamplingParams.length_penalty`."""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
 
 @dataclass
 class RequestOutput:
-    """What a prompt became."""
+    """A prompt and its choices."""
 
     request_id: str
     prompt: str | None
@@ -64,20 +64,20 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool = True
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
-    """For each prompt token the token itself and the likeliest ones, where asked for; the first has none."""
+    """For each prompt token itself and the likeliest ones, where asked for; None for the first."""
 
 
 class LLM:
     """A model, and the policies that serve it. Arguments are the fields of `EngineConfig`.
 
-    Raises ConfigError or ModelError for what cannot work.
+    Raises ConfigError or ModelError for a configuration or a model that cannot work.
     """
 
     def __init__(self, model: str = "turnout-tiny", **options: Any) -> None:
         from turnout.runner.assembly import build_engine
         from turnout.text.tokenizer import load_tokenizer
 
-        # However many prompts a script hands over, nobody else is waiting: none is turned away.
+        # A script waits for all its prompts anyway, so none is refused for their number.
         self.config = EngineConfig(model=model, **{"max_waiting": sys.maxsize, **options})
         assembled = build_engine(self.config)
         self.engine = assembled.engine
@@ -86,7 +86,7 @@ class LLM:
         self._ids = itertools.count()
 
     def default_params(self, **given: Any) -> SamplingParams:
-        """The checkpoint's and the decoding's own sampling parameters, with `given` ones over them."""
+        """The default sampling parameters of the checkpoint and the decoding, overridden by `given` ones."""
         return SamplingParams(**over_defaults(given, self.ready.defaults))
 
     def generate(
@@ -97,24 +97,24 @@ class LLM:
         cache_salt: str = "",
         progress: bool = True,
     ) -> list[RequestOutput]:
-        """Complete the prompts, texts or token ids, all together; results are in their order.
+        """Complete prompts, given as texts or token ids, together; results are in the prompts' order.
 
-        Computed prefixes are shared only with requests of the same `cache_salt`.
+        Requests share computed prefixes only with requests of the same `cache_salt`.
 
         Raises RequestError, before anything runs, for a prompt that cannot be served.
         """
         listed = _listed(prompts)
         params = self._params_for(len(listed), sampling_params)
-        jobs = [self._job(prompt, p, cache_salt) for prompt, p in zip(listed, params, strict=True)]
+        requests = [self._request(prompt, p, cache_salt) for prompt, p in zip(listed, params, strict=True)]
         try:
-            for job in jobs:
-                self.engine.add(job.spec)
-            self._run({job.spec.id: job for job in jobs}, progress)
+            for request in requests:
+                self.engine.add(request.spec)
+            self._run({request.spec.id: request for request in requests}, progress)
         finally:
-            # Whatever ends the loop, an interrupt too, the next call starts with an idle engine.
-            for job in jobs:
-                self.engine.abort(job.spec.id)
-        return [job.result() for job in jobs]
+            # However the loop ends, even by an interrupt, the next call starts with an idle engine.
+            for request in requests:
+                self.engine.abort(request.spec.id)
+        return [request.result() for request in requests]
 
     def chat(
         self,
@@ -124,7 +124,7 @@ class LLM:
         cache_salt: str = "",
         progress: bool = True,
     ) -> list[RequestOutput]:
-        """Answer one conversation, or several, each a list of ``{"role": …, "content": …}``."""
+        """Answer one conversation or several, each a list of ``{"role": …, "content": …}``."""
         several = [messages] if messages and isinstance(messages[0], Mapping) else messages
         prompts = [self.tokenizer.apply_chat_template(conversation) for conversation in several]  # type: ignore[arg-type]
         return self.generate(prompts, sampling_params, cache_salt=cache_salt, progress=progress)
@@ -142,7 +142,7 @@ class LLM:
             )
         return given
 
-    def _job(self, prompt: Prompt, params: SamplingParams, salt: str) -> _Job:
+    def _request(self, prompt: Prompt, params: SamplingParams, salt: str) -> _PromptRequest:
         from turnout.text.engine_params import engine_params
 
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
@@ -154,32 +154,32 @@ class LLM:
             seed=seed,
             cache_salt=salt,
         )
-        return _Job(spec, params, prompt if isinstance(prompt, str) else None, self)
+        return _PromptRequest(spec, params, prompt if isinstance(prompt, str) else None, self)
 
-    def _run(self, jobs: dict[str, _Job], progress: bool) -> None:
+    def _run(self, requests: dict[str, _PromptRequest], progress: bool) -> None:
         from tqdm import tqdm
 
-        with tqdm(total=len(jobs), desc="requests", disable=None if progress else True) as bar:
-            left = len(jobs)
+        with tqdm(total=len(requests), desc="requests", disable=None if progress else True) as bar:
+            left = len(requests)
             while left and self.engine.busy:
                 for delta in self.engine.step():
-                    job = jobs.get(delta.request_id)
-                    if job is not None and job.take(delta):
+                    request = requests.get(delta.request_id)
+                    if request is not None and request.add(delta):
                         left -= 1
                         bar.update()
 
 
-class _Job:
-    """One prompt on its way."""
+class _PromptRequest:
+    """A prompt in the engine, and the choices it has so far."""
 
-    def __init__(self, spec: RequestSpec, asked: SamplingParams, prompt: str | None, llm: LLM) -> None:
+    def __init__(self, spec: RequestSpec, params: SamplingParams, prompt: str | None, llm: LLM) -> None:
         from turnout.text.choice_text import ChoiceText
 
         self.spec = spec
-        self._returned = asked.n
+        self._returned = params.n
         self._prompt = prompt
         self._llm = llm
-        wanted = asked.logprobs is not None
+        wanted = params.logprobs is not None
         self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
         self._texts: list[ChoiceText] = [
             ChoiceText(llm.tokenizer, spec.params, spec.prompt, i) for i in range(spec.params.n)
@@ -187,8 +187,8 @@ class _Job:
         self._open = spec.params.n
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
 
-    def take(self, delta: Delta) -> bool:
-        """Add what a step brought; True when that was the last of the request."""
+    def add(self, delta: Delta) -> bool:
+        """Add what a step brought; returns True when the request has ended."""
         if delta.error:
             raise EngineError(delta.error)
         if delta.prompt_logprobs is not None:
@@ -196,14 +196,14 @@ class _Job:
         output, text = self._outputs[delta.index], self._texts[delta.index]
         if output.finish_reason is not None:
             return False
-        piece = text.feed(delta)
-        output.text += piece.text
-        output.token_ids += piece.tokens
-        self._add_logprobs(output, delta.logprobs, len(piece.tokens))
-        if piece.finish_reason is None:
+        added = text.feed(delta)
+        output.text += added.text
+        output.token_ids += added.tokens
+        self._add_logprobs(output, delta.logprobs, len(added.tokens))
+        if added.finish_reason is None:
             return False
-        output.finish_reason, output.stop_reason = piece.finish_reason, piece.stop_reason
-        output.cumulative_logprob, output.beam_score = piece.cumulative_logprob, piece.score
+        output.finish_reason, output.stop_reason = added.finish_reason, added.stop_reason
+        output.cumulative_logprob, output.beam_score = added.cumulative_logprob, added.score
         if text.stopped_by_text:
             self._llm.engine.abort(self.spec.id, delta.index)
         self._open -= 1
@@ -212,30 +212,30 @@ class _Job:
     def result(self) -> RequestOutput:
         from turnout.text.best_of import best_of
 
-        places = best_of([output.cumulative_logprob for output in self._outputs], self._returned)
+        positions = best_of([output.cumulative_logprob for output in self._outputs], self._returned)
         return RequestOutput(
             self.spec.id,
             self._prompt,
             self.spec.prompt,
-            [replace(self._outputs[place], index=index) for index, place in enumerate(places)],
+            [replace(self._outputs[position], index=index) for index, position in enumerate(positions)],
             prompt_logprobs=self._prompt_logprobs,
         )
 
     def _add_logprobs(
-        self, output: CompletionOutput, details: list[TokenLogprobs] | None, count: int
+        self, output: CompletionOutput, entries: list[TokenLogprobs] | None, count: int
     ) -> None:
-        if output.logprobs is None or details is None:
+        if output.logprobs is None or entries is None:
             return
-        for detail in details[:count]:
-            output.logprobs.append(dict(self._named(detail)))
+        for entry in entries[:count]:
+            output.logprobs.append(dict(self._named(entry)))
 
-    def _named(self, detail: TokenLogprobs) -> Iterator[tuple[int, Logprob]]:
-        for token, logprob, rank in detail.ranked():
+    def _named(self, entry: TokenLogprobs) -> Iterator[tuple[int, Logprob]]:
+        for token, logprob, rank in entry.ranked():
             yield token, Logprob(logprob, rank, self._llm.tokenizer.token_text(token))
 
 
 def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One prompt, a text or a list of ids, as a list of one."""
+    """The prompts as a list: a single one, a text or a list of token ids, becomes a list of one."""
     if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The server's application: every route, in one place."""
+"""The server's ASGI application, with every route in one place."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from starlette.routing import Route
 
 from turnout.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server.ab.arm_header import ArmHeader
+from turnout.server.ab.arm_header import ArmHeaderMiddleware
 from turnout.server.ab.arms import Arms
 from turnout.server.admin import ab as admin_ab
 from turnout.server.admin import kv as admin_kv
 from turnout.server.admin import plugins as admin_plugins
 from turnout.server.admin import prefixes as admin_prefixes
-from turnout.server.admin import scheduler as admin
-from turnout.server.api import health_and_models as information
-from turnout.server.api import tokenization
+from turnout.server.admin import scheduler as admin_scheduler
+from turnout.server.api import models, tokenization
 from turnout.server.api.chat import chat
 from turnout.server.api.completions import completions
 from turnout.server.api.context import Context
+from turnout.server.api.health import health
 from turnout.server.api.metrics import metrics
-from turnout.server.http.auth import Gate
+from turnout.server.http.auth import AuthMiddleware
 from turnout.server.http.errors import respond_to_disconnect, respond_to_error
 
 __all__ = ["create_app"]
 
 ROUTES = [
-    Route("/", information.index),
-    Route("/health", information.health),
+    Route("/", models.index),
+    Route("/health", health),
     Route("/metrics", metrics),
-    Route("/version", information.show_version),
-    Route("/v1/models", information.list_models),
-    Route("/v1/models/{name:path}", information.show_model),
+    Route("/version", models.show_version),
+    Route("/v1/models", models.list_models),
+    Route("/v1/models/{name:path}", models.show_model),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat, methods=["POST"]),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
-    Route("/admin/scheduler", admin.show_scheduler),
-    Route("/admin/scheduler", admin.set_scheduler, methods=["POST"]),
+    Route("/admin/scheduler", admin_scheduler.show_scheduler),
+    Route("/admin/scheduler", admin_scheduler.set_scheduler, methods=["POST"]),
     Route("/admin/ab", admin_ab.show_arms),
     Route("/admin/ab", admin_ab.change_arms, methods=["POST"]),
     Route("/admin/kv", admin_kv.show_kv),
@@ -52,10 +52,10 @@ ROUTES = [
 
 
 def create_app(arms: Arms, config: ServerConfig) -> Starlette:
-    """The OpenAI API over engines that are ready."""
+    """The application that serves the arms' engines, which are ready."""
     app = Starlette(
         routes=ROUTES,
-        middleware=[Middleware(Gate, config), Middleware(ArmHeader)],
+        middleware=[Middleware(AuthMiddleware, config), Middleware(ArmHeaderMiddleware)],
         exception_handlers={
             ClientDisconnect: respond_to_disconnect,
             HTTPException: respond_to_error,

@@ -1,4 +1,4 @@
-"""The server between the moment its engines' processes have been started and its exit."""
+"""Runs the server, from when its engines' processes have been started to its exit."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 async def run(
     listener: socket.socket, clients: Sequence[ProcessClient], arms: Arms, config: ServerConfig
 ) -> None:
-    """Serve until asked to stop. `clients`: those of the arms; the first has been configured.
+    """Serve until asked to stop. `clients` are those of the arms; the first has been configured.
 
-    Raises EngineError when an engine cannot be assembled, or none is left; ConfigError where an engine finds
-    its configuration wrong, or two do not go together.
+    Raises EngineError when an engine cannot be assembled or no engine is left, ConfigError when an engine
+    refuses its configuration or two configurations do not go together.
     """
     signals = Signals(clients)
     try:
         await _first_of(_start(clients, arms), signals.wait())
-        if not signals.asked:
+        if not signals.stopping:
             signals.server = HttpServer(create_app(arms, config), listener)
             _announce(arms, config, listener)
             with steady():
@@ -45,7 +45,7 @@ async def run(
 
 
 async def _start(clients: Sequence[ProcessClient], arms: Arms) -> None:
-    """One after the other: each sees what memory the one before has taken."""
+    """Start the engines one after the other: each sees the memory that those before it have taken."""
     for client, arm in zip(clients, arms.all, strict=True):
         if arm is not arms.first:
             client.configure(arm.config)
@@ -63,10 +63,10 @@ async def _start(clients: Sequence[ProcessClient], arms: Arms) -> None:
 async def _serve(
     server: HttpServer, clients: Sequence[ProcessClient], arms: Arms, signals: Signals, timeout: float
 ) -> None:
-    """Until asked to stop, and for `timeout` seconds more at most, while requests are still running."""
+    """Serve until asked to stop, and then for at most `timeout` seconds until the last request has ended."""
     serving = asyncio.create_task(server.serve())
     await _first_of(asyncio.wait({serving}), arms.gone(), signals.wait())
-    if signals.asked:
+    if signals.stopping:
         if timeout and not arms.idle:
             logger.info("requests may take up to %g s to end; another signal ends them at once", timeout)
         await _first_of(asyncio.wait({serving}), arms.gone(), arms.finish(timeout))
@@ -75,7 +75,7 @@ async def _serve(
         client.refuse("the server is shutting down")
     server.should_exit = True
     await serving
-    if failure is not None and not signals.asked:
+    if failure is not None and not signals.stopping:
         raise EngineGone(failure)
 
 
@@ -88,7 +88,7 @@ def _announce(arms: Arms, config: ServerConfig, listener: socket.socket) -> None
 
 
 def _summary(arms: Arms) -> Iterator[str]:
-    """Raises ConfigError where the sums are impossible."""
+    """Lines on the engines. Raises ConfigError where their KV pools do not fit into memory together."""
     if arms.trial is None:
         yield from arms.first.client.ready.summary
         return
@@ -103,7 +103,7 @@ def _changes(changes: Mapping[str, str]) -> str:
 
 
 async def _first_of(*works: Coroutine[Any, Any, object]) -> None:
-    """Until one of them is done; the others are cancelled. Raises what it raised."""
+    """Wait until one of `works` is done, and cancel the others. Raises what the first one raised."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Running a server: what happens in which order, from the port to the exit code."""
+"""Runs a server, from the port to the exit code."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def serve(
     *,
     factory: str = FACTORY,
 ) -> int:
-    """Serve until Ctrl-C or SIGTERM; returns the exit code, 0. `ab`: with two engines, to compare them.
+    """Serve until Ctrl-C or SIGTERM; returns the exit code, 0. With `ab`, two engines are compared.
 
-    Raises TurnoutError when it cannot start, or when no engine is left. The engines' processes come first,
-    because their imports and the model's weights take longest: everything else happens meanwhile.
+    The engines' processes are started first, because their imports and the model's weights take longest;
+    everything else happens meanwhile. Raises TurnoutError when the server cannot start, or when no engine is
+    left.
     """
     logging.basicConfig(level=server_config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     with _listen(server_config.host, server_config.port) as listener, _terminable():
@@ -44,7 +45,7 @@ def serve(
         try:
             _serve(listener, clients, ab.base_config if ab else engine_config, server_config, ab)
         except KeyboardInterrupt:
-            pass  # before the event loop took over
+            pass  # before the event loop handles signals
         finally:
             for client in clients:
                 client.kill()
@@ -60,7 +61,7 @@ def _serve(
 ) -> None:
     from turnout.models.hub.resolve import resolve_model
 
-    # Here rather than in the engine, so that a download is seen, and ended by Ctrl-C.
+    # Here rather than in the engine, so that a download is visible and can be ended by Ctrl-C.
     folder = resolve_model(engine_config.model, revision=engine_config.revision)
     clients[0].configure(engine_config)
 
@@ -81,7 +82,7 @@ def _serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bound at once: who finds the port taken should not have waited for a model."""
+    """Bind the port first, so that a port in use is reported before a model is loaded."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -91,13 +92,15 @@ def _listen(host: str, port: int) -> socket.socket:
         raise TurnoutError(
             f"cannot listen on {host} port {port}: {reason}; choose another with {other}"
         ) from None
-    except UnicodeError as error:  # from Python's own look at the name
-        raise TurnoutError(f"{host!r} is no name of a host: {error}; choose another with --host") from None
+    except UnicodeError as error:  # from Python's encoding of the host name
+        raise TurnoutError(
+            f"{host!r} is not a valid host name: {error}; choose another with --host"
+        ) from None
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends us as Ctrl-C does, until the event loop takes both over."""
+    """Make SIGTERM end this process as Ctrl-C does, until the event loop handles both."""
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks, another insists."""
+"""Handles Ctrl-C and SIGTERM: the first signal asks the server to stop, the next one ends it at once."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ __all__ = ["Signals"]
 
 
 class Signals:
-    """Takes them over from where it is made on, in the event loop."""
+    """Handles the signals in the running event loop, from its construction on."""
 
     def __init__(self, clients: Sequence[ProcessClient]) -> None:
         self.server: HttpServer | None = None
-        """Whom to tell, once there is one."""
+        """The HTTP server to stop, once there is one."""
         self._clients = clients
-        self._asked = asyncio.Event()
+        self._stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
 
     @property
-    def asked(self) -> bool:
-        return self._asked.is_set()
+    def stopping(self) -> bool:
+        """A signal has come."""
+        return self._stop.is_set()
 
     async def wait(self) -> None:
-        """Until asked to stop."""
-        await self._asked.wait()
+        """Wait for a signal."""
+        await self._stop.wait()
 
     def _signalled(self) -> None:
-        if self.asked:
-            self._insist()
-        self._asked.set()
+        if self.stopping:
+            self._end_now()
+        self._stop.set()
 
-    def _insist(self) -> None:
-        """Nobody is waited for any more, whatever is being waited for."""
+    def _end_now(self) -> None:
+        """End all requests and the engines at once, and wait for no client."""
         for client in self._clients:
             client.refuse("the server is shutting down")
             client.kill()

@@ -1,4 +1,4 @@
-"""The tokens of words that must not be produced."""
+"""Finds the token sequences of words that must not be generated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["with_bad_words"]
 
 
 def with_bad_words(params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
-    """`params` with the token sequences of its bad words, which the engine needs."""
+    """`params` with the token sequences of its bad words: the engine knows tokens alone."""
     if not params.bad_words:
         return params
     words = dict.fromkeys((*params.bad_words_token_ids, *_sequences(params.bad_words, tokenizer)))
@@ -21,7 +21,7 @@ def with_bad_words(params: SamplingParams, tokenizer: Tokenizer) -> SamplingPara
 
 
 def _sequences(words: Iterable[str], tokenizer: Tokenizer) -> Iterator[tuple[int, ...]]:
-    """Each word as it begins a text and as it stands within one, after a space, as vLLM has it."""
+    """Each word's tokens at the beginning of a text and, after a space, within one, as in vLLM."""
     for word in words:
         bare = word.lstrip()
         for text in (bare, f" {bare}") if bare else (word,):

@@ -1,7 +1,7 @@
-"""Rendering conversations with a checkpoint's Jinja template, as transformers does.
+"""Renders conversations with a checkpoint's Jinja template, as transformers does.
 
-The environment offers what transformers' own does, in the same sandbox, because templates come from the
-hub. transformers' helper itself is not used: importing it takes over a second.
+Templates come from the hub, so they run in the sandbox that transformers uses, with the same functions and
+filters. transformers' own helper is not used, since importing it takes over a second.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["ChatTemplate", "named_templates"]
 
 TAIL = "<|turnout-end-of-final-message|> "
-"""Marks where to cut when the final message is continued; its space shows whether the template trims."""
+"""Marks where to cut when the final message is continued. Its space shows whether the template trims text."""
 
 
 def named_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """A checkpoint's templates by name: files of their own win over those in the tokenizer's config.
+    """A checkpoint's templates by name. Template files override those in the tokenizer's configuration.
 
-    Raises ModelError for what cannot be read as templates.
+    Raises ModelError for templates that cannot be read.
     """
     templates = _from_config(config.get("chat_template"))
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
@@ -57,7 +57,7 @@ def _from_config(given: Any) -> dict[str, str]:
 
 
 class ChatTemplate:
-    """One template, compiled at its first use."""
+    """A template, compiled when first used."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         self._source = source
@@ -75,7 +75,7 @@ class ChatTemplate:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        """Raises RequestError when the template refuses the messages."""
+        """The conversation as text. Raises RequestError when the template refuses the messages."""
         chat = [{key: value for key, value in message.items() if value is not None} for message in messages]
         if continue_final_message:
             _mark_final(chat, add_generation_prompt)
@@ -106,7 +106,7 @@ def _cut_final(text: str) -> str:
     cut = text.rfind(TAIL.rstrip())
     if cut < 0:
         raise RequestError(
-            "the chat template leaves the end of the final message out", "continue_final_message"
+            "the chat template leaves out the end of the final message", "continue_final_message"
         )
     return text[:cut] if text.startswith(TAIL, cut) else text[:cut].rstrip()
 
@@ -136,7 +136,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own escapes for HTML."""
+    """Like Jinja's own ``tojson``, but without its escapes for HTML."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

@@ -1,6 +1,7 @@
-"""Text from tokens as they come, never half a character.
+"""Turns tokens into text as they come, whole characters at a time.
 
-The pieces put together are what decoding all tokens at once gives, at a cost that does not grow with them.
+The pieces joined are what decoding all tokens at once gives. The cost of a token does not grow with their
+number.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ __all__ = ["Detokenizer", "detokenizer"]
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 CHARACTER_TOKENS = 4
-"""A character has at most four bytes, hence is spread over at most four tokens."""
+"""A character has at most four bytes, so it is spread over at most four tokens."""
 PROMPT_TOKENS = 5
-"""How much of the prompt to look at for what the first token is preceded by."""
+"""How many of the prompt's last tokens to decode with the first token."""
 
 
 def detokenizer(
     tokenizer: Tokenizer, *, skip_special_tokens: bool = True, prompt: Sequence[int] = ()
 ) -> Detokenizer:
-    """The fit one for a tokenizer. By `prompt` some tell whether the output begins with a space."""
+    """The detokenizer for a tokenizer. `prompt` decides for some whether the output begins with a space."""
     hidden = tokenizer.special_ids if skip_special_tokens else frozenset[int]()
     if tokenizer.bytes_of is not None:
         return _Bytewise(tokenizer.bytes_of, hidden)
@@ -36,11 +37,11 @@ class Detokenizer(ABC):
 
     @abstractmethod
     def feed(self, token: int) -> str:
-        """The text that has become certain."""
+        """The text that is complete with `token`; may be empty."""
 
     @abstractmethod
     def flush(self) -> str:
-        """What is left at the end; an incomplete character becomes U+FFFD."""
+        """The text left at the end; an incomplete character becomes U+FFFD."""
 
     @property
     @abstractmethod
@@ -49,7 +50,7 @@ class Detokenizer(ABC):
 
 
 class _Bytewise(Detokenizer):
-    """For byte-level vocabularies: a token is bytes, whatever its neighbours are."""
+    """For byte-level vocabularies, where a token stands for the same bytes whatever its neighbours are."""
 
     def __init__(self, bytes_of: TokenBytes, hidden: frozenset[int]) -> None:
         self._bytes_of = bytes_of
@@ -68,7 +69,11 @@ class _Bytewise(Detokenizer):
 
 
 class _Windowed(Detokenizer):
-    """For all others: decode a window that begins one piece back, so that neighbours are there.
+    """For all other vocabularies: decodes a window that begins one piece back, so that neighbours are in it.
+
+    `tokenizers.decoders.DecodeStream` does not serve: among invalid bytes it raises "Invalid prefix
+    encountered" where an unknown token follows them, and it decodes a run of them anew for each byte, in
+    quadratic time. For byte-level vocabularies it takes more than twice as long as `_Bytewise`.
 
     ::
 
@@ -89,7 +94,7 @@ class _Windowed(Detokenizer):
         before, after = self._decode(self._last), self._decode(self._last + self._pending)
         if after.endswith(REPLACEMENT) and len(self._pending) < CHARACTER_TOKENS:
             return ""
-        # A token without text, such as a leading space that is dropped, still is a neighbour of the next one.
+        # A token without text, such as a leading space that is dropped, is a neighbour of the next one too.
         self._last = self._pending if len(after) > len(before) else self._last + self._pending
         self._pending = []
         return after[len(before) :]

@@ -1,4 +1,4 @@
-"""``{% generation %} … {% endgeneration %}`` in chat templates."""
+"""The tag ``{% generation %} … {% endgeneration %}`` of chat templates."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["GenerationTag"]
 
 
 class GenerationTag(Extension):
-    """Marks what an assistant wrote, for training; a server renders just what it encloses."""
+    """Marks what the assistant wrote, for training. Here the tag renders as its content."""
 
-    tags = {"generation"}  # noqa: RUF012  # declared so by jinja2
+    tags = {"generation"}  # noqa: RUF012  # as jinja2 declares it
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno

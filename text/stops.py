@@ -1,4 +1,4 @@
-"""Stop strings in text that comes in pieces."""
+"""Finds stop strings in text that comes in pieces."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ __all__ = ["StopFound", "StopMatcher"]
 
 
 class StopFound(NamedTuple):
+    """A complete stop string."""
+
     stop: str
     end: int
     """Where the stop string ends, in characters from the beginning of the text."""
@@ -19,25 +21,25 @@ class StopFound(NamedTuple):
 
 
 class StopMatcher:
-    """Finds the stop string that is complete first, and knows how much text may yet become one.
+    """Finds the stop string that is complete first, and knows how much of the text may yet become one.
 
-    The Knuth-Morris-Pratt automaton of each stop string: its state is the length of the longest suffix of the
-    text that begins the stop string. So the result does not depend on how the text is cut into pieces, and
-    the time is linear in the text whatever the stop strings are.
+    Each stop string has a Knuth-Morris-Pratt automaton, whose state is the length of the longest suffix of
+    the text that begins the stop string. So the result does not depend on how the text is cut into pieces,
+    and the time is linear in the text for any stop strings.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        # The longest first: of two that are complete at the same character, it is the one that began earlier.
+        # Longest first: of two stop strings complete at the same character, the longer one began earlier.
         self._automata = [_Automaton(stop) for stop in sorted(set(stops), key=len, reverse=True)]
         self._read = 0
 
     @property
     def partial(self) -> int:
-        """Length of the longest suffix of the text that may begin a stop string."""
+        """Length of the longest suffix of the text that may be the beginning of a stop string."""
         return max((automaton.state for automaton in self._automata), default=0)
 
     def feed(self, piece: str, *, may_stop: bool = True) -> StopFound | None:
-        """Read on. What is complete while stopping is not allowed yet counts as ordinary text."""
+        """Read a piece; returns the stop string it completes. Without `may_stop` it completes none."""
         if not self._automata:
             return None
         for character in piece:
@@ -49,13 +51,15 @@ class StopMatcher:
 
 
 class _Automaton:
+    """Matches one stop string."""
+
     def __init__(self, stop: str) -> None:
         self.stop = stop
         self.state = 0
         self._borders = _borders(stop)
 
     def advance(self, character: str) -> bool:
-        """True when the stop string is complete; it then starts over, as if it were ordinary text."""
+        """Read a character; True if it completes the stop string. Matching goes on as in ordinary text."""
         state = self.state
         while state and self.stop[state] != character:
             state = self._borders[state]
@@ -66,7 +70,7 @@ class _Automaton:
 
 
 def _borders(text: str) -> list[int]:
-    """For each prefix, the length of its longest proper prefix that is also its suffix."""
+    """For each prefix of `text`, the length of its longest proper prefix that is also its suffix."""
     borders, border = [0, 0], 0
     for index in range(1, len(text)):
         while border and text[border] != text[index]:

@@ -1,4 +1,4 @@
-"""Which bytes a token of a byte-level vocabulary stands for."""
+"""The bytes that a token of a byte-level vocabulary stands for."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tokenizers import Tokenizer as Backend
 __all__ = ["TokenBytes", "token_bytes"]
 
 TokenBytes = Callable[[int], bytes]
-"""Unknown ids are no bytes, as decoding ignores them."""
+"""From a token id to its bytes. Unknown ids give no bytes, as decoding ignores them."""
 
 
 def token_bytes(backend: Backend) -> TokenBytes | None:
-    """None when the tokenizer is not byte-level: its decoding may depend on neighbouring tokens."""
+    """None if the tokenizer is not byte-level: its decoding may depend on neighbouring tokens."""
     decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder else {}
     if decoder.get("type") != "ByteLevel":
         return None
@@ -30,7 +30,7 @@ def token_bytes(backend: Backend) -> TokenBytes | None:
 
 
 def _to_bytes(token: str) -> bytes:
-    """Added tokens may be written plainly: one character that is no byte's makes the token plain text."""
+    """A token with a character that stands for no byte is plain text, as added tokens may be."""
     try:
         return bytes(ALPHABET[character] for character in token)
     except KeyError:
@@ -38,7 +38,7 @@ def _to_bytes(token: str) -> bytes:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's: printable bytes stand for themselves, the others are moved up from 256 on."""
+    """GPT-2's alphabet: printable bytes stand for themselves; the others have code points from 256 on."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     moved = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(moved)}

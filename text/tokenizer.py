@@ -1,7 +1,7 @@
-"""From text to token ids and back.
+"""Turns text into token ids and back.
 
-Straight on the `tokenizers` library: the server starts in a fraction of the seconds that importing
-transformers takes, and transformers is needed only for checkpoints without a ``tokenizer.json``.
+Uses the `tokenizers` library directly: importing transformers takes seconds, and only checkpoints without a
+``tokenizer.json`` need it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["FAST", "Tokenizer", "load_tokenizer", "tokenizer_json"]
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json")
-"""What transformers can build a tokenizer from when there is no ``tokenizer.json``."""
+"""Files that transformers can build a tokenizer from when there is no ``tokenizer.json``."""
 
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -36,7 +36,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def tokenizer_json(folder: Path) -> str:
-    """The same as the text of a ``tokenizer.json``, for other libraries that read one. Raises ModelError."""
+    """The text of a checkpoint's ``tokenizer.json``, for other libraries that read one. Raises ModelError."""
     if (folder / FAST).is_file():
         return (folder / FAST).read_text(encoding="utf-8")
     text: str = _load_backend(folder).to_str()
@@ -56,7 +56,7 @@ class Tokenizer:
         backend.no_padding()
         self.backend = backend
         self.special_tokens = dict(special_tokens or {})
-        """``eos_token`` and the like, as chat templates name them."""
+        """The text of each special token, by the name that chat templates use, such as ``eos_token``."""
         self.special_ids = frozenset(id for id, t in backend.get_added_tokens_decoder().items() if t.special)
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self._templates = dict(chat_templates or {})
@@ -66,9 +66,10 @@ class Tokenizer:
         return self.backend.token_to_id(self.special_tokens.get("eos_token", ""))
 
     def encode(self, text: str, *, add_special_tokens: bool = True, limit: int | None = None) -> list[int]:
-        """Raises RequestError for text that is not Unicode. Other threads run meanwhile.
+        """The token ids of a text; other threads run meanwhile.
 
-        With a `limit`, a text that must have more tokens is refused before time is spent on it.
+        Raises RequestError for text that is not valid Unicode and, before encoding it, for text that must
+        have more than `limit` tokens.
         """
         if not _is_unicode(text):
             raise RequestError("the text holds half of a surrogate pair, which is not valid Unicode")
@@ -85,11 +86,11 @@ class Tokenizer:
 
     @cached_property
     def _most_characters(self) -> int:
-        """Characters that one token can stand for; normalizing may make one of up to four."""
+        """The most characters a token can stand for; normalizing may make one of up to four."""
         return 4 * max((len(token) for token in self.backend.get_vocab(with_added_tokens=True)), default=1)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Ids without a token are left out."""
+        """The text of token ids; unknown ids are left out."""
         text: str = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
         return text
 
@@ -97,11 +98,11 @@ class Tokenizer:
 
     @cached_property
     def bytes_of(self) -> TokenBytes | None:
-        """Every token's bytes, where the tokenizer's decoding is just their concatenation."""
+        """The bytes of each token; None unless decoding is the concatenation of the tokens' bytes."""
         return token_bytes(self.backend)
 
     def token_bytes(self, id: int) -> bytes | None:
-        """The bytes a token stands for, which may be part of a character; None for unknown ids."""
+        """The bytes of a token, which may be part of a character; None for unknown ids."""
         if self.backend.id_to_token(id) is None:
             return None
         if self.bytes_of is not None:
@@ -109,7 +110,7 @@ class Tokenizer:
         return self.decode([id], skip_special_tokens=False).encode()
 
     def token_text(self, id: int) -> str:
-        """A token for people to read, special or not; U+FFFD stands for part of a character."""
+        """A token as text to read, special tokens included; U+FFFD stands for part of a character."""
         return (self.token_bytes(id) or b"").decode(errors="replace")
 
     # -------------------------------------------------------------- chat
@@ -120,7 +121,7 @@ class Tokenizer:
         return ChatTemplate(source, self.special_tokens) if source else None
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
-        """The prompt for a conversation; `options` as of `chat_text`, which says what is raised."""
+        """The prompt for a conversation, as token ids. Options and errors are those of `chat_text`."""
         return self.encode(self.chat_text(messages, **options), add_special_tokens=False)
 
     def chat_text(
@@ -132,9 +133,9 @@ class Tokenizer:
         chat_template: str | None = None,
         **variables: Any,
     ) -> str:
-        """The same as text; `encode` it without special tokens, which are the template's business.
+        """The prompt for a conversation, as text. Encode it without special tokens, which the template adds.
 
-        Raises RequestError when the template cannot render it.
+        Raises RequestError when the template cannot render the conversation.
         """
         template = (
             ChatTemplate(chat_template, self.special_tokens) if chat_template else self._default_template
@@ -178,7 +179,7 @@ def _convert(folder: Path) -> Backend:
 
 
 def _token_text(token: object) -> str | None:
-    """A special token is given as its text or, in older checkpoints, as an object that holds it."""
+    """The text of a special token, which older checkpoints give as an object."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 

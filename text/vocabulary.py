@@ -1,4 +1,4 @@
-"""Do two checkpoints mean the same by a token id?"""
+"""Compares the vocabularies of two checkpoints."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["vocabulary_difference"]
 
 
 def vocabulary_difference(ours: Path, theirs: Path) -> str | None:
-    """What differs first between the vocabularies of two checkpoints' folders; None: nothing does.
+    """The first difference between the vocabularies of two checkpoints' folders; None if there is none.
 
-    Raises ModelError where one of them has no tokenizer.
+    Raises ModelError if one of them has no tokenizer.
     """
     if _bytes(ours) is not None and _bytes(ours) == _bytes(theirs):
         return None

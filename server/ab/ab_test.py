@@ -1,4 +1,4 @@
-"""What a live A/B test is made of, and what its arms must have in common."""
+"""A live A/B test: its two arms, and the checks of what they must have in common."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ __all__ = ["ABTest", "check_memory", "check_ready", "check_vocabularies"]
 
 @dataclass(frozen=True)
 class ABTest:
-    """Two arms: the server's own configuration, and another."""
+    """Two arms: the server's own configuration, called the base, and another."""
 
     base: str
+    """The name of the server's own arm."""
     base_config: EngineConfig
-    """The server's own, in its share of the memory."""
+    """The server's own configuration, with its share of the memory."""
     name: str
+    """The name of the other arm."""
     config: EngineConfig
     changes: Mapping[str, str]
-    """What the other changes."""
+    """What the other arm changes of the base, by field."""
     share: float
-    """Of the sessions that the other gets."""
+    """Share of the sessions that the other arm gets, from 0 to 1."""
     trial: Trial
 
 
 def check_vocabularies(test: ABTest, base: Path, other: Path) -> None:
-    """Clients may speak in token ids, which must mean the same wherever they are read. Raises ConfigError.
+    """Raise ConfigError unless the models in folders `base` and `other` share a vocabulary.
 
-    base, other: folders of the models.
+    Clients may send token ids, which must mean the same in both arms.
     """
     difference = vocabulary_difference(base, other)
     if difference is not None:
@@ -47,7 +49,7 @@ def check_vocabularies(test: ABTest, base: Path, other: Path) -> None:
 
 
 def check_ready(arms: Sequence[ServedArm]) -> None:
-    """What a client may ask for must not depend on the arm. Raises ConfigError."""
+    """Raise ConfigError unless the arms' context lengths are equal: no arm may refuse what another serves."""
     first, *others = arms
     longest = first.client.ready.max_model_len
     for arm in others:
@@ -60,9 +62,9 @@ def check_ready(arms: Sequence[ServedArm]) -> None:
 
 
 def check_memory(arms: Sequence[ServedArm]) -> str:
-    """The sums, in a line; raises ConfigError where the pools together are more than there is.
+    """A line with the KV pools' sizes; raises ConfigError where they do not fit into host memory together.
 
-    To be called when all engines are ready: their weights are in memory, their pools are not yet.
+    To be called when all engines are ready: their weights are in memory then, and their pools are not yet.
     """
     asked = {arm.name: arm.client.ready.host_memory for arm in arms}
     total, free = sum(asked.values()), free_host_memory()

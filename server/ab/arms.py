@@ -1,4 +1,4 @@
-"""The engines behind the port: one, or those of an A/B test, each an arm."""
+"""The engines behind the port: a single one, or the two arms of an A/B test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal
 from turnout.config import EngineConfig
 from turnout.core.engine.client import EngineClient
 from turnout.core.interfaces.trial import Trial
-from turnout.server.ab.assignment import place
+from turnout.server.ab.assignment import session_position
 from turnout.server.http.errors import ApiError
 from turnout.text.tokenizer import Tokenizer
 
@@ -20,47 +20,47 @@ __all__ = ["Arms", "ServedArm", "State"]
 
 logger = logging.getLogger(__name__)
 
-POLL = 0.02
-"""Seconds between two looks at whether an arm has finished its requests."""
+POLL_SECONDS = 0.02
+"""How often to look whether an arm has finished its requests."""
 
 State = Literal["serving", "draining", "stopped", "failed"]
 
 
 @dataclass
 class ServedArm:
-    """An engine, and what a test says of it."""
+    """An engine, and its part in the test."""
 
     client: EngineClient
     tokenizer: Tokenizer
     name: str = ""
     config: EngineConfig = field(default_factory=EngineConfig)
     changes: Mapping[str, str] = field(default_factory=dict)
-    """What it changes of the server's own configuration."""
+    """What the arm changes of the server's own configuration, by field."""
     share: float = 1.0
-    """Of the sessions."""
+    """Share of the sessions, from 0 to 1."""
     state: State = "serving"
     reason: str | None = None
-    """Why it failed."""
+    """Why the arm failed."""
     _held: int = field(default=0, init=False)
 
     @property
     def serves(self) -> bool:
-        """Requests may be given to it."""
+        """The arm takes new requests."""
         return self.state == "serving" and self.client.failure is None
 
     @property
-    def there(self) -> bool:
-        """Its engine has not been given up."""
+    def active(self) -> bool:
+        """The arm's engine has not been given up: it serves, or finishes its last requests."""
         return self.state in ("serving", "draining")
 
     @property
     def idle(self) -> bool:
-        """Nobody needs its engine."""
+        """No handler holds the arm, and its engine has nothing to do."""
         return self._held == 0 and self.client.idle
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """For a handler that is about to ask the engine for something: it stays until then."""
+        """Keep the engine running while a handler is about to send it something."""
         self._held += 1
         try:
             yield
@@ -69,24 +69,24 @@ class ServedArm:
 
 
 class Arms:
-    """Says which arm a session belongs to, and sees to it that arms end without losing a request."""
+    """Assigns sessions to arms, and ends arms without losing a request."""
 
     def __init__(self, arms: Sequence[ServedArm], trial: Trial | None = None) -> None:
-        """The first gets whatever share the others leave. `trial`: None for a single engine."""
+        """The first arm gets the share that the others leave. `trial`: None for a single engine."""
         self.all = tuple(arms)
         self.trial = trial
         self._draining: set[asyncio.Task[None]] = set()
         self.closing = False
-        """The server is told to stop: no arm gets another request."""
+        """The server is shutting down: no arm gets another request."""
 
     @classmethod
     def of_one(cls, client: EngineClient, tokenizer: Tokenizer) -> Arms:
-        """A server that tests nothing."""
+        """The arms of a server without an A/B test."""
         return cls([ServedArm(client, tokenizer)])
 
     @property
     def first(self) -> ServedArm:
-        """What stands for all where they do not differ: the name of the model, its vocabulary and context."""
+        """Stands for all arms where they are alike: in the model's name, vocabulary and context length."""
         return self.all[0]
 
     @property
@@ -95,16 +95,16 @@ class Arms:
 
     @property
     def failure(self) -> str | None:
-        """Why no arm is there any more; None while one is."""
+        """Why no arm is left; None while one is."""
         reasons = [arm.reason or arm.client.failure for arm in self.all if arm.state != "stopped"]
         return None if None in reasons else next(iter(reasons), None)
 
-    # -------------------------------------------------------------- who gets what
+    # -------------------------------------------------------------- which arm a request gets
 
     def assign(self, session: str) -> ServedArm:
-        """The arm that a session belongs to, or another if that one gets no more requests.
+        """The arm that a session belongs to, or another arm if that one takes no more requests.
 
-        Raises ApiError where the server is shutting down.
+        Raises ApiError if the server is shutting down.
         """
         if self.closing:
             raise _shutting_down()
@@ -113,27 +113,27 @@ class Arms:
 
     def _belonging(self, session: str) -> ServedArm:
         *small, rest = sorted(self.all, key=lambda arm: arm is self.first)
-        where = place(session, small[0].name)
+        position = session_position(session, small[0].name)
         for arm in small:
-            if where < arm.share:
+            if position < arm.share:
                 return arm
-            where -= arm.share
+            position -= arm.share
         return rest
 
     def named(self, name: str | None) -> ServedArm:
-        """For an admin, who may leave the name out where there is one. Raises ApiError."""
-        there = [arm for arm in self.all if arm.there]
+        """The active arm of this name; without a name, the only one. Raises ApiError."""
+        active = [arm for arm in self.all if arm.active]
         if name is None:
-            if len(there) > 1:
-                raise ApiError(400, f"two arms serve; say which is meant: {self._known()}", param="arm")
-            return there[0] if there else self.first
+            if len(active) > 1:
+                raise ApiError(400, f"two arms serve; name one: {self._known()}", param="arm")
+            return active[0] if active else self.first
         arm = self.any_named(name)
-        if not arm.there:
+        if not arm.active:
             raise ApiError(409, f"arm {name!r} has {_past(arm)}; its engine is gone", code="arm_gone")
         return arm
 
     def any_named(self, name: str) -> ServedArm:
-        """Also one that is gone. Raises ApiError."""
+        """The arm of this name, active or not. Raises ApiError."""
         if self.trial is None:
             raise ApiError(400, f"there is no arm {name!r}: the server was started without --ab", param="arm")
         for arm in self.all:
@@ -147,21 +147,21 @@ class Arms:
     # -------------------------------------------------------------- how arms end
 
     def stop(self, arm: ServedArm) -> None:
-        """It gets no more requests, and its engine ends with the last of those it has. Raises ApiError."""
+        """Give an arm no more requests, and end its engine after the last one it has. Raises ApiError."""
         if arm.state != "serving":
             return
         if not any(other.serves for other in self.all if other is not arm):
-            message = f"arm {arm.name!r} is the only one that serves; stop the server itself instead"
+            message = f"arm {arm.name!r} is the only one that serves; stop the server instead"
             raise ApiError(409, message, code="last_arm")
         arm.state = "draining"
-        logger.info("arm %r gets no more requests; it ends with the last of those it has", arm.name)
+        logger.info("arm %r gets no more requests; its engine ends after the last one it has", arm.name)
         self._end_trial()
         task = asyncio.get_running_loop().create_task(self._drain(arm))
         self._draining.add(task)
         task.add_done_callback(self._draining.discard)
 
     def promote(self, arm: ServedArm) -> None:
-        """It becomes the only one. Raises ApiError."""
+        """Stop all other arms. Raises ApiError."""
         if not arm.serves:
             message = f"arm {arm.name!r} has {_past(arm)}, and cannot be promoted"
             raise ApiError(409, message, code="arm_gone")
@@ -171,19 +171,19 @@ class Arms:
 
     async def _drain(self, arm: ServedArm) -> None:
         while arm.state == "draining" and not arm.idle:
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_SECONDS)
         if arm.state == "draining":
             arm.state = "stopped"
             await arm.client.close()
             logger.info("arm %r has been stopped: its last request has ended", arm.name)
 
     async def gone(self) -> None:
-        """Returns when no engine is left."""
+        """Return when no engine is left."""
         await asyncio.gather(*(self._watch(arm) for arm in self.all))
 
     async def _watch(self, arm: ServedArm) -> None:
         await arm.client.gone()
-        if not arm.there:
+        if not arm.active:
             return
         arm.state, arm.reason = "failed", arm.client.failure
         self._end_trial()
@@ -195,12 +195,12 @@ class Arms:
                 other.state = "serving"
 
     async def finish(self, seconds: float) -> None:
-        """Take no more requests; returns when those that there are have ended, or after that long."""
+        """Take no more requests; return when the last one has ended, or after `seconds`."""
         self.closing = True
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self.idle:
-                    await asyncio.sleep(POLL)
+                    await asyncio.sleep(POLL_SECONDS)
 
     async def close(self) -> None:
         """Stop all engines."""
@@ -214,8 +214,8 @@ class Arms:
 
 
 def _shutting_down() -> ApiError:
-    message = "the server is shutting down and takes no more requests; ask again, or another server"
-    # A load balancer can send only who connects anew to another server.
+    message = "the server is shutting down and takes no more requests; retry, or ask another server"
+    # A load balancer can send a client to another server only when the client opens a new connection.
     return ApiError(503, message, code="shutting_down", headers={"Connection": "close"})
 
 

@@ -1,4 +1,4 @@
-"""Which arm a session belongs to: a function of its name and nothing else."""
+"""Assigns sessions to arms. The assignment is a function of the session's name alone."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from starlette.requests import Request
 
 from turnout.core.interfaces.trial import SESSION_HEADER
 
-__all__ = ["place", "session_of"]
+__all__ = ["session_of", "session_position"]
 
 REQUEST_HEADER = "X-Request-Id"
 
 
 def session_of(request: Request, user: str | None, id: str) -> str:
-    """What stays together: the session that the client names, else its user, else this request alone.
+    """The session that a request belongs to: the one it names, else its user, else the request by itself.
 
-    A request may have a name too, so that one that is sent again meets the same arm. `id`: the name that the
-    server gave it.
+    A client may name the request, so that a repeated request meets the same arm. `id` is the server's name
+    for it.
     """
     named = (
         ("session", request.headers.get(SESSION_HEADER)),
@@ -28,11 +28,11 @@ def session_of(request: Request, user: str | None, id: str) -> str:
     return next(f"{kind} {name}" for kind, name in named if name)
 
 
-def place(session: str, test: str) -> float:
-    """From 0 up to 1, evenly; the same in every process. Sessions below a share belong to that share.
+def session_position(session: str, test: str) -> float:
+    """A session's position in [0, 1), evenly distributed and the same in every process.
 
-    So whoever is in an arm stays when its share grows. `test`: the name of the test, so that those who were
-    in the arm of one are not all in that of the next.
+    Sessions whose position is below an arm's share belong to that arm, so a session stays in its arm when the
+    share grows. `test` is the test's name: two tests do not put the same sessions into their arms.
     """
     salt = blake2b(test.encode(), digest_size=16).digest()
     digest = blake2b(session.encode(errors="replace"), digest_size=8, salt=salt).digest()

@@ -1,4 +1,4 @@
-"""The arms of a live A/B test: ``/admin/ab``."""
+"""``/admin/ab``: the arms of a live A/B test."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class ArmChange(BaseModel):
 class ArmState(msgspec.Struct):
     name: str
     changes: dict[str, str]
-    """Of the server's own configuration."""
+    """What the arm changes of the server's own configuration."""
     share: float
-    """Of the sessions, as the server was started."""
+    """Share of the sessions that the server was started with."""
     state: str
     """``serving``, ``draining``, ``stopped`` or ``failed``."""
     reason: str | None
-    """Why it failed."""
+    """Why the arm failed."""
     restarts: int
-    """Engines lost and replaced."""
+    """Engines that died and were replaced."""
 
 
 class ABReport(msgspec.Struct):
     arms: list[ArmState]
     comparison: dict[str, Any]
-    """What can be said so far, as `Trial.standing` has it."""
+    """What the test can tell so far, as `Trial.standing` returns it."""
 
 
 async def show_arms(request: Request) -> Response:
@@ -54,9 +54,9 @@ async def show_arms(request: Request) -> Response:
 async def change_arms(request: Request) -> Response:
     context = context_of(request)
     trial = _trial(context.arms)
-    asked = await read_body(request, ArmChange, limit=context.config.max_body_size)
-    arm = context.arms.any_named(asked.arm)
-    if asked.action == "stop":
+    body = await read_body(request, ArmChange, limit=context.config.max_body_size)
+    arm = context.arms.any_named(body.arm)
+    if body.action == "stop":
         context.arms.stop(arm)
     else:
         context.arms.promote(arm)
@@ -65,7 +65,7 @@ async def change_arms(request: Request) -> Response:
 
 def _trial(arms: Arms) -> Trial:
     if arms.trial is None:
-        message = "this server tests nothing; start it with --ab NAME:field=value"
+        message = "this server runs no A/B test; start it with --ab NAME:field=value"
         raise ApiError(404, message, code="no_ab")
     return arms.trial
 

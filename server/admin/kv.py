@@ -1,4 +1,4 @@
-"""``GET /admin/kv``: how the KV pool stands."""
+"""``GET /admin/kv``: the state of the KV pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from turnout.core.errors import RequestError
 from turnout.core.types.messages import KVSnapshot, Ready, ShowKV
 from turnout.server.api.context import context_of
-from turnout.server.engine.ask import ask
+from turnout.server.engine.admin_client import fetch
 from turnout.server.http.json_response import JsonResponse
 
 __all__ = ["KVBytes", "KVReport", "show_kv"]
@@ -32,10 +32,10 @@ class KVBytes(msgspec.Struct):
 
 
 class KVReport(msgspec.Struct, kw_only=True):
-    """A `KVSnapshot`, whose fields mean here what they mean there, with what a reader would work out."""
+    """The fields of a `KVSnapshot`, with the sizes in bytes and the ratios worked out."""
 
     backend: str
-    """As ``--kv`` has it."""
+    """The KV backend, written as for ``--kv``."""
     bytes_per_token: int
     unit: int
     capacity: int
@@ -49,19 +49,19 @@ class KVReport(msgspec.Struct, kw_only=True):
     swapped: int
     bytes: KVBytes
     waste: float
-    """Share of `held` without a computed token."""
+    """Share of `held` that has no computed token."""
     lookups: int
     hits: int
     hit_rate: float
-    """`hits` of `lookups`; 0 before the first."""
+    """`hits` divided by `lookups`; 0 before the first lookup."""
     evictions: int
     states: list[tuple[str, int]] | UnsetType = UNSET
 
 
 async def show_kv(request: Request) -> Response:
     with_map = _with_map(request)
-    with context_of(request).asked(request) as arm:
-        snapshot = await ask(arm.client, ShowKV(with_map), KVSnapshot)
+    with context_of(request).named_arm(request) as arm:
+        snapshot = await fetch(arm.client, ShowKV(with_map), KVSnapshot)
         return JsonResponse(_report(snapshot, arm.client.ready, with_map=with_map))
 
 

@@ -1,4 +1,4 @@
-"""``GET /admin/plugins``: what the engine's process found."""
+"""``GET /admin/plugins``: the plugins that the engine's process found."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from starlette.responses import Response
 
 from turnout.core.types.messages import ListPlugins, PluginStates
 from turnout.server.api.context import context_of
-from turnout.server.engine.ask import ask
+from turnout.server.engine.admin_client import fetch
 from turnout.server.http.json_response import JsonResponse
 
 __all__ = ["list_plugins"]
 
 
 async def list_plugins(request: Request) -> Response:
-    with context_of(request).asked(request) as arm:
-        found = await ask(arm.client, ListPlugins(), PluginStates)
+    with context_of(request).named_arm(request) as arm:
+        found = await fetch(arm.client, ListPlugins(), PluginStates)
     return JsonResponse({"plugins": [asdict(plugin) for plugin in found.plugins]})

@@ -1,4 +1,4 @@
-"""Pinning prefixes: ``/admin/prefixes``."""
+"""``/admin/prefixes``: pinned prefixes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
-from turnout.server.engine.ask import ask, tell
+from turnout.server.engine.admin_client import fetch, send
 from turnout.server.http.auth import client_of
 from turnout.server.http.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.protocol.base import Listed, TokenId
+from turnout.server.protocol.base import FailFastList, TokenId
 from turnout.server.protocol.chat import Message
 
 __all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_prefix", "unpin_prefix"]
@@ -35,9 +35,9 @@ class PrefixRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    prompt: str | Listed[TokenId] | None = None
-    messages: Listed[Message] | None = None
-    """What conversations begin with; rendered by the chat template, without the assistant's turn."""
+    prompt: str | FailFastList[TokenId] | None = None
+    messages: FailFastList[Message] | None = None
+    """The messages that conversations begin with, rendered without the prompt for the assistant's turn."""
     add_special_tokens: bool = True
     cache_salt: Annotated[str, Field(min_length=1)] | None = None
     compute: bool = True
@@ -50,7 +50,7 @@ class PrefixRequest(BaseModel):
 
 
 class PrefixState(msgspec.Struct):
-    """A `PinnedPrefix`, as it is told."""
+    """A `PinnedPrefix`, as clients see it."""
 
     name: str
     tokens: int
@@ -62,48 +62,49 @@ class PrefixList(msgspec.Struct):
 
 
 async def list_prefixes(request: Request) -> Response:
-    with context_of(request).asked(request) as arm:
+    with context_of(request).named_arm(request) as arm:
         return JsonResponse(PrefixList([_state(prefix) for prefix in await _listed(arm.client)]))
 
 
 async def unpin_prefix(request: Request) -> Response:
     name = request.path_params["name"]
-    with context_of(request).asked(request) as arm:
-        await tell(arm.client, UnpinPrefix(name))
+    with context_of(request).named_arm(request) as arm:
+        await send(arm.client, UnpinPrefix(name))
     return JsonResponse({"name": name, "deleted": True})
 
 
 async def pin_prefix(request: Request) -> Response:
     context = context_of(request)
-    asked = await read_body(request, PrefixRequest, limit=context.config.max_body_size)
-    with context.asked(request) as arm:
-        return JsonResponse(_state(await _pinned(arm, asked, client_of(request))))
+    body = await read_body(request, PrefixRequest, limit=context.config.max_body_size)
+    with context.named_arm(request) as arm:
+        return JsonResponse(_state(await _pinned(arm, body, client_of(request))))
 
 
-async def _pinned(arm: ServedArm, asked: PrefixRequest, whose: str) -> PinnedPrefix:
-    tokens = await asyncio.to_thread(_tokens, arm, asked)
-    salt = asked.cache_salt or ""
-    command = PinPrefix(asked.name, tokens, salt)
-    pinned = await ask(arm.client, command, PinnedPrefix)
-    if asked.compute:
-        await _compute(arm.client, tokens, salt, whose)
-        pinned = next((p for p in await _listed(arm.client) if p.name == asked.name), pinned)
+async def _pinned(arm: ServedArm, body: PrefixRequest, client_id: str) -> PinnedPrefix:
+    # In a thread: other clients are served while a long prefix is tokenized.
+    tokens = await asyncio.to_thread(_tokens, arm, body)
+    salt = body.cache_salt or ""
+    command = PinPrefix(body.name, tokens, salt)
+    pinned = await fetch(arm.client, command, PinnedPrefix)
+    if body.compute:
+        await _compute(arm.client, tokens, salt, client_id)
+        pinned = next((p for p in await _listed(arm.client) if p.name == body.name), pinned)
     return pinned
 
 
-def _tokens(arm: ServedArm, asked: PrefixRequest) -> list[int]:
-    """Of the prefix; runs in a thread. Raises RequestError for what no request could begin with."""
+def _tokens(arm: ServedArm, body: PrefixRequest) -> list[int]:
+    """The prefix's tokens. Raises RequestError for a prefix that no request could begin with."""
     tokenizer, ready = arm.tokenizer, arm.client.ready
-    if asked.messages is not None:
-        messages = [message.model_dump(exclude_none=True) for message in asked.messages]
+    if body.messages is not None:
+        messages = [message.model_dump(exclude_none=True) for message in body.messages]
         text = tokenizer.chat_text(messages, add_generation_prompt=False)
         tokens = tokenizer.encode(text, add_special_tokens=False, limit=ready.max_model_len)
-    elif isinstance(asked.prompt, str):
+    elif isinstance(body.prompt, str):
         tokens = tokenizer.encode(
-            asked.prompt, add_special_tokens=asked.add_special_tokens, limit=ready.max_model_len
+            body.prompt, add_special_tokens=body.add_special_tokens, limit=ready.max_model_len
         )
     else:
-        tokens = asked.prompt or []
+        tokens = body.prompt or []
     _check(tokens, ready.max_model_len, ready.vocab_size)
     return tokens
 
@@ -121,14 +122,14 @@ def _check(tokens: list[int], longest: int, vocabulary: int) -> None:
         )
 
 
-async def _compute(client: EngineClient, tokens: list[int], salt: str, whose: str) -> None:
-    """By a request of one token, like any other: it waits its turn, and shares what is there already."""
+async def _compute(client: EngineClient, tokens: list[int], salt: str, client_id: str) -> None:
+    """Compute the prefix by a request for one token, which queues and shares prefixes like any other."""
     request = RequestSpec(
         id=f"prefix-{uuid.uuid4().hex}",
         prompt=tokens,
         params=SamplingParams(max_tokens=1, temperature=0),
         seed=0,
-        client=whose,
+        client=client_id,
         cache_salt=salt,
     )
     try:
@@ -140,12 +141,14 @@ async def _compute(client: EngineClient, tokens: list[int], salt: str, whose: st
 
 
 def _only_pinned(error: TurnoutError) -> ApiError:
-    message = f"the prefix is pinned, but not computed: {error}; whoever needs it first will compute it"
+    message = (
+        f"the prefix is pinned, but not computed: {error}; the first request that has it will compute it"
+    )
     return ApiError(503, message, code="prefix_not_computed")
 
 
 async def _listed(client: EngineClient) -> list[PinnedPrefix]:
-    return (await ask(client, ListPrefixes(), PinnedPrefixes)).prefixes
+    return (await fetch(client, ListPrefixes(), PinnedPrefixes)).prefixes
 
 
 def _state(pinned: PinnedPrefix) -> PrefixState:

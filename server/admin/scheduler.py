@@ -1,4 +1,4 @@
-"""Changing a running server: ``/admin/scheduler``."""
+"""``/admin/scheduler``: the scheduling policy, which can be changed while the server runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.core.errors import ConfigError, RequestError
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.types.messages import SchedulerState, SetScheduler, ShowScheduler
 from turnout.server.api.context import context_of
-from turnout.server.engine.ask import ask
+from turnout.server.engine.admin_client import fetch
 from turnout.server.http.body import read_body
 from turnout.server.http.json_response import JsonResponse
 
@@ -32,11 +32,11 @@ class PolicyChange(BaseModel):
     @classmethod
     def _no_name(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
         if "name" in value:
-            raise ValueError("'name' is no option; the policy's stands beside the options")
+            raise ValueError("'name' is not an option; give the policy's name beside the options")
         return value
 
     def spec(self) -> str:
-        """As ``--scheduler`` has it. Raises RequestError for what cannot be written so."""
+        """The policy, written as for ``--scheduler``. Raises RequestError for options that it cannot hold."""
         try:
             return str(PluginSpec.from_mapping({**self.options, "name": self.name}))
         except ConfigError as error:
@@ -44,15 +44,15 @@ class PolicyChange(BaseModel):
 
 
 async def show_scheduler(request: Request) -> Response:
-    return await _answer(request, ShowScheduler())
+    return await _state(request, ShowScheduler())
 
 
 async def set_scheduler(request: Request) -> Response:
     limit = context_of(request).config.max_body_size
-    asked = await read_body(request, PolicyChange, limit=limit)
-    return await _answer(request, SetScheduler(asked.spec()))
+    body = await read_body(request, PolicyChange, limit=limit)
+    return await _state(request, SetScheduler(body.spec()))
 
 
-async def _answer(request: Request, command: ShowScheduler | SetScheduler) -> Response:
-    with context_of(request).asked(request) as arm:
-        return JsonResponse(asdict(await ask(arm.client, command, SchedulerState)))
+async def _state(request: Request, command: ShowScheduler | SetScheduler) -> Response:
+    with context_of(request).named_arm(request) as arm:
+        return JsonResponse(asdict(await fetch(arm.client, command, SchedulerState)))

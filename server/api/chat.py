@@ -28,7 +28,7 @@ async def chat(request: Request) -> Response:
     body = await read_body(request, ChatRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
     id = f"chatcmpl-{uuid.uuid4().hex}"
-    with body.own_names(), context.assigned(request, body.user, id) as arm:
+    with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
         # In a thread: other clients are served while a long prompt is tokenized.
         spec = await asyncio.to_thread(_request, arm, body, id, client_of(request))
         renderer = ChatRenderer(

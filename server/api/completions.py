@@ -31,7 +31,7 @@ async def completions(request: Request) -> Response:
     body = await read_body(request, CompletionRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
     id = f"cmpl-{uuid.uuid4().hex}"
-    with body.own_names(), context.assigned(request, body.user, id) as arm:
+    with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
         # In a thread: other clients are served while a long prompt is tokenized.
         requests = await asyncio.to_thread(_requests, arm, body, id, client_of(request))
         echoes = await asyncio.to_thread(_echoes, arm.tokenizer, body)

@@ -1,4 +1,4 @@
-"""What every handler needs."""
+"""The context that all handlers share: the arms, the configuration, the metrics."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from functools import cached_property, partial
 from starlette.requests import Request
 
 from turnout.config import ServerConfig
-from turnout.server.ab.arm_header import answered_by
+from turnout.server.ab.arm_header import mark_arm
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.ab.assignment import session_of
 from turnout.server.http.errors import ApiError
-from turnout.server.metrics.kv_stats import KVWatch
+from turnout.server.metrics.kv_stats import KVStats
 from turnout.server.metrics.request_metrics import RequestMetrics
 
 __all__ = ["Context", "context_of"]
@@ -23,6 +23,8 @@ __all__ = ["Context", "context_of"]
 
 @dataclass(frozen=True)
 class Context:
+    """One for each server, at ``app.state.context``."""
+
     arms: Arms
     config: ServerConfig
     created: int = field(default_factory=lambda: int(time.time()))
@@ -39,33 +41,33 @@ class Context:
         }
 
     @cached_property
-    def kv_watches(self) -> Mapping[str, KVWatch]:
+    def kv_stats(self) -> Mapping[str, KVStats]:
         """By arm."""
-        return {arm.name: KVWatch(arm.client) for arm in self.arms.all}
+        return {arm.name: KVStats(arm.client) for arm in self.arms.all}
 
     @property
     def model_name(self) -> str:
-        """One for all arms: what is asked for is the service, not an arm."""
+        """The name that clients give the model. It is the same for all arms: a client asks for no arm."""
         return self.config.served_model_name or self.arms.first.client.ready.model
 
     @contextmanager
-    def assigned(self, request: Request, user: str | None, id: str) -> Iterator[ServedArm]:
-        """The arm for a request, which stays until the engine has been asked. `id`: the server's, of it."""
+    def assigned_arm(self, request: Request, user: str | None, id: str) -> Iterator[ServedArm]:
+        """The arm for a client's request `id`, kept running until the block is left. Raises ApiError."""
         arm = self.arms.assign(session_of(request, user, id))
-        answered_by(request, arm.name)
+        mark_arm(request, arm.name)
         with arm.held():
             yield arm
 
     @contextmanager
-    def asked(self, request: Request) -> Iterator[ServedArm]:
-        """The arm that an admin means, which stays meanwhile. Raises ApiError where that is not clear."""
+    def named_arm(self, request: Request) -> Iterator[ServedArm]:
+        """The arm that an admin request names, kept running until the block is left. Raises ApiError."""
         arm = self.arms.named(request.query_params.get("arm"))
-        answered_by(request, arm.name)
+        mark_arm(request, arm.name)
         with arm.held():
             yield arm
 
     def check_model(self, name: str | None) -> None:
-        """No name means the only model there is. Raises ApiError 404 for another."""
+        """Raise ApiError 404 unless `name` is the served model's; None stands for the served model."""
         if name is not None and name != self.model_name:
             raise ApiError(
                 404,

@@ -21,17 +21,17 @@ async def metrics(request: Request) -> Response:
     context = context_of(request)
     arms = context.arms
     scrapes = await asyncio.gather(*(_scrape(context, arm) for arm in arms.all))
-    told: Collector = scrapes[0]
+    collected: Collector = scrapes[0]
     if arms.trial is not None:
-        told = ByArm({arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
+        collected = ByArm({arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(encode(told), media_type=content_type)
+    return Response(encode(collected), media_type=content_type)
 
 
 async def _scrape(context: Context, arm: ServedArm) -> Scrape:
     client = arm.client
-    snapshot = await context.kv_watches[arm.name].latest() if arm.there else None
-    serving = arm.there and client.failure is None and not client.restarting
+    snapshot = await context.kv_stats[arm.name].latest() if arm.active else None
+    serving = arm.active and client.failure is None and not client.restarting
     return Scrape(
         context.metrics[arm.name].registry,
         context.model_name,

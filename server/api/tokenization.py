@@ -1,4 +1,4 @@
-"""``POST /tokenize`` and ``POST /detokenize``, as vLLM has them."""
+"""``POST /tokenize`` and ``POST /detokenize``, in vLLM's form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from turnout.server.api.context import context_of
 from turnout.server.http.body import read_body
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.protocol.base import Listed, TokenId
+from turnout.server.protocol.base import FailFastList, TokenId
 
 __all__ = ["detokenize", "tokenize"]
 
@@ -29,10 +29,10 @@ class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(strict=True)
 
     model: str | None = None
-    tokens: Listed[TokenId]
+    tokens: FailFastList[TokenId]
 
 
-class Tokens(msgspec.Struct):
+class TokenizeResponse(msgspec.Struct):
     count: int
     max_model_len: int
     tokens: list[int]
@@ -40,19 +40,19 @@ class Tokens(msgspec.Struct):
 
 async def tokenize(request: Request) -> Response:
     context = context_of(request)
-    asked = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
-    context.check_model(asked.model)
+    body = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
+    context.check_model(body.model)
     tokens = await asyncio.to_thread(
-        context.arms.first.tokenizer.encode, asked.prompt, add_special_tokens=asked.add_special_tokens
+        context.arms.first.tokenizer.encode, body.prompt, add_special_tokens=body.add_special_tokens
     )
-    return JsonResponse(Tokens(len(tokens), context.arms.first.client.ready.max_model_len, tokens))
+    return JsonResponse(TokenizeResponse(len(tokens), context.arms.first.client.ready.max_model_len, tokens))
 
 
 async def detokenize(request: Request) -> Response:
     context = context_of(request)
-    asked = await read_body(request, DetokenizeRequest, limit=context.config.max_body_size)
-    context.check_model(asked.model)
+    body = await read_body(request, DetokenizeRequest, limit=context.config.max_body_size)
+    context.check_model(body.model)
     text = await asyncio.to_thread(
-        context.arms.first.tokenizer.decode, asked.tokens, skip_special_tokens=False
+        context.arms.first.tokenizer.decode, body.tokens, skip_special_tokens=False
     )
     return JsonResponse({"prompt": text})

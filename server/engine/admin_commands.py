@@ -1,4 +1,4 @@
-"""Carrying out admin commands, in the engine's process, between two steps."""
+"""Carries out admin commands in the engine's process, between two steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Value = SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | PluginStat
 
 
 class Assembled(Protocol):
-    """What a factory returns; `turnout.runner.assembly.AssembledEngine` says more."""
+    """What a factory returns; see `turnout.runner.assembly.AssembledEngine`."""
 
     @property
     def engine(self) -> Engine: ...
@@ -51,7 +51,7 @@ class Assembled(Protocol):
 
 
 class _Refused(TurnoutError):
-    """A command that cannot be carried out, for another reason than its own form."""
+    """A well-formed command that cannot be carried out."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class _Refused(TurnoutError):
 
 
 def carry_out(assembled: Assembled, command: AdminCommand) -> Reply:
-    """Whatever goes wrong is in the reply: no command harms the requests being served."""
+    """Carry out a command. Errors go into the reply, so that no command harms the requests in service."""
     try:
         return Reply(id=command.id, value=_value(assembled, command))
     except _Refused as refusal:

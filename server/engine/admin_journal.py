@@ -1,21 +1,21 @@
-"""What was commanded of an engine and holds for the next one, too."""
+"""The admin commands that hold for the next engine, too."""
 
 from __future__ import annotations
 
 from turnout.core.types.messages import AdminCommand, PinPrefix, SetScheduler, UnpinPrefix
 
-__all__ = ["StandingOrders"]
+__all__ = ["AdminJournal"]
 
 
-class StandingOrders:
-    """The commands carried out so far that have changed something, without those that others undid."""
+class AdminJournal:
+    """Remembers the commands that have changed something, without those that later commands undid."""
 
     def __init__(self) -> None:
         self._scheduler: SetScheduler | None = None
         self._pins: dict[str, PinPrefix] = {}
 
     def note(self, command: AdminCommand) -> None:
-        """It was carried out."""
+        """Remember a command that was carried out."""
         if isinstance(command, SetScheduler):
             self._scheduler = command
         elif isinstance(command, PinPrefix):
@@ -24,5 +24,5 @@ class StandingOrders:
             self._pins.pop(command.name, None)
 
     def commands(self) -> list[AdminCommand]:
-        """To be given to an engine that starts anew."""
+        """The commands to give to an engine that starts anew."""
         return [*([self._scheduler] if self._scheduler else []), *self._pins.values()]

@@ -1,8 +1,8 @@
 """The two ends of the socket between a server and its engine.
 
-A pair over a Unix socket in a private folder, or over loopback TCP where there are none. Commands travel one
-by one, events in batches: a step's deltas are one message. Nothing waits for the other side: queues are
-unlimited, because requests are limited.
+A ZeroMQ pair over a Unix socket in a private folder, or over loopback TCP where there are no Unix sockets.
+Commands travel one by one, events in batches: a step's deltas are one message. Neither side waits for the
+other: queues are unlimited, because requests are limited.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from turnout.core.types.messages import Command, Event
 
 __all__ = ["EngineChannel", "ServerChannel"]
 
-MAX_PATH = 100
-"""A Unix socket's path is at most 103 bytes long on some systems."""
-LINGER = 1000
-"""Milliseconds to get the last message out."""
+MAX_PATH_BYTES = 100
+"""Some systems allow a Unix socket's path only 103 bytes."""
+LINGER_MS = 1000
+"""Time to get the last message out."""
 
 
 class EngineChannel:
-    """The engine's end: blocking, for one thread."""
+    """The engine's end. Blocking, for one thread."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str) -> None:
         self._socket = context.socket(zmq.PAIR)
         self._socket.set_hwm(0)
-        self._socket.linger = LINGER
+        self._socket.linger = LINGER_MS
         self._socket.connect(address)
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(Command)
@@ -50,7 +50,7 @@ class EngineChannel:
         self._socket.send(self._encoder.encode(events))
 
     def receive(self) -> Iterator[Command]:
-        """What has come so far."""
+        """The commands that have come so far."""
         while True:
             try:
                 message = self._socket.recv(zmq.NOBLOCK)
@@ -59,23 +59,23 @@ class EngineChannel:
             yield self._decoder.decode(message)
 
     def wait(self, seconds: float | None) -> None:
-        """Until something comes, or that long."""
+        """Wait until a command comes, or for that long; None: without limit."""
         self._socket.poll(None if seconds is None else round(seconds * 1000))
 
 
 class ServerChannel:
     """The server's end, for an event loop: `fd` becomes readable when `receive` may have something.
 
-    The trap of ZeroMQ's descriptor: it signals changes of state, once. After `send` as after a signal, call
-    `receive` until it returns nothing.
+    ZeroMQ's descriptor signals a change of state only once. So call `receive` after each signal and after
+    each `send`.
     """
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="turnout-")  # for this user alone
+        self._folder = tempfile.mkdtemp(prefix="turnout-")  # readable by this user alone
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.PAIR)
         self._socket.set_hwm(0)
-        self._socket.linger = LINGER
+        self._socket.linger = LINGER_MS
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(list[Event])
         self.address = self._bind()
@@ -83,20 +83,21 @@ class ServerChannel:
 
     def _bind(self) -> str:
         path = f"{self._folder}/engine"
-        local = zmq.has("ipc") and len(path.encode()) <= MAX_PATH
+        local = zmq.has("ipc") and len(path.encode()) <= MAX_PATH_BYTES
         self._socket.bind(f"ipc://{path}" if local else "tcp://127.0.0.1:*")
         return self._socket.get_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def send(self, command: Command) -> None:
-        """Nothing, if the engine has left: the queue has no end, so a socket that takes no more has no peer.
+        """Send a command; does nothing if the engine has left.
 
-        For a moment nobody else knows that. When they do, what lives is handed to the next engine.
+        The queue is unlimited, so a socket that takes no more has no peer. The server learns of that a moment
+        later, and then hands the unfinished requests to the next engine.
         """
         with contextlib.suppress(zmq.Again):
             self._socket.send(self._encoder.encode(command), zmq.NOBLOCK)
 
     def receive(self) -> list[Event]:
-        """What has come so far; empty when nothing has."""
+        """The events that have come so far; may be empty."""
         events: list[Event] = []
         while not self._socket.closed:
             try:
@@ -106,7 +107,7 @@ class ServerChannel:
         return events
 
     def connected(self) -> None:
-        """The engine has been heard: the socket needs no name any more, so none is left behind at any end."""
+        """Remove the socket's name: once the engine has connected, nothing needs it."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def close(self) -> None:

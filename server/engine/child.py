@@ -1,4 +1,4 @@
-"""A Python module run as a child process that does not outlive us."""
+"""Runs a Python module as a child process that does not outlive this one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EXIT_SECONDS = 2.0
 
 
 class Child:
-    """It holds the reading end of a pipe from us, and leaves when the pipe closes.
+    """The child reads from a pipe that this process holds, and exits when the pipe closes.
 
-    Its standard error is ours, so that what it says before it dies is seen.
+    It shares standard error with this process, so that its last messages are seen.
     """
 
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
-        # -P: the working folder is the user's, and nothing in it may stand in for a module of ours.
+        # -P: no file in the user's working folder may stand in for one of Turnout's modules.
         command = [sys.executable, "-P", "-m", module, *arguments]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
@@ -32,23 +32,23 @@ class Child:
         return self._process.pid
 
     def write_line(self, line: str) -> None:
-        """A child that is gone already is noticed elsewhere."""
+        """Does nothing if the child is gone, which is noticed elsewhere."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
     def when_ended(self, loop: asyncio.AbstractEventLoop, call: Callable[[str], None]) -> None:
-        """`call` is told how it ended, in the event loop."""
+        """Have `call` called in the event loop with how the child ended."""
 
         def wait() -> None:
             self._process.wait()
             with contextlib.suppress(RuntimeError):  # the loop may be closed by then
-                loop.call_soon_threadsafe(call, self._how())
+                loop.call_soon_threadsafe(call, self._outcome())
 
         threading.Thread(target=wait, name="child-wait", daemon=True).start()
 
-    def _how(self) -> str:
+    def _outcome(self) -> str:
         code = self._process.returncode
         if code >= 0:
             return f"exited with code {code}"
@@ -56,20 +56,20 @@ class Child:
         return f"was ended by {signal.Signals(-code).name}{hint}"
 
     def kill(self) -> None:
-        """At once; nothing if it is gone."""
+        """Kill the child at once; does nothing if it is gone."""
         self._process.kill()
         self._process.wait()
         self.release()
 
     async def stop(self, grace: float) -> None:
-        """It has been asked to leave; after `grace` seconds insist."""
+        """Wait for a child that was asked to leave; kill it after `grace` seconds."""
         if not await self._wait(grace):
             self._process.kill()
             await self._wait(EXIT_SECONDS)
         self.release()
 
     def release(self) -> None:
-        """Close our end of the pipe to one that is gone."""
+        """Close this end of the pipe to a child that is gone."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()

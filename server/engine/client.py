@@ -1,7 +1,7 @@
-"""The engine in a process of its own, as the server sees it: one that survives its process.
+"""The server's client of an engine in a process of its own, which survives the death of that process.
 
-What a client has received is known here. So when the process dies, another takes its place and every request
-goes on after the last token that was delivered.
+The server knows what each client has received. So when the engine's process dies, another process takes its
+place, and every request goes on after the last token that was delivered.
 """
 
 from __future__ import annotations
@@ -28,57 +28,58 @@ from turnout.core.types.messages import (
     Submit,
 )
 from turnout.core.types.request import RequestSpec
-from turnout.server.engine.admin_journal import StandingOrders
-from turnout.server.engine.process import EngineLife
-from turnout.server.engine.request_streams import LiveRequests
-from turnout.server.engine.restart_limit import Restarts
+from turnout.server.engine.admin_journal import AdminJournal
+from turnout.server.engine.process import EngineProcess
+from turnout.server.engine.request_streams import RequestStreams
+from turnout.server.engine.restart_limit import RestartLimit
 
 __all__ = ["FACTORY", "ProcessClient"]
 
 logger = logging.getLogger(__name__)
 
 FACTORY = "turnout.runner.assembly:build_engine"
-"""What builds the engine in its process: called with an EngineConfig, returns an AssembledEngine."""
+"""Builds the engine in its process: called with an EngineConfig, returns an AssembledEngine."""
 
-GRACE = 2.0
-"""Seconds the engine may take to leave when told to; longer than most steps."""
+GRACE_SECONDS = 2.0
+"""Time for the engine to leave when told to; longer than most steps."""
 ADMIN_TIMEOUT_SECONDS = 30.0
-"""Seconds that an admin command may wait for the step to end."""
+"""How long an admin command may wait for the step to end."""
 
 
 class ProcessClient:
-    """An EngineClient. Starts the process when it is made; all else happens in one event loop.
+    """An `EngineClient`. Starts the process when constructed; everything else happens in one event loop.
 
     ::
 
         client = ProcessClient()        # the process starts importing
         client.configure(config)        # and now loads the model
-        await client.start()            # until it is ready
+        await client.start()            # until the engine is ready
         ...
         await client.close()
     """
 
     def __init__(self, *, factory: str = FACTORY, log_level: str = "info", restarts: int = 0) -> None:
         self._factory, self._log_level = factory, log_level
-        self._life = EngineLife(factory, log_level)
-        self._restarts = Restarts(restarts)
+        self._process = EngineProcess(factory, log_level)
+        self._restart_limit = RestartLimit(restarts)
         self._config = ""
-        self._orders = StandingOrders()
-        self._live = LiveRequests()
+        self._journal = AdminJournal()
+        self.streams = RequestStreams()
+        """The requests that clients wait for."""
         self._replies: dict[str, asyncio.Future[Reply]] = {}
         self._ready: asyncio.Future[Ready] | None = None
         self._serving = False
         self._cause: Failed | None = None
-        """What the engine said before it died."""
+        """What the engine reported before it died."""
         self._gone = asyncio.Event()
         self._heard = 0.0
-        """When it last said anything."""
+        """When the engine last sent anything."""
         self.stats: Stats | None = None
         self.failure: str | None = None
 
     @property
     def pid(self) -> int:
-        return self._life.pid
+        return self._process.pid
 
     @property
     def ready(self) -> Ready:
@@ -87,66 +88,66 @@ class ProcessClient:
 
     @property
     def restarting(self) -> bool:
-        """The engine has been lost, and another one is on its way."""
+        """The engine has died, and another one is starting."""
         return self._ready is not None and self._ready.done() and not self._serving and self.failure is None
 
     @property
     def restarts(self) -> int:
-        """How often that was so."""
-        return self._restarts.count
+        """How many engines have died and been replaced."""
+        return self._restart_limit.count
 
     @property
     def silence(self) -> float:
         """As `EngineClient.silence` says."""
-        since = [live.spec.arrival or 0.0 for live in self._live.owed]
+        since = [stream.spec.arrival or 0.0 for stream in self.streams.unfinished]
         if not since or not self._serving:
             return 0.0
         return monotonic() - max(self._heard, min(since))
 
     @property
     def idle(self) -> bool:
-        """The engine has nothing to do: all that it was asked for has come, though maybe not been taken."""
-        return not self._live.owed and not self._replies
+        """The engine has nothing to do: all its answers have come, though not all may have been taken."""
+        return not self.streams.unfinished and not self._replies
 
-    # -------------------------------------------------------------- beginning and end
+    # -------------------------------------------------------------- start and end
 
     def configure(self, config: EngineConfig) -> None:
-        """Tell the engine what to be made of."""
+        """Tell the engine what to build."""
         self._config = config.model_dump_json()
-        self._life.configure(self._config)
+        self._process.configure(self._config)
 
     async def start(self) -> Ready:
         """Wait until the engine is assembled.
 
-        Raises EngineError when it cannot be, ConfigError when that is the configuration's fault.
+        Raises EngineError if it cannot be assembled, ConfigError if the configuration is the reason.
         """
         self._ready = asyncio.get_running_loop().create_future()
-        self._life.listen(self._dispatch, self._ended)
+        self._process.listen(self._on_event, self._on_exit)
         return await self._ready
 
     async def gone(self) -> None:
-        """Returns when the engine is, for good, with `failure` set."""
+        """Return when the engine is gone for good; `failure` then says why."""
         await self._gone.wait()
 
     def refuse(self, reason: str, kind: type[TurnoutError] = EngineGone) -> None:
-        """End all requests with this error, and take no more. `kind` is for whoever waits in `start`."""
+        """End all requests with `reason`, and take no more. `start`, if it still waits, raises a `kind`."""
         if self.failure is None:
             self.failure = reason
-        self._live.fail(EngineGone(reason))
+        self.streams.fail(EngineGone(reason))
         self._fail_replies(reason)
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(kind(reason))
 
     async def close(self) -> None:
-        """Stop the process, gently if it can be, and clean up."""
+        """Stop the process, by request if it serves, and clean up."""
         self.refuse("the server is shutting down")
         self._gone.set()
-        await self._life.stop(GRACE if self._serving else 0)
+        await self._process.stop(GRACE_SECONDS if self._serving else 0)
 
     def kill(self) -> None:
-        """Stop the process at once: for when there is no event loop, or no time."""
-        self._restarts.forbid()
-        self._life.kill()
+        """Stop the process at once. Needs no event loop."""
+        self._restart_limit.forbid()
+        self._process.kill()
 
     # -------------------------------------------------------------- requests
 
@@ -155,23 +156,23 @@ class ProcessClient:
         self._check()
         if request.arrival is None:  # the engine reads it after its step, on the same clock
             request = msgspec.structs.replace(request, arrival=monotonic())
-        live = self._live.add(request)
-        self._send(Submit(request))  # or, if an engine is on its way, when it has come
+        stream = self.streams.add(request)
+        self._send(Submit(request))  # if an engine is starting, it gets the request when it is ready
         try:
-            while (delta := await live.next()) is not None:
+            while (delta := await stream.next()) is not None:
                 yield delta
         finally:
-            self._live.remove(request.id)
-            if not live.over:
+            self.streams.remove(request.id)
+            if not stream.over:
                 self._send(Abort(request.id))
                 self._try_next(after=request.id)
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """As `EngineClient.abort` says."""
-        live = self._live.get(request_id)
-        if live is not None:
-            live.abort(index)
-        self._send(Abort(request_id, index, timing=live is not None and live.awaits_timing))
+        stream = self.streams.get(request_id)
+        if stream is not None:
+            stream.abort(index)
+        self._send(Abort(request_id, index, timing=stream is not None and stream.awaits_timing))
 
     async def admin(self, command: AdminCommand) -> Reply:
         """As `EngineClient.admin` says."""
@@ -187,7 +188,7 @@ class ProcessClient:
         finally:
             del self._replies[command.id]
         if not answer.error_kind:
-            self._orders.note(command)
+            self._journal.note(command)
         return answer
 
     def _check(self) -> None:
@@ -196,7 +197,7 @@ class ProcessClient:
 
     def _send(self, command: Command) -> None:
         if self._serving:
-            self._life.send(command)
+            self._process.send(command)
 
     def _fail_replies(self, reason: str) -> None:
         for reply in self._replies.values():
@@ -205,11 +206,11 @@ class ProcessClient:
 
     # -------------------------------------------------------------- events
 
-    def _dispatch(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         self._heard = monotonic()
         if isinstance(event, Delta):
-            if (live := self._live.get(event.request_id)) is not None:
-                live.deliver(event)
+            if (stream := self.streams.get(event.request_id)) is not None:
+                stream.deliver(event)
                 self._try_next(after=event.request_id)
         elif isinstance(event, Stats):
             self.stats = event
@@ -221,45 +222,45 @@ class ProcessClient:
             if event.final or not self._serving:
                 self.refuse(event.message, ConfigError if event.asked_wrongly else EngineGone)
         else:
-            self._begin(event)
+            self._on_ready(event)
 
-    def _begin(self, ready: Ready) -> None:
-        """The engine is assembled: the first one, or one that takes over."""
-        self._life.connected()
+    def _on_ready(self, ready: Ready) -> None:
+        """An engine is assembled: the first one, or one that takes over."""
+        self._process.connected()
         self._serving = True
         assert self._ready is not None
         if not self._ready.done():
             self._ready.set_result(ready)
             return
-        logger.warning("another engine has taken over; %d requests go on", len(self._live))
-        for order in self._orders.commands():
-            self._send(order)
-        for request in self._live.hand_over():
+        logger.warning("another engine has taken over; %d requests go on", len(self.streams))
+        for command in self._journal.commands():
+            self._send(command)
+        for request in self.streams.hand_over():
             self._send(Submit(request))
 
     def _try_next(self, after: str) -> None:
-        """The next of those that may have killed an engine, if `after` was being tried."""
-        if self._serving and (suspect := self._live.next_suspect(after)) is not None:
+        """Hand over the next request that may have killed an engine, if `after` was being tried."""
+        if self._serving and (suspect := self.streams.next_suspect(after)) is not None:
             self._send(Submit(suspect))
 
     # -------------------------------------------------------------- when the engine dies
 
-    def _ended(self, how: str) -> None:
+    def _on_exit(self, how: str) -> None:
         cause, self._cause = self._cause, None
         reason = cause.message if cause else f"the engine process {how}"
         served, self._serving = self._serving, False
         if self._gone.is_set():
             return
-        if served and self.failure is None and not (cause and cause.final) and self._restarts.allow():
+        if served and self.failure is None and not (cause and cause.final) and self._restart_limit.allow():
             self._start_another(reason)
         else:
             self.refuse(reason)
             self._gone.set()
 
     def _start_another(self, reason: str) -> None:
-        logger.error("%s; starting another engine for %d requests", reason, len(self._live))
+        logger.error("%s; starting another engine for %d requests", reason, len(self.streams))
         self._fail_replies(f"{reason}; it is being restarted, ask again")
-        self._live.blame()
-        self._life = EngineLife(self._factory, self._log_level)
-        self._life.configure(self._config)
-        self._life.listen(self._dispatch, self._ended)
+        self.streams.interrupt()
+        self._process = EngineProcess(self._factory, self._log_level)
+        self._process.configure(self._config)
+        self._process.listen(self._on_event, self._on_exit)

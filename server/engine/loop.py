@@ -1,4 +1,4 @@
-"""The loop of an engine's process: commands in, a step, deltas out."""
+"""The loop of the engine's process: commands in, a step, deltas out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from turnout.core.types.messages import Abort, AdminCommand, Command, Delta, Eve
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_commands import Assembled, carry_out
 from turnout.server.engine.channel import EngineChannel
-from turnout.server.engine.preparation import POLL, Preparation
+from turnout.server.engine.preparation import POLL_SECONDS, Preparation
 
 __all__ = ["EngineLoop"]
 
-STATS_INTERVAL = 0.25
-"""Seconds between two reports, at least."""
+STATS_INTERVAL_SECONDS = 0.25
+"""The least time between two reports."""
 
 
 class EngineLoop:
@@ -32,9 +32,9 @@ class EngineLoop:
         """Something happened since the last report."""
 
     def run(self) -> None:
-        """Until told to shut down. Raises what the engine raises."""
+        """Run until told to shut down. Raises what the engine raises."""
         try:
-            while self._obey():
+            while self._handle_commands():
                 self._step()
         finally:
             self._preparation.close()
@@ -48,10 +48,10 @@ class EngineLoop:
         if events:
             self._channel.send(events)
         if not self._engine.busy:
-            self._channel.wait(self._patience())
+            self._channel.wait(self._wait_seconds())
 
-    def _obey(self) -> bool:
-        """Carry out the commands that have come; False: leave."""
+    def _handle_commands(self) -> bool:
+        """Carry out the commands that have come. False if the process is to leave."""
         for command in self._channel.receive():
             self._changed = True
             if not self._carry_out(command):
@@ -60,7 +60,7 @@ class EngineLoop:
 
     def _carry_out(self, command: Command) -> bool:
         if isinstance(command, Submit):
-            self._arrive(command.request)
+            self._submit(command.request)
         elif isinstance(command, Abort):
             self._abort(command)
         elif isinstance(command, AdminCommand):
@@ -69,7 +69,7 @@ class EngineLoop:
             return False
         return True
 
-    def _arrive(self, request: RequestSpec) -> None:
+    def _submit(self, request: RequestSpec) -> None:
         try:
             if work := self._engine.preparation(request):
                 self._preparation.begin(request, work)
@@ -79,7 +79,7 @@ class EngineLoop:
             self._refuse(request, error)
 
     def _add(self, request: RequestSpec, error: BaseException | None) -> None:
-        """One that was prepared, or could not be."""
+        """Add a request that was prepared, or refuse it with the error of its preparation."""
         try:
             if error is not None:
                 raise error
@@ -119,11 +119,11 @@ class EngineLoop:
         self._changed = self._engine.busy
         return [self._engine.stats()]
 
-    def _patience(self) -> float | None:
-        """Seconds to wait for a command when there is nothing to compute; None: as long as it takes."""
+    def _wait_seconds(self) -> float | None:
+        """How long to wait for a command when there is nothing to compute; None: without limit."""
         if self._preparation.busy:
-            return POLL
+            return POLL_SECONDS
         return self._until_report() if self._changed else None
 
     def _until_report(self) -> float:
-        return max(0.0, self._reported + STATS_INTERVAL - self._clock())
+        return max(0.0, self._reported + STATS_INTERVAL_SECONDS - self._clock())

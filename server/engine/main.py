@@ -1,7 +1,7 @@
 """The engine's own process: ``python -m turnout.server.engine.main ADDRESS``.
 
-The configuration comes as one line of JSON on standard input, which then stays open as long as the parent
-lives. So the imports that take seconds run while the parent is still finding the model.
+The configuration comes as one line of JSON on standard input, which then stays open for as long as the parent
+process lives. So the imports, which take seconds, run while the parent is still looking for the model.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     """Serve one end of the socket until told to stop."""
     given = _arguments()
     logging.basicConfig(level=given.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
-    # A terminal's Ctrl-C reaches the whole group, and so may a supervisor's SIGTERM: the server coordinates.
+    # Ctrl-C in a terminal and a supervisor's SIGTERM may come here too, but the server says when to stop.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -61,7 +61,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _assemble(factory: str) -> Assembled | None:
-    """None: the parent has gone without a word."""
+    """Build the engine; None if the parent has gone without sending a configuration."""
     build = _import(factory)
     line = sys.stdin.buffer.readline()
     if not line:
@@ -83,7 +83,7 @@ def _import(factory: str) -> Callable[[EngineConfig], Assembled]:
 
 
 def _explain(error: Exception) -> str:
-    """What Turnout raises on purpose explains itself; what others raised needs its traceback, in the log."""
+    """The message for the server. Errors that are not Turnout's own are also logged, with a traceback."""
     by_plugin = isinstance(error, PluginError) and error.__cause__ is not None
     if by_plugin or not isinstance(error, TurnoutError):
         logger.error("the engine failed", exc_info=error)

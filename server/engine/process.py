@@ -1,4 +1,4 @@
-"""One life of the engine's process: from its start to its end, whatever ends it."""
+"""The engine's process, from its start to its end, whatever ends it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from turnout.core.types.messages import Command, Event, Shutdown
 from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.child import Child
 
-__all__ = ["EngineLife"]
+__all__ = ["EngineProcess"]
 
-LAST_WORDS = 0.2
-"""Seconds to wait, once the process has ended, for a message still on its way."""
+LAST_MESSAGE_SECONDS = 0.2
+"""How long to wait, once the process has ended, for a message still on its way."""
 
 
-class EngineLife:
-    """A process and the channel to it."""
+class EngineProcess:
+    """A process, and the channel to it. A process is never restarted: another takes its place."""
 
     def __init__(self, factory: str, log_level: str) -> None:
         self._channel = ServerChannel()
@@ -30,40 +30,40 @@ class EngineLife:
         return self._child.pid
 
     def configure(self, config: str) -> None:
-        """Tell it what to be made of: an EngineConfig as one line of JSON."""
+        """Tell the engine what to build: an EngineConfig as one line of JSON."""
         self._child.write_line(config)
 
     def listen(self, hear: Callable[[Event], None], ended: Callable[[str], None]) -> None:
-        """Hand each event to `hear` and, after the last, to `ended` how it ended; in this event loop."""
+        """Pass each event to `hear` in this event loop and, at the end, tell `ended` how it ended."""
         loop = asyncio.get_running_loop()
         self._hear = hear
         loop.add_reader(self._channel.fd, self._receive)
 
-        def in_a_while(how: str) -> None:
-            loop.call_later(LAST_WORDS, self._end, how, ended)
+        def end_later(how: str) -> None:
+            loop.call_later(LAST_MESSAGE_SECONDS, self._end, how, ended)
 
-        self._child.when_ended(loop, in_a_while)
+        self._child.when_ended(loop, end_later)
         self._receive()
 
     def connected(self) -> None:
-        """It has been heard."""
+        """Tell the channel that the engine has connected."""
         self._channel.connected()
 
     def send(self, command: Command) -> None:
-        """Nothing, once it is over."""
+        """Send a command; does nothing once the process has ended."""
         if not self._over:
             self._channel.send(command)
             asyncio.get_running_loop().call_soon(self._receive)  # see ServerChannel
 
     async def stop(self, grace: float) -> None:
-        """Ask it to leave, insist after `grace` seconds, and clean up."""
+        """Ask the process to leave, kill it after `grace` seconds, and clean up."""
         if not self._over:
             self._channel.send(Shutdown())
         await self._child.stop(grace)
         self._close()
 
     def kill(self) -> None:
-        """At once: for when there is no event loop, or no time."""
+        """Kill the process at once. Needs no event loop."""
         self._child.kill()
         if self._hear is None:  # else the event loop still reads
             self._close()

@@ -1,4 +1,4 @@
-"""A request whose deltas are awaited: what has come of it, and so where another engine would go on."""
+"""A request whose deltas a client waits for: what has come of it, and so where another engine would go on."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption
 
-__all__ = ["LiveRequest"]
+__all__ = ["RequestStream"]
 
 
-class LiveRequest:
-    """Between the engine's deltas and whoever takes them."""
+class RequestStream:
+    """Queues the engine's deltas for the generator that takes them, and notes what resuming would need."""
 
     def __init__(self, spec: RequestSpec) -> None:
         self.spec = spec
         self.awaits_timing = spec.timing
         self.over = False
-        """The engine has nothing more to do for it."""
+        """The engine has nothing more to do for the request."""
         self.crashes = 0
-        """Engines that were lost while they had it."""
-        self._outputs: dict[int, list[int]] = {}
-        self._done: set[int] = set()
+        """Engines that died while they served the request."""
+        self.outputs: dict[int, list[int]] = {}
+        """The tokens delivered so far, by choice."""
+        self.done: set[int] = set()
+        """The choices that have ended."""
         self._first_token: float | None = None
         self._cached_tokens = 0
         self._interrupted: list[float] = []
@@ -33,17 +35,18 @@ class LiveRequest:
 
     @property
     def complete(self) -> bool:
-        """All its choices have ended; only the timing may be missing."""
-        return len(self._done) >= self.spec.params.n
+        """All choices have ended; only the timing may be missing."""
+        return len(self.done) >= self.spec.params.n
 
     async def next(self) -> Delta | None:
-        """The next delta; None after the last."""
+        """The next delta; None after the last. Raises the error that the request ended with."""
         item = await self._queue.get()
         if isinstance(item, Exception):
             raise item
         return item
 
     def deliver(self, delta: Delta) -> None:
+        """Take a delta from the engine."""
         if self.over:
             return
         if delta.error or delta.error_kind:
@@ -51,7 +54,7 @@ class LiveRequest:
             return
         if delta.timing is not None or delta.finish_reason == "abort":  # the answer to an `Abort`
             self.awaits_timing = False
-        elif delta.index in self._done:
+        elif delta.index in self.done:
             return
         self._note(delta)
         self._queue.put_nowait(delta)
@@ -59,11 +62,12 @@ class LiveRequest:
             self._finish(delta.index)
 
     def abort(self, index: int | None) -> None:
+        """End a choice, or with None all choices."""
         for aborted in range(self.spec.params.n) if index is None else (index,):
             self._finish(aborted)
 
     def fail(self, error: Exception) -> None:
-        """Unless only the timing is missing: the answer is complete then."""
+        """End the request with an error; without one where only the timing is missing."""
         if not self.over:
             self.over = True
             self._queue.put_nowait(None if self.complete else error)
@@ -71,15 +75,15 @@ class LiveRequest:
     # -------------------------------------------------------------- surviving an engine
 
     def interrupt(self) -> None:
-        """The engine that had it is gone."""
+        """Note that the engine that served the request has died."""
         self.crashes += 1
         self._interrupted.append(monotonic())
 
     def resumed(self) -> RequestSpec:
-        """What to ask another engine for: to go on after the last token that was delivered."""
+        """The request for another engine, which goes on after the last token that was delivered."""
         if not self.crashes:
             return self.spec
-        left = [(index, output) for index, output in self._outputs.items() if index not in self._done]
+        left = [(index, output) for index, output in self.outputs.items() if index not in self.done]
         resume = Resumption(
             choices=sorted(left),
             cached_tokens=self._cached_tokens,
@@ -93,10 +97,10 @@ class LiveRequest:
     def _note(self, delta: Delta) -> None:
         if self._first_token is None:
             self._first_token, self._cached_tokens = monotonic(), delta.cached_tokens
-        self._outputs.setdefault(delta.index, []).extend(delta.tokens)
+        self.outputs.setdefault(delta.index, []).extend(delta.tokens)
 
     def _finish(self, index: int) -> None:
-        self._done.add(index)
+        self.done.add(index)
         if self.complete and not self.awaits_timing and not self.over:
             self.over = True
             self._queue.put_nowait(None)

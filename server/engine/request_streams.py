@@ -1,7 +1,8 @@
-"""All requests that are awaited, and how they go from an engine that died to the next.
+"""All requests that clients wait for, and how they go from an engine that died to the next.
 
-Whoever was with an engine that died may have killed it. Requests that saw two engines die are suspects: they
-are handed over one by one, each when the one before has survived a step, so that one that kills is found.
+Any request that an engine had when it died may have killed it. A request that saw two engines die is a
+suspect. Suspects are handed over one by one, each once the one before has survived a step, so that the
+request that kills engines is found.
 """
 
 from __future__ import annotations
@@ -10,70 +11,78 @@ from collections.abc import Iterable
 
 from turnout.core.errors import EngineError, EngineGone
 from turnout.core.types.request import RequestSpec
-from turnout.server.engine.request_stream import LiveRequest
+from turnout.server.engine.request_stream import RequestStream
 
-__all__ = ["LiveRequests"]
+__all__ = ["RequestStreams"]
 
 
-class LiveRequests:
-    """By id, from when they are submitted until nobody awaits them any more."""
+class RequestStreams:
+    """The streams by request id, from when a request is submitted until its generator is left."""
 
     def __init__(self) -> None:
-        self._live: dict[str, LiveRequest] = {}
+        self._streams: dict[str, RequestStream] = {}
         self._suspects: list[str] = []
         """Not handed over yet, but for the first, which is being tried."""
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._streams)
 
     @property
-    def owed(self) -> list[LiveRequest]:
-        """Those for which the engine has something left to do."""
-        return [live for live in self._live.values() if not live.over]
+    def unfinished(self) -> list[RequestStream]:
+        """The requests that the engine still has something to do for."""
+        return [stream for stream in self._streams.values() if not stream.over]
 
-    def add(self, spec: RequestSpec) -> LiveRequest:
-        live = self._live[spec.id] = LiveRequest(spec)
-        return live
+    def add(self, spec: RequestSpec) -> RequestStream:
+        stream = self._streams[spec.id] = RequestStream(spec)
+        return stream
 
-    def get(self, id: str) -> LiveRequest | None:
-        return self._live.get(id)
+    def get(self, id: str) -> RequestStream | None:
+        return self._streams.get(id)
 
     def remove(self, id: str) -> None:
-        del self._live[id]
+        del self._streams[id]
 
     def fail(self, error: Exception) -> None:
-        for live in self._live.values():
-            live.fail(error)
+        """End all requests with an error."""
+        for stream in self._streams.values():
+            stream.fail(error)
 
     # -------------------------------------------------------------- when an engine dies
 
-    def blame(self) -> None:
-        """The engine died. Any of those it had may have killed it; of the suspects it had only the first."""
-        if self._suspects and (suspect := self._live.get(self._suspects[0])) is not None:
+    def interrupt(self) -> None:
+        """Note that the engine has died, which any of its requests may have caused.
+
+        Of the suspects the engine had only the first, which now has killed an engine by itself: it ends.
+        """
+        if self._suspects and (suspect := self._streams.get(self._suspects[0])) is not None:
             suspect.fail(EngineError("the engine died each time that it served this request"))
         waiting = set(self._suspects)
-        for id, live in self._live.items():
+        for id, stream in self._streams.items():
             if id not in waiting:
-                live.interrupt()
+                stream.interrupt()
 
     def hand_over(self) -> Iterable[RequestSpec]:
-        """What to ask of the engine that takes over at once: all but the suspects, and the first of those."""
-        for live in self._live.values():
-            if live.complete:
-                live.fail(EngineGone("only the engine that is gone knew its timing"))
-        left = sorted(self.owed, key=lambda live: live.spec.arrival or 0.0)
-        suspects = [live for live in left if live.crashes > 1]
-        self._suspects = [live.spec.id for live in suspects]
-        return [live.resumed() for live in (*(live for live in left if live.crashes <= 1), *suspects[:1])]
+        """The requests to give to the engine that takes over: all but the suspects, and the first suspect."""
+        for stream in self._streams.values():
+            if stream.complete:
+                stream.fail(EngineGone("only the engine that is gone knew its timing"))
+        left = sorted(self.unfinished, key=lambda stream: stream.spec.arrival or 0.0)
+        suspects = [stream for stream in left if stream.crashes > 1]
+        self._suspects = [stream.spec.id for stream in suspects]
+        others = [stream for stream in left if stream.crashes <= 1]
+        return [stream.resumed() for stream in (*others, *suspects[:1])]
 
     def next_suspect(self, after: str) -> RequestSpec | None:
-        """Whom to try now that `after`, if it was being tried, has survived a step, or left; None: nobody."""
+        """The next suspect to try, once `after` has survived a step or was left; None if there is none.
+
+        Also None if `after` is not the suspect being tried.
+        """
         if not self._suspects or after != self._suspects[0]:
             return None
         del self._suspects[0]
         while self._suspects:
-            live = self._live.get(self._suspects[0])
-            if live is not None and not live.over:
-                return live.resumed()
+            stream = self._streams.get(self._suspects[0])
+            if stream is not None and not stream.over:
+                return stream.resumed()
             del self._suspects[0]
         return None

@@ -6,25 +6,26 @@ from collections import deque
 
 from turnout.core.clock import Clock, monotonic
 
-__all__ = ["WINDOW", "Restarts"]
+__all__ = ["WINDOW_SECONDS", "RestartLimit"]
 
-WINDOW = 600.0
-"""Seconds in which restarts are counted: an engine that dies now and then is not one that cannot live."""
+WINDOW_SECONDS = 600.0
+"""Restarts are counted over this time: an engine that dies now and then is not one that cannot live."""
 
 
-class Restarts:
-    """Allows `most` of them within `WINDOW` seconds."""
+class RestartLimit:
+    """Allows `most` restarts within `WINDOW_SECONDS`."""
 
     def __init__(self, most: int, clock: Clock = monotonic) -> None:
         self.count = 0
-        """Allowed so far."""
+        """Restarts allowed so far."""
         self._most = most
         self._clock = clock
         self._recent: deque[float] = deque()
 
     def allow(self) -> bool:
+        """Whether the engine may be started again now; counts the restart if so."""
         now = self._clock()
-        while self._recent and self._recent[0] <= now - WINDOW:
+        while self._recent and self._recent[0] <= now - WINDOW_SECONDS:
             self._recent.popleft()
         if len(self._recent) >= self._most:
             return False
@@ -33,5 +34,5 @@ class Restarts:
         return True
 
     def forbid(self) -> None:
-        """No more of them."""
+        """Allow no more restarts."""
         self._most = 0

@@ -1,4 +1,4 @@
-"""Who may ask for what: the API key, the admin key, and /admin without one."""
+"""Checks the API key and the admin key, and who may use /admin when there is no admin key."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnout.config import ServerConfig
 from turnout.server.http.errors import ApiError, respond_to_error
 
-__all__ = ["Gate", "client_of"]
+__all__ = ["AuthMiddleware", "client_of"]
 
 OPEN = frozenset({"/health", "/metrics"})
-"""Paths that monitors ask without a key."""
+"""Paths that need no key, for monitoring."""
 ADMIN = "/admin/"
 
 
 def client_of(request: Request) -> str:
-    """Stands for the API key that a request was sent with, asked for or not; empty without one."""
+    """A name for the API key that a request was sent with, required or not; empty without a key."""
     key = _bearer_token(request)
     return f"key-{hashlib.sha256(key).hexdigest()[:16]}" if key else ""
 
 
-class Gate:
-    """Middleware: 401 without the right bearer token, 403 for /admin from elsewhere when it has no key."""
+class AuthMiddleware:
+    """Responds 401 without the right key, and 403 to /admin from elsewhere if there is no admin key."""
 
     def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
         self._app = app
@@ -60,14 +60,15 @@ def _bearer_token(request: Request) -> bytes:
 
 
 def _has(request: Request, key: str) -> bool:
-    """In a time that does not tell how much of the key was right."""
+    """Compares in constant time, which does not reveal how much of the key was right."""
     return hmac.compare_digest(_bearer_token(request), key.encode())
 
 
 def _is_local(request: Request) -> bool:
-    """From this machine, and not by way of a proxy or of a web page from elsewhere.
+    """The request comes from this machine, neither through a proxy nor from another site's web page.
 
-    A page can make the browser it is shown in call us, under any name that its owner has point to us.
+    A page can make its visitor's browser send requests to this server, under any host name whose owner points
+    it here (DNS rebinding). So both the host and the origin must be loopback.
     """
     headers = request.headers
     sender = request.client.host if request.client else ""

@@ -1,4 +1,4 @@
-"""From a request's body to a validated model, or an error that names the field."""
+"""Reads a request's body into a validated model; errors name the field."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 async def read_body(request: Request, model: type[Model], *, limit: int) -> Model:
-    """A field that is null counts as not given.
+    """The body as a `model`; a field that is null counts as not given.
 
-    Raises RequestError for what cannot be understood, ApiError 413 for more than `limit` bytes.
+    Raises RequestError for a body that is not valid, ApiError 413 for more than `limit` bytes.
     """
     content = _parse(await _read(request, limit))
     if not isinstance(content, dict):
@@ -34,8 +34,10 @@ async def read_body(request: Request, model: type[Model], *, limit: int) -> Mode
 
 
 async def _read(request: Request, limit: int) -> bytes:
-    """What is too much is dropped as it comes rather than refused at once, but not without end: most clients
-    read no answer before they have sent everything.
+    """The body's bytes. Raises ApiError 413 for more than `limit`.
+
+    Most clients read no response before they have sent everything. So bytes past the limit are read and
+    discarded, up to a second limit.
     """
     body, length = bytearray(), 0
     async for chunk in request.stream():
@@ -51,7 +53,7 @@ async def _read(request: Request, limit: int) -> bytes:
 
 
 def _parse(body: bytes) -> Any:
-    """msgspec is strict where json.loads is not: no NaN, no half of a surrogate pair."""
+    """msgspec refuses what json.loads lets through: NaN, and half of a surrogate pair."""
     try:
         return msgspec.json.decode(body)
     except RecursionError:

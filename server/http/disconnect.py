@@ -1,4 +1,4 @@
-"""Work for a client ends when the client leaves."""
+"""Cancels work for a client that has disconnected."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do `work`, cancelled as soon as the client is gone; then raises ClientDisconnect.
+    """Await `work`; if the client disconnects first, cancel it and raise ClientDisconnect.
 
-    For after the body has been read: from then on `receive` has nothing else to say.
+    Call it after the body has been read: from then on, `receive` reports nothing but the disconnect.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))

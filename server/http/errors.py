@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients expect them."""
+"""Error responses in the form that OpenAI's clients expect."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["ApiError", "ErrorBody", "error_body", "respond_to_disconnect", "resp
 NOT_FOUND = 404
 TIMEOUT = 408
 CLIENT_CLOSED_REQUEST = 499
-"""nginx's; nobody is there to see it."""
+"""nginx's status for a client that has left, for the log alone."""
 
 
 class ApiError(TurnoutError):
-    """An error with a status of its own."""
+    """An error with its HTTP status."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ErrorBody(msgspec.Struct):
 
 
 def error_body(error: Exception) -> ErrorBody:
-    """What a client is told. What was not foreseen is for the log alone."""
+    """The body for an error. Details of an unexpected error stay in the log."""
     known = _known(error)
     return ErrorBody(ErrorDetails(str(known), _kind(known.status), known.param, known.code))
 
@@ -73,9 +73,9 @@ async def respond_to_disconnect(request: Request, error: Exception) -> Response:
 
 
 def _misdirected(request: Request, error: HTTPException) -> ApiError:
-    """What Starlette finds by itself: no such path, or not this method."""
+    """An error that Starlette's routing raised: an unknown path, or a method that the path does not take."""
     path, method = request.url.path, request.method
-    message = f"there is no {path} here; OpenAI's API is under /v1, and GET / says what this server is"
+    message = f"there is no {path} here; the OpenAI API is under /v1, and GET / describes this server"
     if error.status_code != NOT_FOUND:
         message = f"{path} does not take {method}; it takes {(error.headers or {}).get('Allow')}"
     return ApiError(error.status_code, message, headers=error.headers)
@@ -87,7 +87,7 @@ def _known(error: Exception) -> ApiError:
     if isinstance(error, Overloaded):
         return ApiError(503, str(error), code="overloaded", headers={"Retry-After": "1"})
     if isinstance(error, Dropped):
-        # OpenAI's clients repeat a 408 by themselves, unless told not to.
+        # OpenAI's clients retry a 408 unless a header says not to.
         return ApiError(TIMEOUT, str(error), code="request_dropped", headers={"X-Should-Retry": "false"})
     if isinstance(error, RequestError):
         return ApiError(400, str(error), param=error.param)

@@ -1,4 +1,4 @@
-"""uvicorn, less what is not its business here: signals, and which connections to take."""
+"""uvicorn's server, without its handling of signals and with a limit on connections."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from turnout.server.http.connections import take_connections, usable_descriptors
 
 __all__ = ["HttpServer"]
 
-LAST_WORDS = 3
-"""Seconds that clients have to take what is still for them, once the engine has nothing more to say."""
+DRAIN_SECONDS = 3
+"""How long clients have to read the rest of their responses, once the engine has nothing more to send."""
 
 
 class HttpServer(uvicorn.Server):
-    """Answers on `listener` until `should_exit` is set; `force_exit`: without waiting for anybody."""
+    """Serves on `listener` until `should_exit` is set; `force_exit` also ends open connections."""
 
     def __init__(self, app: Starlette, listener: socket.socket) -> None:
         super().__init__(
@@ -30,7 +30,7 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 log_level="warning",
                 access_log=False,
-                timeout_graceful_shutdown=LAST_WORDS,
+                timeout_graceful_shutdown=DRAIN_SECONDS,
             )
         )
         self._listener = listener
@@ -38,11 +38,11 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The engine has to stop too."""
+        """Leave signals alone: `turnout.server.signals` handles them, since the engine has to stop too."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """It listens to nothing by itself: `take_connections` knows when to stop."""
+        """Accept connections with `take_connections`, which limits their number, rather than with uvicorn."""
         await super().startup(sockets=[])
         connections, most = self.server_state.connections, usable_descriptors()
         self._taking = asyncio.create_task(
@@ -57,6 +57,6 @@ class HttpServer(uvicorn.Server):
         await super().shutdown()
 
     def _protocol(self) -> asyncio.Protocol:
-        """As uvicorn makes it, in `startup`."""
+        """A connection's protocol, made as uvicorn's own `startup` makes it."""
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)

@@ -1,4 +1,4 @@
-"""A JSON response of plain structs."""
+"""A JSON response, encoded by msgspec."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ __all__ = ["JsonResponse"]
 
 
 class JsonResponse(Response):
+    """Its content may be a msgspec struct or plain data."""
+
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The metrics of several arms as those of one server."""
+"""Merges the metrics of several arms into those of one server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ByArm"]
 
 
 class ByArm(Collector):
-    """Each family once, with the samples of all arms, told apart by the label ``arm``."""
+    """Each metric once, with the samples of all arms, which the label ``arm`` tells apart."""
 
     def __init__(self, arms: Mapping[str, Collector]) -> None:
         self._arms = arms

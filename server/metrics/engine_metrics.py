@@ -1,4 +1,4 @@
-"""What the engine reports of itself, as metrics: its `Stats`, and the snapshot of its KV pool."""
+"""The engine's reports as metrics: its `Stats`, and the snapshot of its KV pool."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from turnout.server.metrics.request_metrics import PREFIX
 __all__ = ["Scrape"]
 
 Rows = Iterable[tuple[str, str, float]]
-"""Name, what it is, value."""
+"""Name, help text, value."""
 
 
 class Scrape(Collector):
-    """All there is to tell at one moment: what the server measured, then what the engine says.
+    """All metrics at one moment: those that the server measures, then those that the engine reports.
 
-    What the engine did not say is left out, rather than told as it once was.
+    Metrics that the engine does not report at this moment are left out: old values would mislead.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class Scrape(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._requests.collect()
-        yield from self._counters([("engine_restarts", "Engines lost and replaced.", self._restarts)])
+        yield from self._counters(
+            [("engine_restarts", "Engines that died and were replaced.", self._restarts)]
+        )
         if self._stats is not None:
             yield from self._gauges(_load(self._stats))
             yield from self._counters(_work(self._stats))
@@ -50,14 +52,14 @@ class Scrape(Collector):
             yield from self._counters(_lookups(self._snapshot))
 
     def _gauges(self, rows: Rows) -> Iterator[Metric]:
-        for name, what, value in rows:
-            gauge = GaugeMetricFamily(PREFIX + name, what, labels=("model_name",))
+        for name, description, value in rows:
+            gauge = GaugeMetricFamily(PREFIX + name, description, labels=("model_name",))
             gauge.add_metric((self._model,), value)
             yield gauge
 
     def _counters(self, rows: Rows) -> Iterator[Metric]:
-        for name, what, value in rows:
-            counter = CounterMetricFamily(PREFIX + name, what, labels=("model_name",))
+        for name, description, value in rows:
+            counter = CounterMetricFamily(PREFIX + name, description, labels=("model_name",))
             counter.add_metric((self._model,), value)
             yield counter
 
@@ -66,37 +68,41 @@ def _load(stats: Stats) -> Rows:
     yield "num_requests_running", "Requests that hold KV memory.", stats.running
     yield "num_requests_waiting", "Requests that wait to run.", stats.waiting
     used = 1 - stats.kv_free / stats.kv_capacity if stats.kv_capacity else 0.0
-    yield "kv_cache_usage_perc", "Share of the KV pool that is held, 0 to 1.", used
+    yield "kv_cache_usage_perc", "Share of the KV pool that is held, from 0 to 1.", used
 
 
 def _work(stats: Stats) -> Rows:
-    yield "num_preemptions", "Requests that had to give their KV memory up.", stats.preemptions
+    yield "num_preemptions", "Times that a running request lost its KV memory to others.", stats.preemptions
     yield "num_swap_outs", "Preemptions that kept what was computed, in host memory.", stats.swap_outs
-    yield "policy_faults", "Answers of scheduling policies that were no use.", stats.policy_faults
-    yield "policy_slow_orders", "Orders of scheduling policies that took more than 5 ms.", stats.slow_orders
-    yield "engine_steps", "Steps of the engine.", stats.steps
-    yield "computed_tokens", "Tokens run through the model, also those computed again.", stats.computed_tokens
+    yield (
+        "policy_faults",
+        "Answers of scheduling policies that could not be carried out.",
+        stats.policy_faults,
+    )
+    yield "policy_slow_orders", "Orders that took a scheduling policy more than 5 ms.", stats.slow_orders
+    yield "engine_steps", "Steps that the engine has run.", stats.steps
+    yield "computed_tokens", "Tokens run through the model, recomputed ones included.", stats.computed_tokens
     for name, value in stats.counters.items():
-        yield re.sub(r"\W", "_", name, flags=re.ASCII), "A decoding strategy's count.", value
+        yield re.sub(r"\W", "_", name, flags=re.ASCII), "A counter of a decoding strategy.", value
 
 
 def _memory(kv: KVSnapshot, bytes_per_token: int) -> Rows:
     yield "kv_cache_capacity_tokens", "Token positions in the KV pool.", kv.capacity
-    yield "kv_cache_free_tokens", "Positions that nobody holds, cached or not.", kv.free
-    yield "kv_cache_held_tokens", "Positions that requests hold; shared ones count once.", kv.held
-    yield "kv_cache_shared_tokens", "Positions that two sequences or more hold.", kv.shared
+    yield "kv_cache_free_tokens", "Positions that no sequence holds, cached or not.", kv.free
+    yield "kv_cache_held_tokens", "Positions that sequences hold; shared ones count once.", kv.held
+    yield "kv_cache_shared_tokens", "Positions that two or more sequences hold.", kv.shared
     yield "kv_cache_computed_tokens", "Held positions with a computed token in them.", kv.computed
-    yield "kv_cache_cached_tokens", "Free positions that requests may attach to.", kv.cached
-    yield "kv_cache_pinned_tokens", "Positions in memory that belong to pinned prefixes.", kv.pinned
+    yield "kv_cache_cached_tokens", "Free positions that hold a prefix for requests to reuse.", kv.cached
+    yield "kv_cache_pinned_tokens", "Cached or held positions that belong to pinned prefixes.", kv.pinned
     yield "kv_cache_swap_tokens", "Positions in host memory for preempted requests.", kv.swap
     yield "kv_cache_swapped_tokens", "Positions in host memory that are taken.", kv.swapped
     yield "kv_cache_block_tokens", "Positions in a block.", kv.unit
-    yield "kv_cache_bytes_per_token", "Bytes that a position takes.", bytes_per_token
+    yield "kv_cache_bytes_per_token", "Bytes of KV memory that a position takes.", bytes_per_token
     yield "kv_cache_waste_ratio", "Share of held positions without a computed token.", kv.waste
-    yield "prefix_cache_hit_ratio", "Share of prompt tokens that were found, since the start.", kv.hit_rate
+    yield "prefix_cache_hit_ratio", "Share of all prompt tokens found in the prefix cache.", kv.hit_rate
 
 
 def _lookups(kv: KVSnapshot) -> Rows:
-    yield "prefix_cache_queries", "Prompt tokens looked up.", kv.lookups
-    yield "prefix_cache_hits", "Prompt tokens found in memory.", kv.hits
-    yield "kv_cache_evicted_tokens", "Cached positions given up for others.", kv.evictions
+    yield "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", kv.lookups
+    yield "prefix_cache_hits", "Prompt tokens found in the prefix cache.", kv.hits
+    yield "kv_cache_evicted_tokens", "Cached positions evicted to make room.", kv.evictions

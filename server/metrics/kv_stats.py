@@ -1,4 +1,4 @@
-"""Asking the engine how its KV pool stands, for whoever watches."""
+"""Asks the engine for the state of its KV pool, for metrics."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.engine.client import EngineClient
 from turnout.core.errors import TurnoutError
 from turnout.core.types.messages import KVSnapshot, ShowKV
-from turnout.server.engine.ask import ask
+from turnout.server.engine.admin_client import fetch
 
-__all__ = ["KVWatch"]
+__all__ = ["KVStats"]
 
-INTERVAL = 1.0
-"""Seconds between two questions to the engine, at least: whoever scrapes needs no key."""
+MIN_INTERVAL_SECONDS = 1.0
+"""The least time between two requests to the engine: ``/metrics`` needs no key, so any client may scrape."""
 MAX_WAIT_SECONDS = 2.0
-"""Seconds that a scrape waits for the engine's step to end."""
+"""How long a scrape waits for the engine's step to end."""
 
 
-class KVWatch:
-    """Asks the engine how its KV pool stands, when somebody wants to know.
+class KVStats:
+    """Fetches snapshots of the KV pool when they are wanted, and shares them between callers.
 
-    Not part of the engine's regular reports: a snapshot looks at every block, and mostly nobody is looking.
+    The engine does not report them regularly: a snapshot looks at every block, and is rarely wanted.
     """
 
     def __init__(self, client: EngineClient, clock: Clock = monotonic) -> None:
@@ -32,8 +32,10 @@ class KVWatch:
         self._answer: asyncio.Task[KVSnapshot | None] | None = None
 
     async def latest(self) -> KVSnapshot | None:
-        """At most `INTERVAL` old; None when the engine is gone or does not answer in time."""
-        if self._answer is None or (self._answer.done() and self._clock() >= self._asked + INTERVAL):
+        """A recent snapshot; None if the engine is gone or does not answer in time."""
+        if self._answer is None or (
+            self._answer.done() and self._clock() >= self._asked + MIN_INTERVAL_SECONDS
+        ):
             self._asked = self._clock()
             self._answer = asyncio.create_task(self._ask())
         done, _ = await asyncio.wait({self._answer}, timeout=MAX_WAIT_SECONDS)
@@ -41,6 +43,6 @@ class KVWatch:
 
     async def _ask(self) -> KVSnapshot | None:
         try:
-            return await ask(self._client, ShowKV(), KVSnapshot)
+            return await fetch(self._client, ShowKV(), KVSnapshot)
         except TurnoutError:  # `Stats` and health say what is wrong with it
             return None

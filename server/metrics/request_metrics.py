@@ -1,7 +1,7 @@
-"""What the server measures of requests as their tokens pass, for ``GET /metrics``.
+"""Measures requests as their tokens pass through the server, for ``GET /metrics``.
 
-Names, but for the prefix, and buckets are vLLM's (``vllm/v1/metrics/loggers.py``), so that its dashboards
-serve. As there, each choice of a request ends by itself.
+Names, except for the prefix, and buckets are vLLM's (``vllm/v1/metrics/loggers.py``), so that dashboards made
+for vLLM work. As in vLLM, each choice of a request counts as one that ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _lengths(longest: int) -> tuple[int, ...]:
 
 
 class RequestMetrics:
-    """The histograms and counters, in a registry of their own: a process may have several servers."""
+    """The histograms and counters, in a registry of their own, since a process may run several servers."""
 
     def __init__(
         self,
@@ -52,31 +52,31 @@ class RequestMetrics:
         *,
         arrive: Callable[[], Leave] | None = None,
     ) -> None:
-        """`arrive`: told of each request, what there is beside figures for Prometheus."""
+        """`arrive` is called for each request, for an A/B test that judges the arms."""
         self.registry = CollectorRegistry()
         self.clock = clock
         self.arrive = arrive
         self._model = model
         lengths = _lengths(max_model_len)
         self.first_token = self._histogram(
-            "time_to_first_token_seconds", "From a request's arrival to its first token.", FIRST_TOKEN
+            "time_to_first_token_seconds", "Time from a request's arrival to its first token.", FIRST_TOKEN
         )
         self.between_tokens = self._histogram(
-            "inter_token_latency_seconds", "Between a choice's tokens, as they came.", PER_TOKEN
+            "inter_token_latency_seconds", "Time between a choice's tokens, as they came.", PER_TOKEN
         )
         self.per_token = self._histogram(
             "request_time_per_output_token_seconds",
-            "Mean time of a finished choice's tokens after its first.",
+            "Mean time for each of a finished choice's tokens after the first.",
             PER_TOKEN,
         )
         self.whole = self._histogram(
-            "e2e_request_latency_seconds", "From a request's arrival to a choice's end.", WHOLE
+            "e2e_request_latency_seconds", "Time from a request's arrival to the end of a choice.", WHOLE
         )
-        self.prompt_lengths = self._histogram("request_prompt_tokens", "Tokens of a prompt.", lengths)
+        self.prompt_lengths = self._histogram("request_prompt_tokens", "Tokens in a prompt.", lengths)
         self.output_lengths = self._histogram(
-            "request_generation_tokens", "Tokens of a finished choice.", lengths
+            "request_generation_tokens", "Tokens in a finished choice.", lengths
         )
-        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of requests that have begun.")
+        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of requests that have started.")
         self.output_tokens = self._counter("generation_tokens", "Tokens generated.")
         self._ended = Counter(
             PREFIX + "request_success",
@@ -90,16 +90,19 @@ class RequestMetrics:
     def ended(self, reason: str, choices: int = 1) -> None:
         self._ended.labels(self._model, reason).inc(choices)
 
-    def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
-        family = Histogram(PREFIX + name, what, ("model_name",), registry=self.registry, buckets=buckets)
+    def _histogram(self, name: str, description: str, buckets: tuple[float, ...]) -> Histogram:
+        name = PREFIX + name
+        family = Histogram(name, description, ("model_name",), registry=self.registry, buckets=buckets)
         return family.labels(self._model)
 
-    def _counter(self, name: str, what: str) -> Counter:
-        return Counter(PREFIX + name, what, ("model_name",), registry=self.registry).labels(self._model)
+    def _counter(self, name: str, description: str) -> Counter:
+        return Counter(PREFIX + name, description, ("model_name",), registry=self.registry).labels(
+            self._model
+        )
 
 
 class RequestMeter:
-    """Follows one request, from the moment it is made until its block is left."""
+    """Measures one request, from when the meter is made until its ``with`` block is left."""
 
     def __init__(self, metrics: RequestMetrics, request: RequestSpec) -> None:
         self._metrics = metrics
@@ -107,7 +110,7 @@ class RequestMeter:
         self._open = request.params.n
         self._arrival = metrics.clock()
         self._begun = False
-        self._choices: dict[int, _Choice] = {}
+        self._choices: dict[int, _ChoiceTimes] = {}
         self._outcomes: list[Outcome] = []
         self._leave = metrics.arrive() if metrics.arrive else None
 
@@ -117,11 +120,11 @@ class RequestMeter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What had not ended by itself ended with the block. A request that was refused never was one."""
+        """Count the choices that end only with the block. A request that was refused does not count."""
         if self._open and isinstance(error, GeneratorExit | CancelledError):
-            self._rest("abort", "")
+            self._end_open("abort", "")
         elif self._open and error is not None and (self._begun or not _is_refusal(error)):
-            self._rest("error", str(error))
+            self._end_open("error", str(error))
         if self._leave is not None:
             self._leave(self._outcomes)
 
@@ -133,14 +136,14 @@ class RequestMeter:
         if delta.finish_reason:
             self._end(delta.index, delta.finish_reason, now)
 
-    def _tokens(self, choice: _Choice | None, index: int, tokens: int, now: float) -> None:
+    def _tokens(self, choice: _ChoiceTimes | None, index: int, tokens: int, now: float) -> None:
         if not self._begun:
             self._begun = True
             self._metrics.first_token.observe(now - self._arrival)
             self._metrics.prompt_lengths.observe(self._prompt_tokens)
             self._metrics.prompt_tokens.inc(self._prompt_tokens)
         if choice is None:
-            choice = self._choices[index] = _Choice()
+            choice = self._choices[index] = _ChoiceTimes()
         else:
             self._metrics.between_tokens.observe(now - choice.latest)
         choice.times.extend([now] * tokens)
@@ -158,23 +161,23 @@ class RequestMeter:
         if choice.tokens > 1:
             self._metrics.per_token.observe((choice.latest - choice.first) / (choice.tokens - 1))
 
-    def _rest(self, reason: str, error: str) -> None:
-        """How the choices ended that did not end by themselves."""
+    def _end_open(self, reason: str, error: str) -> None:
+        """Count the choices that are still open, which end now."""
         self._metrics.ended(reason, self._open)
         now = self._metrics.clock()
         self._outcomes += [self._outcome(None, reason, now, error)] * self._open
 
-    def _outcome(self, choice: _Choice | None, reason: str, now: float, error: str = "") -> Outcome:
+    def _outcome(self, choice: _ChoiceTimes | None, reason: str, now: float, error: str = "") -> Outcome:
         times = choice.times if choice else ()
         return Outcome(self._arrival, times, now, self._prompt_tokens, reason, error)
 
 
-class _Choice:
-    """One choice's tokens so far."""
+class _ChoiceTimes:
+    """When the tokens of one choice came."""
 
     def __init__(self) -> None:
         self.times = array("d")
-        """When each came."""
+        """One for each token, in seconds."""
 
     @property
     def first(self) -> float:
@@ -190,5 +193,5 @@ class _Choice:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """The engine would not take it; a request that the policy gave up was taken."""
+    """The engine did not take the request. It did take one that the policy gave up later."""
     return isinstance(error, RequestError) and not isinstance(error, Dropped)

@@ -1,4 +1,4 @@
-"""What the requests for completions and for chat have in common."""
+"""The fields that requests for completions and for chat have in common."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.protocol.structured import StructuredRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 
-__all__ = ["MAX_TOKEN_ID", "GenerationRequest", "Listed", "TokenId"]
+__all__ = ["MAX_TOKEN_ID", "FailFastList", "GenerationRequest", "TokenId"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +25,10 @@ MAX_STOPS = 32
 MAX_TOKEN_ID = 2**31 - 1
 
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
-"""Whether the model has such a token is the engine's to say."""
+"""The engine checks whether the model has such a token."""
 Item = TypeVar("Item")
-Listed = Annotated[list[Item], Field(fail_fast=True)]
-"""Only the first wrong item is reported: errors about millions of them would take all the memory."""
+FailFastList = Annotated[list[Item], Field(fail_fast=True)]
+"""Only the first invalid item is reported: errors about millions of items would fill the memory."""
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -56,7 +56,7 @@ SAMPLING_FIELDS = (
     "length_penalty",
     "early_stopping",
 )
-"""Those that mean in `SamplingParams` what they mean here."""
+"""The fields that `SamplingParams` has with the same name and meaning."""
 
 
 class StreamOptions(BaseModel):
@@ -66,14 +66,14 @@ class StreamOptions(BaseModel):
 
 
 class GenerationRequest(StructuredRequest):
-    """Types are strict: a number in quotes is an error, not a number. None always means: not given."""
+    """The body of a request. Types are strict: a number in quotes is an error. None means: not given."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {}
-    """What this endpoint means where a sampling parameter is not given and the model says nothing."""
+    """This endpoint's defaults for sampling parameters that neither the client nor the model sets."""
     FIELDS: ClassVar[Mapping[str, str]] = {"extra_args": "vllm_xargs"}
-    """What fields of the engine's request are called here."""
+    """Fields of the engine's request that have another name here: theirs to this."""
 
     model: str | None = None
     n: int | None = None
@@ -85,7 +85,7 @@ class GenerationRequest(StructuredRequest):
     max_tokens: int | None = None
     min_tokens: int | None = None
     stop: list[str] | None = None
-    stop_token_ids: Listed[TokenId] | None = None
+    stop_token_ids: FailFastList[TokenId] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     presence_penalty: float | None = None
@@ -93,19 +93,19 @@ class GenerationRequest(StructuredRequest):
     repetition_penalty: float | None = None
     skip_special_tokens: bool | None = None
     logit_bias: dict[str, Bias] | None = None
-    allowed_token_ids: Listed[TokenId] | None = None
-    bad_words: Listed[str] | None = None
+    allowed_token_ids: FailFastList[TokenId] | None = None
+    bad_words: FailFastList[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
     user: str | None = None
     deadline_ms: Milliseconds | None = None
-    """After arrival, by when it should be finished, for policies that look at it."""
+    """Time after arrival by which the request should be finished, for policies that use deadlines."""
     ttft_deadline_ms: Milliseconds | None = None
-    """After arrival, by when its first token should be there."""
+    """Time after arrival by which the first token should be there, for policies that use deadlines."""
     timing: bool | None = None
     cache_salt: Annotated[str, Field(min_length=1)] | None = None
-    """An empty one is refused: a tenant's salt that came out empty would share with everybody."""
+    """An empty salt is refused: a tenant whose salt came out empty by mistake would share with all others."""
     prompt_logprobs: int | None = None
     best_of: int | None = None
     use_beam_search: bool | None = None
@@ -141,7 +141,7 @@ class GenerationRequest(StructuredRequest):
         return value
 
     @model_validator(mode="after")
-    def _only_what_is_served(self) -> Self:
+    def _check_supported(self) -> Self:
         unknown = self.model_extra or {}
         refuse_unsupported(unknown)
         if unknown:
@@ -149,7 +149,7 @@ class GenerationRequest(StructuredRequest):
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options is only allowed together with stream", "stream_options")
         if self.stream and self.prompt_logprobs is not None:
-            raise RequestError("prompt_logprobs is only there for answers in one piece", "prompt_logprobs")
+            raise RequestError("prompt_logprobs cannot be streamed", "prompt_logprobs")
         if self.stream and self.best_of is not None and self.best_of > (self.n or 1):
             raise RequestError(
                 "best_of above n cannot be streamed: which choices are best is known when all have ended",
@@ -158,13 +158,13 @@ class GenerationRequest(StructuredRequest):
         return self
 
     @contextmanager
-    def own_names(self) -> Iterator[None]:
-        """Errors that come out of it name the fields that the client knows."""
+    def client_field_names(self) -> Iterator[None]:
+        """Make errors raised in the block name the fields as the client knows them."""
         try:
             yield
         except RequestError as error:
             if error.param == "structured_outputs" and self.structured_outputs is None:
-                error.param = self.form_field
+                error.param = self.structured_field
             error.param = self.FIELDS.get(error.param or "", error.param)
             raise
 
@@ -173,15 +173,15 @@ class GenerationRequest(StructuredRequest):
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def logprob_count(self) -> int | None:
-        """How many of the likeliest tokens to report at each position; None: no log-probabilities."""
+        """How many of the likeliest tokens to report at each output position; None: no log-probabilities."""
         raise NotImplementedError
 
     def prompt_logprob_count(self) -> int | None:
-        """The same of the prompt."""
+        """How many of the likeliest tokens to report at each prompt position; None: no log-probabilities."""
         return self.prompt_logprobs
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:
-        """What the client set, else what the model and the server say, else the API's defaults."""
+        """The parameters that the client set; else the model's and the server's; else the API's defaults."""
         given = {name: value for name in SAMPLING_FIELDS if (value := getattr(self, name)) is not None}
         if self.stop:
             given["stop"] = tuple(self.stop)
@@ -191,7 +191,7 @@ class GenerationRequest(StructuredRequest):
             given["logit_bias"] = {int(token): bias for token, bias in self.logit_bias.items()}
         if self.vllm_xargs:
             given["extra_args"] = {name: arg for name, arg in self.vllm_xargs.items() if arg is not None}
-        given["structured_outputs"] = self.form
+        given["structured_outputs"] = self.structured_output
         return SamplingParams(
             **{
                 **self.UNSET_SAMPLING,
@@ -202,7 +202,7 @@ class GenerationRequest(StructuredRequest):
         )
 
     def request_spec(self, id: str, prompt: list[int], params: SamplingParams, client: str) -> RequestSpec:
-        """For the engine; `client` is whose it is where it names no user."""
+        """The request for the engine. `client` stands for the client where the request names no user."""
         return RequestSpec(
             id=id,
             prompt=prompt,
@@ -217,7 +217,7 @@ class GenerationRequest(StructuredRequest):
         )
 
     def concrete_seed(self) -> int:
-        """Without one from the client, a random one, so that the request can be repeated inside."""
+        """The client's seed, or a random one: a fixed seed lets another engine repeat the request exactly."""
         return secrets.randbits(63) if self.seed is None else self.seed
 
 
@@ -226,5 +226,5 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def _is_token_id(key: object) -> bool:
-    """JSON's keys are strings."""
+    """A JSON key, always a string, spells a token id."""
     return isinstance(key, str) and key.isdecimal() and len(key) < 20 and int(key) <= MAX_TOKEN_ID

@@ -1,4 +1,4 @@
-"""``POST /v1/chat/completions``."""
+"""The request of ``POST /v1/chat/completions``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 from turnout.core.errors import RequestError
-from turnout.server.protocol.base import GenerationRequest, Listed
+from turnout.server.protocol.base import FailFastList, GenerationRequest
 
 __all__ = ["ChatRequest", "Message"]
 
@@ -24,11 +24,11 @@ RESERVED = frozenset(
         "tools",
     }
 )
-"""What a chat template gets from elsewhere, if at all, such as the parameters of `Tokenizer.chat_text`."""
+"""Variables of chat templates that `chat_template_kwargs` must not set; `Tokenizer.chat_text` takes most."""
 
 
 class Message(BaseModel):
-    """What else a message carries goes to the chat template, which may know it."""
+    """A message. Its other fields go to the chat template, which may use them."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -47,6 +47,8 @@ class Message(BaseModel):
 
 
 class ChatRequest(GenerationRequest):
+    """The body of a chat request."""
+
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}
     FIELDS: ClassVar[Mapping[str, str]] = {
         **GenerationRequest.FIELDS,
@@ -54,7 +56,7 @@ class ChatRequest(GenerationRequest):
         "logprobs": "top_logprobs",
     }
 
-    messages: Listed[Message]
+    messages: FailFastList[Message]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

@@ -1,4 +1,4 @@
-"""``POST /v1/completions``."""
+"""The request of ``POST /v1/completions``."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from turnout.server.protocol.base import MAX_TOKEN_ID, GenerationRequest
 __all__ = ["CompletionRequest", "Prompt"]
 
 Prompt = str | list[int]
-"""Text, or tokens."""
+"""Text, or token ids."""
 
 MAX_PROMPTS = 2048
-"""As many as OpenAI takes; each is a request of its own."""
+"""OpenAI's limit. Each prompt becomes a request to the engine."""
 
 
 class CompletionRequest(GenerationRequest):
+    """The body of a completion request."""
+
     prompt: list[Prompt]
-    """One prompt becomes a list of one."""
+    """A single prompt is made a list of one."""
     echo: bool | None = None
     logprobs: int | None = None
     add_special_tokens: bool = True
@@ -42,22 +44,20 @@ class CompletionRequest(GenerationRequest):
     @model_validator(mode="after")
     def _combinations(self) -> Self:
         if self.echo and self.stream and self.logprobs is not None:
-            raise RequestError(
-                "logprobs together with echo are only there for answers in one piece", "logprobs"
-            )
+            raise RequestError("logprobs together with echo cannot be streamed", "logprobs")
         return self
 
     def logprob_count(self) -> int | None:
         return self.logprobs
 
     def prompt_logprob_count(self) -> int | None:
-        """An echo has log-probabilities where its text has."""
+        """An echoed prompt has log-probabilities if the text has."""
         asked = [count for count in (self.prompt_logprobs, self.logprobs if self.echo else None)]
         return max((count for count in asked if count is not None), default=None)
 
 
 def _is_prompt(value: object) -> bool:
-    """An empty list is no prompt: it might have been meant as several."""
+    """An empty list is not a prompt: it may have been meant as a list of prompts."""
     if isinstance(value, list):
         return bool(value) and all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in value)
     return isinstance(value, str)

@@ -1,4 +1,7 @@
-"""What the server answers. Encoded by msgspec once a token, so plain structs; unset fields are left out."""
+"""The responses of OpenAI's APIs, as msgspec structs, since one is encoded for each token.
+
+Fields that are unset are left out.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ __all__ = [
 ]
 
 encode = msgspec.json.Encoder().encode
-"""To JSON; characters beyond ASCII stay as they are."""
+"""Encodes to JSON; characters beyond ASCII are not escaped."""
 
 
 class PromptTokensDetails(msgspec.Struct):
@@ -39,13 +42,13 @@ class PromptTokensDetails(msgspec.Struct):
 class Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
-    """Generated, a stop token or the tokens of a stop string included."""
+    """Tokens generated, a stop token or the tokens of a stop string included."""
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
 
 
 class CompletionLogprobs(msgspec.Struct):
-    """Lists as long as each other, an entry a token."""
+    """Lists of equal length, with an entry for each token."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
@@ -55,7 +58,7 @@ class CompletionLogprobs(msgspec.Struct):
 
 
 class RankedLogprob(msgspec.Struct):
-    """vLLM's form."""
+    """A token's log-probability in vLLM's form."""
 
     logprob: float
     rank: int | None
@@ -140,25 +143,25 @@ class Envelope(msgspec.Struct):
     choices: list[WireChoice]
     usage: Usage | UnsetType | None = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
-    """In an answer to a chat; completions have them in each choice, since several prompts may be asked."""
+    """In a response to a chat. Completions have them in each choice, since there may be several prompts."""
 
 
 class TimingReport(msgspec.Struct):
-    """When things happened to a prompt's request, in milliseconds after its arrival."""
+    """When a prompt's request was scheduled, answered and preempted, in milliseconds after its arrival."""
 
     queued_ms: float | None
-    """How long it waited until it was first admitted."""
+    """How long the request waited until it was first scheduled."""
     first_token_ms: float | None
     finished_ms: float | None
     preempted_ms: list[float]
 
 
 Timings = TimingReport | list[TimingReport | None] | None
-"""Of several prompts a list; None where the engine never said."""
+"""A list where there are several prompts; None where the engine did not report it."""
 
 
 class TimedEnvelope(Envelope, kw_only=True):
-    """With what ``timing`` asks for."""
+    """An envelope with the timing that a request asked for."""
 
     timing: Timings
 

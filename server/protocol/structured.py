@@ -1,4 +1,4 @@
-"""The ways to ask for structured output: OpenAI's ``response_format``, and vLLM's older and newer ones."""
+"""The fields that ask for structured output: OpenAI's ``response_format``, vLLM's old and new fields."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ FIELDS = (
 
 
 class StructuredRequest(BaseModel):
-    """The fields, all of them for one thing, so that only one may be given."""
+    """The fields, of which only one may be given, since all ask for the same."""
 
     model_config = ConfigDict(strict=True)
 
     response_format: dict[str, Any] | None = None
     structured_outputs: dict[str, Any] | None = None
     guided_json: Any = None
-    """An object, or its text."""
+    """A schema, as an object or as text."""
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
 
     @property
-    def form(self) -> StructuredOutputs | None:
-        """What the engine is asked for. Raises RequestError for what cannot be meant."""
-        forms = {name: self._form(name) for name in FIELDS if getattr(self, name) is not None}
-        given = [name for name, form in forms.items() if form is not None]
+    def structured_output(self) -> StructuredOutputs | None:
+        """The structured output that is asked for. Raises RequestError for a field that makes no sense."""
+        parsed = {name: self._parsed(name) for name in FIELDS if getattr(self, name) is not None}
+        given = [name for name, output in parsed.items() if output is not None]
         if len(given) > 1:
             raise RequestError(f"{' and '.join(given)} are ways to ask for the same; give one", given[1])
-        return forms[given[0]] if given else None
+        return parsed[given[0]] if given else None
 
     @property
-    def form_field(self) -> str:
-        """The field in which a valid request asks for it; the usual one where it does not."""
-        given = (name for name in FIELDS if getattr(self, name) is not None and self._form(name))
+    def structured_field(self) -> str:
+        """The field in which a valid request asks for structured output; by default vLLM's new one."""
+        given = (name for name in FIELDS if getattr(self, name) is not None and self._parsed(name))
         return next(given, "structured_outputs")
 
-    def _form(self, name: str) -> StructuredOutputs | None:
+    def _parsed(self, name: str) -> StructuredOutputs | None:
         value = getattr(self, name)
         try:
             if name == "response_format":
@@ -64,8 +64,8 @@ class StructuredRequest(BaseModel):
             raise
 
 
-def _by_response_format(asked: Mapping[str, Any]) -> StructuredOutputs | None:
-    kind = asked.get("type")
+def _by_response_format(value: Mapping[str, Any]) -> StructuredOutputs | None:
+    kind = value.get("type")
     if kind == "text":
         return None
     if kind == "json_object":
@@ -74,16 +74,16 @@ def _by_response_format(asked: Mapping[str, Any]) -> StructuredOutputs | None:
         raise RequestError(
             f"response_format.type must be 'text', 'json_object' or 'json_schema', not {kind!r}"
         )
-    described = asked.get("json_schema")
+    described = value.get("json_schema")
     schema = described.get("schema") if isinstance(described, dict) else None
     if not isinstance(schema, dict):
         raise RequestError("response_format.json_schema.schema must be an object")
     return StructuredOutputs(json=schema)
 
 
-def _by_structured_outputs(asked: Mapping[str, Any]) -> StructuredOutputs:
-    known = {name: value for name, value in asked.items() if name in KINDS}
-    for name in asked.keys() - known.keys():
-        if asked[name] not in (None, False):
+def _by_structured_outputs(value: Mapping[str, Any]) -> StructuredOutputs:
+    known = {name: item for name, item in value.items() if name in KINDS}
+    for name in value.keys() - known.keys():
+        if value[name] not in (None, False):
             raise RequestError(f"structured_outputs.{name} is not supported")
     return StructuredOutputs(**known)

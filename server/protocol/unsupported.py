@@ -1,6 +1,6 @@
-"""Parameters of the OpenAI API, and of vLLM's, that would change the answer but are not served.
+"""Refuses parameters of OpenAI's and vLLM's APIs that would change the response but are not supported.
 
-They are refused by name: an answer that silently ignores them would be wrong.
+A response that silently ignored them would be wrong.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "truncate_prompt_tokens": (),
     "web_search_options": (),
 }
-"""By name, the values that ask for nothing; None never does."""
+"""For each unsupported parameter, the values that ask for nothing and so are accepted; None always is."""
 
 
 def refuse_unsupported(fields: Mapping[str, Any]) -> None:
-    """Raises RequestError that names the first parameter that is not served."""
+    """Raise RequestError that names the first unsupported parameter."""
     for name, value in fields.items():
         if name in HARMLESS and value is not None and value not in HARMLESS[name]:
             raise RequestError(f"{name} is not supported", name)

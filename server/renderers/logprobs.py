@@ -21,7 +21,7 @@ from turnout.text.tokenizer import Tokenizer
 __all__ = ["chat_logprobs", "completion_logprobs", "echo_logprobs", "joined", "prompt_logprobs"]
 
 LOWEST = -9999.0
-"""OpenAI's stand-in for minus infinity, which JSON has no word for."""
+"""OpenAI's stand-in for minus infinity, which JSON cannot express."""
 
 
 def completion_logprobs(tokenizer: Tokenizer, shown: Sequence[ShownToken]) -> CompletionLogprobs:
@@ -35,7 +35,7 @@ def completion_logprobs(tokenizer: Tokenizer, shown: Sequence[ShownToken]) -> Co
 
 
 def echo_logprobs(tokenizer: Tokenizer, prompt: ScoredPrompt, count: int) -> CompletionLogprobs:
-    """Of an echoed prompt, with `count` of the likeliest tokens; nothing precedes its first token."""
+    """An echoed prompt's, with the `count` likeliest tokens. Its first token has none."""
     return CompletionLogprobs(
         tokens=[_name(tokenizer, token) for token in prompt.tokens],
         token_logprobs=[None, *(max(entry.logprob, LOWEST) for entry in prompt.scores)],
@@ -45,7 +45,7 @@ def echo_logprobs(tokenizer: Tokenizer, prompt: ScoredPrompt, count: int) -> Com
 
 
 def joined(echo: CompletionLogprobs, text: CompletionLogprobs, length: int) -> CompletionLogprobs:
-    """Of an echo of `length` characters and the text that follows it."""
+    """Those of an echo of `length` characters, and of the text that follows it."""
     return CompletionLogprobs(
         tokens=echo.tokens + text.tokens,
         token_logprobs=echo.token_logprobs + text.token_logprobs,
@@ -66,7 +66,7 @@ def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogpr
 
 
 def _likeliest(tokenizer: Tokenizer, entry: TokenLogprobs, count: int) -> dict[str, float]:
-    """The chosen token is always among them, so that there may be one more than asked for."""
+    """The `count` likeliest tokens and the chosen one, so there may be one more than asked for."""
     return {
         _name(tokenizer, token): max(value, LOWEST)
         for token, value in [*entry.top[:count], (entry.token, entry.logprob)]
@@ -74,7 +74,7 @@ def _likeliest(tokenizer: Tokenizer, entry: TokenLogprobs, count: int) -> dict[s
 
 
 def _offsets(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
-    """Where each token's text begins, in characters."""
+    """Where the text of each token begins, in characters."""
     text, offsets, end = detokenizer(tokenizer, skip_special_tokens=False), [], 0
     for token in tokens:
         offsets.append(end)
@@ -97,7 +97,7 @@ def _chat_token(tokenizer: Tokenizer, shown: ShownToken) -> ChatTokenLogprob:
 
 
 def _name(tokenizer: Tokenizer, token: int) -> str:
-    """Its text, or ``bytes:\\xe4\\xbd`` for part of a character: every such token has a name of its own."""
+    """A token's text, or its bytes, as in ``bytes:\\xe4\\xbd``, where it is part of a character."""
     spelling = tokenizer.token_bytes(token) or b""
     try:
         return spelling.decode()

@@ -16,7 +16,7 @@ from turnout.core.types.messages import AdminCommand, Delta, Ready, Reply, Stats
 from turnout.core.types.request import RequestSpec
 from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
-from turnout.server.engine.request_stream import LiveRequest
+from turnout.server.engine.request_stream import RequestStream
 
 __all__ = ["answers_over_http"]
 
@@ -31,7 +31,7 @@ class LocalClient:
 
     def __init__(self, llm: LLM) -> None:
         self._engine = llm.engine
-        self._live: dict[str, LiveRequest] = {}
+        self._live: dict[str, RequestStream] = {}
         self._stepping: asyncio.Task[None] | None = None
         self.ready: Ready = llm.ready
 
@@ -45,7 +45,7 @@ class LocalClient:
         for prepare in self._engine.preparation(request):
             prepare()
         self._engine.add(request)
-        live = self._live[request.id] = LiveRequest(request)
+        live = self._live[request.id] = RequestStream(request)
         if self._stepping is None:
             self._stepping = asyncio.create_task(self._step())
         try:

@@ -20,7 +20,7 @@ from turnout.core.types.messages import KVSnapshot, Stats
 from turnout.core.types.param_groups import BEAM_SEARCH
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.admin.scheduler import PolicyChange
-from turnout.server.api.tokenization import DetokenizeRequest, TokenizeRequest, Tokens
+from turnout.server.api.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 from turnout.server.app import create_app
 from turnout.server.http.errors import ApiError, ErrorBody, error_body, respond_to_error
 from turnout.server.metrics.engine_metrics import Scrape
@@ -179,7 +179,7 @@ def check_form(answer: dict[str, Any]) -> str:
         "error": ErrorBody,
         "token_logprobs": CompletionLogprobs,
         "content": ChatLogprobs,
-        "count": Tokens,
+        "count": TokenizeResponse,
     }
     for key, struct in structs.items():
         if key in answer:

@@ -166,7 +166,7 @@ def test_a_port_in_use(launch: Launch, folder: Path) -> None:
 def test_a_host_whose_name_is_none() -> None:
     """Python's own refusal of a name with a part that is too long, or empty, came as a traceback."""
     for host in ("a" * 64 + ".example", "a..example"):
-        with pytest.raises(TurnoutError, match="is no name of a host"):
+        with pytest.raises(TurnoutError, match="is not a valid host name"):
             serve(EngineConfig(), ServerConfig(host=host, port=0))
 
 

@@ -84,7 +84,7 @@ def test_what_runs_may_end_and_what_is_new_is_refused(launch: Launch, number: si
     assert refused.status_code == 503
     assert refused.headers["connection"] == "close"
     assert refused.json()["error"] == {
-        "message": "the server is shutting down and takes no more requests; ask again, or another server",
+        "message": "the server is shutting down and takes no more requests; retry, or ask another server",
         "type": "server_error",
         "param": None,
         "code": "shutting_down",

@@ -22,7 +22,7 @@ from turnout.config import EngineConfig, ServerConfig
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.ab.blocks import BlockSize
 from turnout.server.ab.arm_header import ARM_HEADER
-from turnout.server.ab.assignment import place, session_of
+from turnout.server.ab.assignment import session_of, session_position
 from turnout.text.tokenizer import Tokenizer
 
 AB = "/admin/ab"
@@ -39,7 +39,9 @@ def two(tokenizer: Tokenizer) -> Iterator[RunningServer]:
 def sessions_of(arm: str, count: int, share: float = 0.5) -> list[str]:
     """Some that belong to it."""
     names = (f"s{number}" for number in range(10_000))
-    mine = [name for name in names if (place(f"session {name}", "long") < share) == (arm == "long")]
+    mine = [
+        name for name in names if (session_position(f"session {name}", "long") < share) == (arm == "long")
+    ]
     return mine[:count]
 
 
@@ -63,17 +65,17 @@ def alive(pid: int) -> bool:
 
 
 def test_sessions_are_split_as_was_asked() -> None:
-    inside = [place(f"session {number}", "long") < 0.2 for number in range(20_000)]
+    inside = [session_position(f"session {number}", "long") < 0.2 for number in range(20_000)]
     assert 0.19 < sum(inside) / len(inside) < 0.21
 
 
 def test_a_session_belongs_to_the_same_arm_in_every_process() -> None:
     """The figure is part of what is promised: a restart, or another release, must not move sessions."""
-    assert place("session 42", "long") == pytest.approx(0.2672995644)
+    assert session_position("session 42", "long") == pytest.approx(0.2672995644)
 
 
 def test_a_larger_share_moves_nobody_out() -> None:
-    places = [place(f"session {number}", "long") for number in range(1000)]
+    places = [session_position(f"session {number}", "long") for number in range(1000)]
     assert {i for i, where in enumerate(places) if where < 0.1} <= {
         i for i, where in enumerate(places) if where < 0.3
     }
@@ -81,7 +83,8 @@ def test_a_larger_share_moves_nobody_out() -> None:
 
 def test_two_tests_do_not_have_the_same_sessions() -> None:
     both = [
-        place(f"session {number}", "one") < 0.5 and place(f"session {number}", "two") < 0.5
+        session_position(f"session {number}", "one") < 0.5
+        and session_position(f"session {number}", "two") < 0.5
         for number in range(4000)
     ]
     assert 0.22 < sum(both) / len(both) < 0.28
@@ -246,7 +249,7 @@ def test_nothing_is_lost_when_an_arm_ends_under_load(start: Start, action: str, 
             for number, body in enumerate(bodies)
         ]
         waiting = pool.submit(ask, server, sessions_of(ending, 1)[0], max_tokens=200)
-        eventually(lambda: all(each.client._live for each in server.arms.all))
+        eventually(lambda: all(each.client.streams for each in server.arms.all))
         assert server.post(AB, action=action, arm=arm).status_code == 200
         assert states(server)[ending] in ("draining", "stopped")
         later = [ask(server, session) for session in sessions_of(ending, 5)]
@@ -335,7 +338,7 @@ def test_one_engine_dies_and_no_request_of_either_arm_notices(start: Start) -> N
             ]
             for arm in ("base", "long")
         }
-        eventually(lambda: all(len(each.client._live) == 5 for each in server.arms.all))
+        eventually(lambda: all(len(each.client.streams) == 5 for each in server.arms.all))
         kill(server, "long")
         eventually(lambda: server.arms.all[1].client.restarting)
         health = server.http.get("/health")
@@ -374,7 +377,7 @@ def test_an_arm_that_is_being_stopped_serves_again_if_no_other_is_left(start: St
     (session,) = sessions_of("long", 1)
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(ask, server, session, prompt="a", max_tokens=100, user="slow")
-        eventually(lambda: server.arms.all[1].client._live)
+        eventually(lambda: server.arms.all[1].client.streams)
         server.post(AB, action="stop", arm="long")
         kill(server, "base")
         eventually(lambda: states(server) == {"base": "failed", "long": "serving"})

@@ -42,7 +42,7 @@ def test_a_promotion_under_load_changes_no_text(tiny: RunningServer) -> None:
     with ThreadPoolExecutor(24) as pool:
         from_base = [pool.submit(text, tiny, session, number) for number, session in enumerate(ours)]
         from_long = [pool.submit(text, tiny, session, number) for number, session in enumerate(theirs)]
-        eventually(lambda: len(tiny.client._live) > 6)
+        eventually(lambda: len(tiny.client.streams) > 6)
         assert tiny.post(AB, action="promote", arm="long").status_code == 200
         assert states(tiny)["base"] == "draining"
         assert [answer.result() for answer in from_base] == alone

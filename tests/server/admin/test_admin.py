@@ -120,7 +120,7 @@ def test_who_waits_is_ranked_anew(busy: RunningServer) -> None:
         ({"name": "shuffling", "options": {"width": 0}}, None, "width must be at least 1"),
         ({"name": "shuffling", "options": {"width": "'\""}}, None, "both kinds of quotes"),
         ({"name": "shuffling", "options": {"width=2,reverse": "true"}}, None, "pattern"),
-        ({"name": "shuffling", "options": {"name": "fcfs"}}, "options", "'name' is no option"),
+        ({"name": "shuffling", "options": {"name": "fcfs"}}, "options", "'name' is not an option"),
         ({"name": "shuffling", "options": ["width"]}, "options", "valid dict"),
         ({"name": "fcfs", "option": {}}, "option", "not permitted"),
     ],
@@ -149,7 +149,7 @@ def test_an_engine_that_is_gone_cannot_be_changed(start: Start) -> None:
     server = start(engine_restarts=0)
     with ThreadPoolExecutor(2) as pool:
         pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=1, user="stuck")
-        eventually(lambda: server.client._live)
+        eventually(lambda: server.client.streams)
         waiting = pool.submit(server.post, SCHEDULER, name="fcfs")
         eventually(lambda: server.client._replies)
         os.kill(server.client.pid, signal.SIGKILL)

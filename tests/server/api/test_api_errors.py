@@ -172,7 +172,7 @@ def test_unknown_model(server: RunningServer) -> None:
 
 def test_unknown_route_and_wrong_method(server: RunningServer) -> None:
     """They said no more than "Not Found" to who had left ``/v1`` out of a base URL."""
-    assert "there is no /chat/completions here; OpenAI's API is under /v1" in message(
+    assert "there is no /chat/completions here; the OpenAI API is under /v1" in message(
         server.http.post("/chat/completions", json={}), 404
     )
     assert f"{COMPLETIONS} does not take GET; it takes POST" in message(server.http.get(COMPLETIONS), 405)

@@ -208,7 +208,7 @@ def test_waiting_for_a_step_to_end_is_waiting(server: RunningServer) -> None:
     """The engine reads nothing meanwhile; arrival was when it read the request."""
     with ThreadPoolExecutor(1) as pool:
         napping = pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=1, user="napping")
-        eventually(lambda: server.client._live)
+        eventually(lambda: server.client.streams)
         time.sleep(0.3)
         timing = server.post(COMPLETIONS, prompt="a", max_tokens=1, timing=True).json()["timing"]
         napping.result()
@@ -226,7 +226,7 @@ def test_an_answer_that_is_complete_needs_no_engine(
     body = {"prompt": "ab", "stop": "a", "max_tokens": 400, "user": "slow", "timing": True}
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(server.post, COMPLETIONS, **body)
-        eventually(lambda: any(live._done for live in server.client._live.owed))
+        eventually(lambda: any(stream.done for stream in server.client.streams.unfinished))
         os.kill(server.client.pid, signal.SIGKILL)
     assert answer.result().status_code == 200
     assert answer.result().json()["choices"][0]["finish_reason"] == "stop"

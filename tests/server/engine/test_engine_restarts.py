@@ -13,9 +13,9 @@ import pytest
 from running_server import RunningServer, Start, eventually
 from streaming import COMPLETIONS, events
 
-from turnout.server.api import health_and_models as information
-from turnout.server.engine import process as engine_life
-from turnout.server.engine.restart_limit import WINDOW, Restarts
+from turnout.server.api import health
+from turnout.server.engine import process as engine_process
+from turnout.server.engine.restart_limit import WINDOW_SECONDS, RestartLimit
 
 Answers = list[Future[httpx.Response]]
 
@@ -26,8 +26,8 @@ def kill(server: RunningServer) -> None:
 
 def tokens(server: RunningServer) -> int:
     """Delivered so far, to all requests that live."""
-    lives = list(server.client._live.owed)
-    return sum(len(output) for live in lives for output in live._outputs.values())
+    streams = list(server.client.streams.unfinished)
+    return sum(len(output) for stream in streams for output in stream.outputs.values())
 
 
 def text(chunks: list[dict[str, Any]], index: int = 0) -> str:
@@ -80,7 +80,7 @@ def test_who_comes_before_anybody_knows_that_the_engine_died_is_served(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They got 500: the socket had lost its other end, and the process had not been missed yet."""
-    monkeypatch.setattr(engine_life, "LAST_WORDS", 0.6)
+    monkeypatch.setattr(engine_process, "LAST_MESSAGE_SECONDS", 0.6)
     server = start()
     kill(server)
     time.sleep(0.2)
@@ -93,7 +93,7 @@ def test_who_comes_before_anybody_knows_that_the_engine_died_is_served(
 
 def test_an_engine_that_hangs_is_told_by_health(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """All requests waited for ever, and health was well."""
-    monkeypatch.setattr(information, "STUCK", 0.5)
+    monkeypatch.setattr(health, "STUCK_SECONDS", 0.5)
     server = start()
     assert server.post(COMPLETIONS, prompt="a", max_tokens=2).status_code == 200
     os.kill(server.client.pid, signal.SIGSTOP)
@@ -114,7 +114,7 @@ def test_a_choice_that_has_ended_is_not_begun_again(start: Start) -> None:
     body = {"prompt": "abcd", "n": 2, "stop": "da", "max_tokens": 60, "user": "slow", "ignore_eos": True}
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(server.post, COMPLETIONS, **{**body, "stop": "dab", "timing": True})
-        eventually(lambda: any(live._done for live in server.client._live.owed))
+        eventually(lambda: any(stream.done for stream in server.client.streams.unfinished))
         kill(server)
         choices = answer.result(30).json()
     assert [choice["text"] for choice in choices["choices"]] == ["abc", "bc"]
@@ -149,7 +149,7 @@ def test_a_client_that_leaves_meanwhile_is_forgotten(start: Start) -> None:
         next(response.iter_lines())
         kill(server)
         eventually(lambda: server.client.restarting)
-    eventually(lambda: not server.client._live)
+    eventually(lambda: not server.client.streams)
     eventually(lambda: not server.client.restarting, 15)
     assert server.post(COMPLETIONS, prompt="ab", max_tokens=4).json()["choices"][0]["text"] == "abab"
     eventually(lambda: server.work() == 0)
@@ -179,9 +179,9 @@ def test_one_that_cannot_live_is_given_up(start: Start) -> None:
 
 def test_restarts_are_counted_within_a_window() -> None:
     now = [0.0]
-    restarts = Restarts(2, lambda: now[0])
+    restarts = RestartLimit(2, lambda: now[0])
     assert [restarts.allow() for _ in range(3)] == [True, True, False]
-    now[0] = WINDOW + 1
+    now[0] = WINDOW_SECONDS + 1
     assert restarts.allow() and restarts.count == 3
     restarts.forbid()
     assert not restarts.allow()

@@ -16,7 +16,7 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.server.engine.loop import EngineLoop
-from turnout.server.engine.request_stream import LiveRequest
+from turnout.server.engine.request_stream import RequestStream
 
 COMPLETIONS = "/v1/completions"
 THINKING = 2.0
@@ -108,7 +108,7 @@ def test_who_awaits_its_timing_is_told_that_there_is_none() -> None:
     wire = Wire(Submit(spec), Abort("r", 0, timing=True), Shutdown())
     EngineLoop(echo_engine.build(EngineConfig()), wire).run()
     assert wire.sent == [Delta(request_id="r", finish_reason="abort")]
-    live = LiveRequest(spec)
+    live = RequestStream(spec)
     live.abort(0)
     assert not live.over
     live.deliver(wire.sent[0])

@@ -11,11 +11,11 @@ import httpx
 import pytest
 from test_serve import Launch, launch
 
-from turnout.server.http.connections import RESERVED, usable_descriptors
+from turnout.server.http.connections import RESERVED_DESCRIPTORS, usable_descriptors
 
 __all__ = ["launch"]
 
-LIMIT = RESERVED + 16
+LIMIT = RESERVED_DESCRIPTORS + 16
 
 
 @pytest.fixture
@@ -50,4 +50,4 @@ def test_the_limit_is_raised_as_far_as_it_may_be(limits: tuple[int, int]) -> Non
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
     most = usable_descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert soft > 256 and hard == limits[1] and most == soft - RESERVED
+    assert soft > 256 and hard == limits[1] and most == soft - RESERVED_DESCRIPTORS

@@ -158,7 +158,7 @@ def test_a_busy_engine_is_not_waited_for(start: Start, monkeypatch: pytest.Monke
     server = start()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=1, user="napping")
-        eventually(lambda: server.work() or server.client._live)
+        eventually(lambda: server.work() or server.client.streams)
         metrics = Metrics(server)
     assert "turnout:kv_cache_held_tokens" not in metrics.names
     assert "turnout:num_requests_running" in metrics.names

@@ -1,0 +1,37 @@
+"""What is served: ``GET /``, ``/version`` and ``/v1/models``."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.server.api.context import Context, context_of
+from turnout.server.http.json_response import JsonResponse
+from turnout.server.protocol.responses import ModelCard
+
+__all__ = ["index", "list_models", "show_model", "show_version"]
+
+
+async def index(request: Request) -> Response:
+    name = context_of(request).model_name
+    return JsonResponse({"turnout": version("turnout"), "model": name, "api": "/v1", "health": "/health"})
+
+
+async def show_version(request: Request) -> Response:
+    return JsonResponse({"version": version("turnout")})
+
+
+async def list_models(request: Request) -> Response:
+    return JsonResponse({"object": "list", "data": [_card(context_of(request))]})
+
+
+async def show_model(request: Request) -> Response:
+    context = context_of(request)
+    context.check_model(request.path_params["name"])
+    return JsonResponse(_card(context))
+
+
+def _card(context: Context) -> ModelCard:
+    return ModelCard(context.model_name, context.created, context.arms.first.client.ready.max_model_len)
