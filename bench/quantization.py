@@ -1,4 +1,4 @@
-"""The figures of docs/how-to/quantize.md: what each scheme saves, costs and changes.
+"""The figures of docs/explanation/quantization.md: what each scheme saves, costs and changes.
 
 \b
     quality  perplexity, agreement and KL divergence of the embedded model, on the modules of the standard

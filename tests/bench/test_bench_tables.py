@@ -16,7 +16,7 @@ from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
 
 BENCH = Path(__file__).parents[2] / "bench"
-DOCUMENT = BENCH.parent / "docs" / "how-to" / "quantize.md"
+DOCUMENT = BENCH.parent / "docs" / "explanation" / "quantization.md"
 HEAD = "| scheme | a |\n|---|--:|"
 
 
