@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.config import EngineConfig
 from turnout.core.errors import EngineError, RequestError
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.param_groups import over_defaults
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

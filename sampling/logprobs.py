@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.kernels.gpu.staging import gather_rows, to_host_async
 
 __all__ = ["TopLogprobs", "token_logprobs", "top_logprobs"]

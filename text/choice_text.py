@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.text.detokenizer import detokenizer

@@ -9,7 +9,8 @@ continues sequences with placeholders, and ``resolve_placeholder`` replaces one 
 from __future__ import annotations
 
 from turnout.core.interfaces.kv import KVCache
-from turnout.core.types.decision import Completion, Continuation, TokenLogprobs
+from turnout.core.types.decision import Completion, Continuation
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, Sequence
 

@@ -9,7 +9,8 @@ from turnout.core.engine.apply_decisions import RowOwners
 from turnout.core.errors import RequestError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.plugin_faults import PluginFaults
-from turnout.core.types.decision import Chosen, Completion, Continuation, TokenLogprobs, resolve_tokens
+from turnout.core.types.decision import Chosen, Completion, Continuation, resolve_tokens
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence

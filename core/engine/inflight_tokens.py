@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from turnout.core.engine.apply_decisions import RowOwners, resolve_placeholder
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.types.decision import Chosen, TokenLogprobs
+from turnout.core.types.decision import Chosen
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, Sequence
 

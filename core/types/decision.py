@@ -6,31 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import msgspec
-
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from turnout.core.types.logprobs import TokenLogprobs
     from turnout.core.types.request import Request, Sequence
 
-__all__ = ["Choice", "Chosen", "Completion", "Continuation", "TokenLogprobs", "resolve_tokens"]
-
-
-class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Natural log-probabilities at one position, of the model's own distribution (temperature 1)."""
-
-    token: int
-    logprob: float
-    top: list[tuple[int, float]]
-    """The likeliest tokens and theirs, best first."""
-
-    def ranked(self) -> Iterator[tuple[int, float, int | None]]:
-        """The chosen token, then the other likeliest, with their ranks from 1 on; None: not among `top`."""
-        ranks = {token: rank for rank, (token, _) in enumerate(self.top, 1)}
-        yield self.token, self.logprob, ranks.get(self.token)
-        for token, logprob in self.top:
-            if token != self.token:
-                yield token, logprob, ranks[token]
+__all__ = ["Choice", "Chosen", "Completion", "Continuation", "resolve_tokens"]
 
 
 class Continuation(NamedTuple):

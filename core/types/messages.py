@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.request import RequestSpec, Timing
 
 __all__ = [

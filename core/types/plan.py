@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from turnout.core.types.decision import TokenLogprobs
+    from turnout.core.types.logprobs import TokenLogprobs
     from turnout.core.types.request import Sequence
 
 __all__ = ["Chunk", "Logits", "Move", "Plan", "StepShape", "Way"]

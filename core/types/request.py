@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import RequestView
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Chunk
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.kernels.gpu.staging import to_device

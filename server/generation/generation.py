@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from turnout.core.engine.client import EngineClient
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.server.generation.merge import merged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.server.generation.generation import ScoredPrompt
 from turnout.server.protocol.responses import (
     ChatLogprobs,

@@ -13,7 +13,7 @@ from turnout.core.engine.logits_processing import Processors
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.registry.hookspecs import PROJECT
 from turnout.core.registry.registry import Registry
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

@@ -27,7 +27,8 @@ from turnout.core.interfaces.kv import PoolSize
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
-from turnout.core.types.decision import Continuation, TokenLogprobs
+from turnout.core.types.decision import Continuation
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Ready
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Request, RequestSpec

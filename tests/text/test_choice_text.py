@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.text.choice_text import ChoiceText, ShownToken, TextDelta

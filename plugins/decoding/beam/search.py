@@ -14,7 +14,8 @@ from torch import Tensor
 
 from turnout.core.engine.logits_processing import adjust
 from turnout.core.interfaces.logits_processor import Row
-from turnout.core.types.decision import Choice, Completion, Continuation, TokenLogprobs
+from turnout.core.types.decision import Choice, Completion, Continuation
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence

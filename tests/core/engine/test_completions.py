@@ -8,7 +8,8 @@ import pytest
 from toy import EOS, ToyDecoding, argmax, drive, expected, log_softmax, toy_engine, toy_kv, toy_request
 
 from turnout.core.interfaces.kv import PoolSize
-from turnout.core.types.decision import Choice, Completion, Continuation, TokenLogprobs
+from turnout.core.types.decision import Choice, Completion, Continuation
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams

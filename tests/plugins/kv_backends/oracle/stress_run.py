@@ -25,7 +25,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import KVBackend, Span
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
-from turnout.core.types.decision import TokenLogprobs
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta, KVSnapshot
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
