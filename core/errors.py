@@ -1,16 +1,16 @@
-"""The errors that Turnout raises on purpose. Commands and handlers derive some of their own.
+"""The errors that Turnout raises on purpose. Commands and handlers derive further ones.
 
 TurnoutError
 ├── ConfigError            a flag, key or option that cannot be used as given
-│   ├── UnknownPlugin      a policy name that nobody registered
-│   └── PluginError        a plugin that broke, is misspelt or clashes with another
-│       └── PolicyError    a policy that answered what the mechanism cannot carry out
+│   ├── UnknownPlugin      a policy name that is not registered
+│   └── PluginError        a plugin that failed, is misspelt or conflicts with another
+│       └── PolicyError    a policy that gave an invalid answer
 ├── ModelError             a checkpoint that is missing, damaged or not supported
 ├── RequestError           one request that cannot be served; the others go on
-│   ├── Overloaded         one that could be, but not now
-│   └── Dropped            one that the scheduling policy gave up
+│   ├── Overloaded         one that could be served, but not now
+│   └── Dropped            one that the scheduling policy dropped
 └── EngineError            the engine failed, at one request or as a whole
-    └── EngineGone         as a whole: it is not there any more
+    └── EngineGone         the whole engine failed or ended
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class TurnoutError(Exception):
-    """Base of all; its message says what was wrong, what was expected and what to do."""
+    """The base of all errors. Its message says what was wrong, what was expected and what to do."""
 
 
 class ConfigError(TurnoutError):
@@ -46,15 +46,15 @@ class ConfigError(TurnoutError):
 
 
 class UnknownPlugin(ConfigError):
-    """A policy name that nobody registered."""
+    """A policy name that is not registered."""
 
 
 class PluginError(ConfigError):
-    """A plugin that broke, is misspelt or clashes with another; names it."""
+    """A plugin that failed, is misspelt or conflicts with another. The message names it."""
 
 
 class PolicyError(PluginError):
-    """A policy that answered what the mechanism cannot carry out; names it."""
+    """A policy that gave an invalid answer. The message names it."""
 
 
 class ModelError(TurnoutError):
@@ -64,7 +64,7 @@ class ModelError(TurnoutError):
 class RequestError(TurnoutError):
     """One request that cannot be served; the others go on.
 
-    ``param`` names the offending field when there is one.
+    ``param`` names the field that is at fault, if one is.
     """
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -77,7 +77,7 @@ class Overloaded(RequestError):
 
 
 class Dropped(RequestError):
-    """A request that the scheduling policy gave up."""
+    """A request that the scheduling policy dropped."""
 
 
 class EngineError(TurnoutError):
@@ -85,11 +85,12 @@ class EngineError(TurnoutError):
 
 
 class EngineGone(EngineError):
-    """The whole engine, not one request."""
+    """The whole engine failed or ended, not one request."""
 
 
 def described(error: Exception) -> str:
-    """Ours explain themselves; of any other the type is half of what it says: KeyError: 'oops'."""
+    """Returns the message of an error, with its type in front unless it is a TurnoutError: ``KeyError:
+    'x'``."""
     name, text = type(error).__name__, str(error)
     if not text:
         return name
@@ -98,7 +99,7 @@ def described(error: Exception) -> str:
 
 @contextmanager
 def blaming(plugin: str) -> Iterator[None]:
-    """What goes wrong inside is `plugin`'s fault, and becomes a PluginError that says so."""
+    """Turns errors raised in the block, other than TurnoutErrors, into a PluginError that names `plugin`."""
     try:
         yield
     except TurnoutError:
@@ -108,6 +109,6 @@ def blaming(plugin: str) -> Iterator[None]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'fcfs'?"`` when something known is close to `name`, else an empty string."""
+    """Returns ``"; did you mean 'fcfs'?"`` if a known name is close to `name`, else an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

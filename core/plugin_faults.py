@@ -1,4 +1,4 @@
-"""Faults of plugins that are survived: each is named in the log, once for each kind of error."""
+"""Logs the faults of plugins that Turnout survives, once for each type of error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ __all__ = ["PluginFaults"]
 
 
 class PluginFaults:
+    """Logs faults to one logger, each plugin's once for each type of error."""
+
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._reported: set[tuple[str, type[Exception]]] = set()
 
-    def report(self, who: str, error: Exception) -> str:
-        """What went wrong, in a line that names the plugin, for whom it harms."""
-        message = f"{who} failed: {described(error)}"
-        if (who, type(error)) not in self._reported:
-            self._reported.add((who, type(error)))
+    def report(self, plugin: str, error: Exception) -> str:
+        """Logs a fault, and returns a line that names the plugin and says what went wrong."""
+        message = f"{plugin} failed: {described(error)}"
+        if (plugin, type(error)) not in self._reported:
+            self._reported.add((plugin, type(error)))
             self._logger.error(message, exc_info=error)
         return message

@@ -1,4 +1,4 @@
-"""What a process of Turnout's asks of its surroundings: no pauses for garbage, and an end with its parent."""
+"""Settings of a process: no pauses for garbage collection, and an end together with its parent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["exit_with_parent", "steady"]
 
 @contextmanager
 def steady() -> Iterator[None]:
-    """Without pauses in which Python looks through what has long been there for garbage.
+    """Keeps the garbage collector from looking at the objects that exist already.
 
-    A full collection goes through every object of torch, transformers and the model: 100 ms, in which nobody
-    gets a token. What is there now is left out of it; what is made from now on is not. For whoever owns the
-    process.
+    A full collection visits every object of torch, transformers and the model: 100 ms in which no request
+    gets a token. Objects that exist now are left out of collections; those created later are not. The
+    setting is the process's, so only its main program should enter this.
     """
     gc.collect()
     gc.freeze()
@@ -29,7 +29,7 @@ def steady() -> Iterator[None]:
 
 
 def exit_with_parent() -> None:
-    """However the parent ends, SIGKILL included, its end of the pipe on standard input closes."""
+    """Ends this process when its parent has ended, in whatever way: standard input then reaches its end."""
 
     def watch() -> None:
         while os.read(sys.stdin.fileno(), 1):

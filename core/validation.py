@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in words: which option, what was expected, what was given."""
+"""Explains pydantic's validation errors: which option, what was expected, what was given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["problems_of"]
 
 
 def problems_of(error: ValidationError, known: Collection[str]) -> str:
-    """A line for each. `known`: the options there are."""
+    """Returns a line for each problem. `known`: the valid options."""
     return "\n".join(_explained(dict(problem), known) for problem in error.errors())
 
 

@@ -1,4 +1,4 @@
-"""What may enter: requests that can be served, measured against context, vocabulary, slots and memory."""
+"""Admits requests that can be served, by context length, vocabulary, sequence slots and KV memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["Admission", "Limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What the engine holds requests to, beyond what its scheduler and KV pool do."""
+    """Limits on requests, besides those of the scheduler and the KV pool."""
 
     max_model_len: int
     """Tokens of prompt and output together."""
     vocab_size: int
     max_waiting: int
-    """Requests that may wait; more are refused as overload."""
+    """Requests that may wait; further ones are rejected as overload."""
     eos_token_ids: frozenset[int] = frozenset()
 
 
 class Admission:
-    """Refuses what can never run, with the sums, so that it never stands at the head of the queue."""
+    """Rejects requests that could never run, which would block the head of the queue for ever."""
 
     def __init__(
         self, limits: Limits, scheduler: Scheduler, dispatch: DecodingDispatch, processors: Processors
@@ -37,7 +37,7 @@ class Admission:
         self._processors = processors
 
     def admit(self, spec: RequestSpec, now: float) -> Request:
-        """Raises RequestError when it can never be served."""
+        """Builds the request of `spec`. Raises RequestError, with the numbers, if it can never be served."""
         self._check_tokens(spec)
         request = Request(
             spec,

@@ -1,4 +1,4 @@
-"""How a server reaches an engine, wherever that runs."""
+"""The interface through which a server reaches an engine, wherever the engine runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class EngineClient(Protocol):
 
     @property
     def ready(self) -> Ready:
-        """What the engine said when it had been assembled."""
+        """What the engine reported once it was assembled."""
         ...
 
     @property
     def stats(self) -> Stats | None:
-        """The latest the engine sent; None before its first step."""
+        """The latest that the engine sent; None before its first step."""
         ...
 
     @property
@@ -31,52 +31,53 @@ class EngineClient(Protocol):
 
     @property
     def restarting(self) -> bool:
-        """The engine was lost, and another one is on its way; requests wait for it."""
+        """Whether the engine was lost and another one is starting, which requests wait for."""
         ...
 
     @property
     def restarts(self) -> int:
-        """How often that was so."""
+        """How often the engine was restarted."""
         ...
 
     @property
     def silence(self) -> float:
-        """Seconds for which it has owed somebody an answer and said nothing, not even how it stands."""
+        """Seconds for which the engine has had requests to serve and has sent nothing, not even
+        statistics."""
         ...
 
     @property
     def idle(self) -> bool:
-        """The engine has nothing to do for anybody."""
+        """Whether the engine has no requests to serve."""
         ...
 
     def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
-        """Serve a request; the generator ends when all its choices have.
+        """Serves a request; the generator ends when all choices of the request have ended.
 
-        Leaving it early (``aclose``) aborts what still runs. Raises RequestError for a request
-        that the engine refuses, EngineGone when the engine is gone, EngineError when it failed at this one.
+        Closing the generator early (``aclose``) aborts what still runs. Raises RequestError if the engine
+        rejects the request, EngineGone if the engine is gone, EngineError if it failed at this request.
         """
         ...
 
     def abort(self, request_id: str, index: int | None = None) -> None:
-        """Stop a request, or one of its choices; the generator then yields no more of it.
+        """Stops a request, or one of its choices; the generator then yields no more of it.
 
-        Of a request that asked for its timing, the generator still yields the delta that carries it, if the
-        engine knows one.
+        For a request that asked for its timing, the generator still yields the delta that carries it, if the
+        engine knows the timing.
         """
         ...
 
     async def admin(self, command: AdminCommand) -> Reply:
-        """Have a command carried out between two steps.
+        """Has a command carried out between two steps.
 
-        Raises EngineGone when the engine is gone, TimeoutError when it does not answer in time; the
-        command may then still be carried out.
+        Raises EngineGone if the engine is gone, TimeoutError if it does not answer in time; in that case the
+        command may still be carried out.
         """
         ...
 
     async def gone(self) -> None:
-        """Returns when the engine is, for good."""
+        """Returns when the engine is gone for good."""
         ...
 
     async def close(self) -> None:
-        """End the engine, and with an error what it still serves."""
+        """Ends the engine; requests that it still serves end with an error."""
         ...

@@ -1,4 +1,4 @@
-"""Between the engine and decoding strategies: who serves whom, and faults that are named and contained."""
+"""Dispatches requests to decoding strategies, and contains the faults of strategies."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = ["Decision", "DecodingDispatch", "by_decoding"]
 logger = logging.getLogger(__name__)
 
 Decision = list[Continuation] | Completion
-"""About one request."""
+"""What to do with one request."""
 
 
 class DecodingDispatch:
-    """The strategies on offer."""
+    """The decoding strategies of an engine: chooses one for each request, and calls and checks them."""
 
     def __init__(self, decodings: Sequence[Decoding], vocab_size: int) -> None:
         self._decodings = tuple(decodings)
-        """Asked in this order which one serves a request."""
+        """In the order in which they are asked whether they accept a request."""
         self._vocab_size = vocab_size
         self._guess = any(type(decoding).draft is not Decoding.draft for decoding in decodings)
-        """One of them does: else nobody need be asked, nor looked up who could be."""
+        """Whether any of them drafts; if none does, `draft` returns at once."""
         self._plugin_faults = PluginFaults(logger)
 
     def choose(self, params: SamplingParams) -> Decoding:
-        """Who serves a request with these parameters. Raises RequestError when nobody does."""
+        """Returns the strategy for these parameters. Raises RequestError if none accepts them."""
         for decoding in self._decodings:
             try:
                 if decoding.accepts(params) and decoding.width(params) > 0:
@@ -46,7 +46,7 @@ class DecodingDispatch:
         raise RequestError("no decoding strategy serves these sampling parameters")
 
     def draft(self, requests: Iterable[Request]) -> None:
-        """Let them guess ahead for requests about to get logits. A fault costs the guesses, no more."""
+        """Asks the strategies to draft for requests about to get logits. A fault costs the drafts alone."""
         if not self._guess:
             return
         for decoding, group in by_decoding(requests).items():
@@ -60,9 +60,9 @@ class DecodingDispatch:
     def decide(
         self, decoding: Decoding, requests: Sequence[Request], logits: Logits, *, later: bool = False
     ) -> dict[Request, Decision] | Chosen | str:
-        """What to do with each of `requests`; or, when the strategy failed, why.
+        """Returns the decision for each of `requests`, or, if the strategy failed, a message that says why.
 
-        `later`: it will do to know that tokens were chosen, of a strategy that can say so and drafts nothing.
+        `later`: returns `Chosen` as it is, without waiting, if the strategy gives it and drafts nothing.
         """
         try:
             decisions = decoding.decide(requests, logits)
@@ -75,7 +75,7 @@ class DecodingDispatch:
     def resolve_decisions(
         self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
     ) -> dict[Request, Decision] | str:
-        """As `decide`, of what was chosen: waits for it."""
+        """Waits for the chosen tokens, and returns what `decide` returns."""
         try:
             return _by_request(requests, chosen, self._vocab_size)
         except Exception as error:
@@ -84,8 +84,10 @@ class DecodingDispatch:
     def row_owners(
         self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
     ) -> dict[Request, RowOwners] | str:
-        """Of each of `requests` which rows were chosen for it, and by which parent; or, when that cannot be,
-        why."""
+        """Returns the rows of each request's tokens and their parents, without waiting for the tokens.
+
+        If what was chosen is invalid, returns a message that says why.
+        """
         rows: dict[Request, RowOwners] = {request: [] for request in requests}
         try:
             if len(chosen.tokens) != len(chosen.parents):
@@ -102,7 +104,7 @@ class DecodingDispatch:
         return rows
 
     def resolve(self, decoding: Decoding, chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]] | str:
-        """The token for each parent, and its details: waits."""
+        """Waits for the token of each parent and its details; returns a message if they are invalid."""
         try:
             tokens = resolve_tokens(chosen)
             _check_tokens((token for token, _ in tokens), self._vocab_size)
@@ -111,16 +113,16 @@ class DecodingDispatch:
             return self._report(decoding, error)
 
     def forget(self, request: Request, sequences: Collection[TokenSequence]) -> None:
-        """These of its sequences are gone. A fault is named and harms nobody."""
+        """Tells the strategy of a request that these sequences are gone. A fault is only logged."""
         if sequences:
-            decoding: Decoding = request.decoding  # type: ignore[assignment]  # requests know less of it
+            decoding: Decoding = request.decoding  # type: ignore[assignment]  # a Request knows it as a Strategy
             try:
                 decoding.forget(list(sequences))
             except Exception as error:
                 self._report(decoding, error)
 
     def counters(self) -> dict[str, float]:
-        """Of all strategies; those of equal names are added up."""
+        """The counters of all strategies; counters of the same name are added up."""
         totals: dict[str, float] = {}
         for decoding in self._decodings:
             try:
@@ -137,7 +139,7 @@ class DecodingDispatch:
 def _by_request(
     requests: Sequence[Request], decisions: Iterable[Continuation | Completion], vocab_size: int
 ) -> dict[Request, Decision]:
-    """Raises ValueError for decisions that cannot be carried out."""
+    """Groups decisions by request. Raises ValueError for decisions that cannot be applied."""
     continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
     completed: dict[Request, Completion] = {}
     for decision in decisions:
@@ -163,11 +165,11 @@ def _by_request(
 
 def _check_lives(parent: TokenSequence) -> None:
     if parent not in parent.request.live:
-        raise ValueError(f"continued a sequence of {parent.request!r} that does not live any more")
+        raise ValueError(f"continued a sequence of {parent.request!r} that is no longer live")
 
 
 def _check_tokens(tokens: Iterable[int], vocab_size: int) -> None:
-    """The model looks them up next: one that is not there would be read from beyond its embedding."""
+    """Raises ValueError for a token outside the vocabulary: it would be read from beyond the embedding."""
     for token in tokens:
         if not 0 <= token < vocab_size:
             raise ValueError(f"gave token {token!r}, which is outside the vocabulary of {vocab_size} tokens")
@@ -182,8 +184,9 @@ def _check(completion: Completion) -> None:
 
 
 def by_decoding(requests: Iterable[Request]) -> dict[Decoding, list[Request]]:
+    """Groups requests by the strategy that serves them."""
     groups: dict[Decoding, list[Request]] = {}
     for request in requests:
-        strategy: Decoding = request.decoding  # type: ignore[assignment]  # requests know less of it
-        groups.setdefault(strategy, []).append(request)
+        decoding: Decoding = request.decoding  # type: ignore[assignment]  # a Request knows it as a Strategy
+        groups.setdefault(decoding, []).append(request)
     return groups

@@ -1,4 +1,5 @@
-"""The step loop: plan, run, decide, apply. It knows no policy, no memory layout and no model."""
+"""The engine: plans, runs, decides and applies, step after step. It knows no policy, memory layout or
+model."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ __all__ = ["Engine"]
 
 
 class Engine:
-    """Serves requests in steps. Single-threaded: everything happens in the caller's thread."""
+    """Serves requests in steps. Single-threaded: all work happens in the caller's thread."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Engine:
         *,
         overlaps: bool = False,
     ) -> None:
-        """overlaps: a step is handed to the device before the tokens of the one before are known."""
+        """overlaps: whether a step is handed to the device before the tokens of the last one are known."""
         self.scheduler = scheduler
         self.runner = runner
         self.limits = limits
@@ -56,7 +57,7 @@ class Engine:
         self._queues = scheduler.queues
         self._overlaps = overlaps
         self._in_flight: list[InFlightTokens] = []
-        """Of the latest step."""
+        """The in-flight tokens of the latest step, for each decoding strategy."""
         self._steps = self._computed_tokens = 0
 
     @property
@@ -79,21 +80,21 @@ class Engine:
             counters=self._dispatch.counters(),
         )
 
-    # -------------------------------------------------------------- in and out
+    # -------------------------------------------------------------- requests
 
     def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
-        """What is better done in another thread before `add`; raises RequestError, as doing it may."""
+        """Returns the work to do before `add`, in any thread; that and this may raise RequestError."""
         return self._processors.preparation(spec)
 
     def add(self, spec: RequestSpec) -> None:
-        """Queue a request. Raises RequestError when it can never be served, with the sums."""
+        """Queues a request. Raises RequestError, with the numbers, if it can never be served."""
         self._requests.check_new(spec.id)
         if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
             raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
         self._requests.arrive(self._admission.admit(spec, self.clock()))
 
     def abort(self, request_id: str, index: int | None = None) -> Timing | None:
-        """End a request, or one of its choices, and free its memory; unknown ones are ignored.
+        """Ends a request, or one of its choices, and frees its memory; ignores unknown ones.
 
         Returns the request's timing, apply_completion if that was its end; None for an unknown one.
         """
@@ -102,14 +103,15 @@ class Engine:
     # -------------------------------------------------------------- a step
 
     def step(self) -> list[Delta]:
-        """Compute one plan and return what it brought, in no particular order.
+        """Computes one plan and returns its deltas, in no particular order.
 
-        Where steps overlap, what the one before brought: that is read while the device computes this one.
+        Where steps overlap, it returns the deltas of the step before, whose tokens are copied to the host
+        while the device computes this one.
         """
         self._dispatch.draft(r for r in self._queues.running if r.decode_ready and r.live[0].tokens[-1] >= 0)
         started = self.clock()
         plan, dropped = self.scheduler.plan(started)
-        deltas = [self._requests.give_up(drop, started) for drop in dropped]
+        deltas = [self._requests.drop(drop, started) for drop in dropped]
         logits = self.runner.run(self._with_in_flight(plan)) if plan else None
         deltas += self._resolve_in_flight()
         if logits is None:
@@ -129,7 +131,7 @@ class Engine:
         self._steps += 1
         self._computed_tokens += plan.tokens
         for chunk in plan.chunks:
-            guesses = max(0, chunk.rows - 1)  # their KV is final only once accepted
+            guesses = max(0, chunk.rows - 1)  # the KV of a guess is final once it is accepted
             chunk.sequence.computed = chunk.end - guesses
             if not chunk.rows:
                 self._kv.commit(chunk.sequence, chunk.end)
@@ -137,16 +139,17 @@ class Engine:
             sequence.request.prompt_scores += scores
 
     def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
-        """The requests all of whose sequences have logits, by strategy."""
+        """Groups the requests whose sequences all have logits by their decoding strategy."""
         fed = dict.fromkeys(sequence.request for sequence in logits.rows)
         has = logits.rows.__contains__
         return by_decoding(r for r in fed if r.live and all(map(has, r.live)))
 
     def _decide(self, logits: Logits) -> list[Delta]:
-        """Ask all strategies, then act; without knowing which tokens they chose, if that will do for all."""
+        """Asks all strategies and applies their decisions; defers the tokens if all requests can do
+        without."""
         ready = self._ready(logits)
         ask, later = self._dispatch.decide, self._overlaps
-        answers = {asked: ask(asked, requests, logits, later=later) for asked, requests in ready.items()}
+        answers = {each: ask(each, requests, logits, later=later) for each, requests in ready.items()}
         unknown = [answer for answer in answers.values() if isinstance(answer, Chosen)]
         later = len(unknown) == len(answers) and all(map(may_defer, chain.from_iterable(ready.values())))
         deltas = []

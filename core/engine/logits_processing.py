@@ -1,4 +1,4 @@
-"""The logits processors in force: who wants which, in which order; faults that are named and contained."""
+"""Applies logits processors in their order to the requests that want them, and contains their faults."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["ActiveProcessor", "Processors", "adjust"]
 logger = logging.getLogger(__name__)
 
 Pick = Callable[["Tensor", list[int]], "Tensor"]
-"""Rows of a tensor, by their numbers."""
+"""Returns the rows of a tensor with these numbers."""
 Put = Callable[["Tensor", list[int], "Tensor"], object]
-"""Writes rows of a tensor."""
+"""Writes the rows of a tensor with these numbers."""
 
 
 def _put(logits: Tensor, rows: list[int], values: Tensor) -> None:
@@ -34,7 +34,7 @@ def _put(logits: Tensor, rows: list[int], values: Tensor) -> None:
 
 
 class ActiveProcessor:
-    """A processor, its place in the order, and what messages call it."""
+    """A processor, its place in the order, and its title in messages."""
 
     def __init__(self, title: str, processor: LogitsProcessor, place: int = 0) -> None:
         self.title = title
@@ -45,13 +45,16 @@ class ActiveProcessor:
         self._plugin_faults = PluginFaults(logger)
 
     def preparation(self, spec: RequestSpec) -> Callable[[], object] | None:
-        """Raises RequestError where it refuses the request, or fails; so does what is returned."""
+        """Returns the processor's preparation for a request, None for none.
+
+        Raises RequestError if the processor rejects the request or fails, and so does the returned function.
+        """
         with self._refusing():
             work = self.processor.prepare(spec) if self.processor.wants(spec.params) else None
         return None if work is None else partial(self._carry_out, work)
 
     def wants(self, request: Request) -> bool:
-        """Raises RequestError where it refuses the request, or fails at the question."""
+        """Whether the processor applies to a request. Raises RequestError if it rejects it or fails."""
         with self._refusing():
             if not self.processor.wants(request.params):
                 return False
@@ -59,7 +62,8 @@ class ActiveProcessor:
         return True
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> str | None:
-        """Why it failed, if it did; `logits` are then in no known state."""
+        """Applies the processor in place. Returns why it failed, None if it did not; `logits` are invalid
+        then."""
         try:
             self.processor.apply(logits, rows)
         except Exception as error:
@@ -81,18 +85,18 @@ class ActiveProcessor:
 
 
 class Processors:
-    """All of them, in the order in which they apply: masks last."""
+    """All logits processors, in the order in which they apply: masks last."""
 
     def __init__(self, processors: Iterable[tuple[str, LogitsProcessor]] = ()) -> None:
-        """`processors`: each with what messages call it, in order but for the masks."""
+        """`processors`: each with its title in messages, in order except for the masks."""
         ordered = sorted(processors, key=lambda named: named[1].masks)
         self._active = [ActiveProcessor(*named, place) for place, named in enumerate(ordered)]
         self._extra_args = {name for _, processor in ordered for name in processor.extra_args}
 
     def start(self, model: ServedModel, pick: Pick = getitem, put: Put = _put) -> None:
-        """Raises PluginError, naming the one that cannot.
+        """Starts all processors. Raises PluginError, naming the processor, if one fails.
 
-        pick, put: how to come by rows that are not neighbours, for who can without waiting for a device.
+        pick, put: read and write rows that are not adjacent, if possible without waiting for the device.
         """
         for active in self._active:
             active.pick, active.put = pick, put
@@ -100,33 +104,33 @@ class Processors:
                 active.processor.start(model)
 
     def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
-        """As `LogitsProcessor.prepare` says, of all of them."""
+        """Returns what the `prepare` of each processor returned for a request."""
         work = (active.preparation(spec) for active in self._active)
         return [item for item in work if item is not None]
 
     def wanted(self, request: Request) -> tuple[ActiveProcessor, ...]:
-        """Those with something to do for a request. Raises RequestError where one refuses it."""
+        """Returns the processors that apply to a request. Raises RequestError if one rejects it."""
         check_known(request.params.extra_args, self._extra_args)
         return tuple(active for active in self._active if active.wants(request))
 
 
 def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
-    """What the processors make of `logits`, which stay as they are; the same tensor where nobody wants any.
+    """Returns `logits` as the processors change them; the same tensor if no request wants a processor.
 
-    logits: fp32 [rows, vocab_size], or log-probabilities. Every strategy chooses tokens by the result and
-    by nothing else, and drafts by it too. A processor that fails marks the requests that want it
-    (`Request.fault`), which the engine then ends; their rows are given back as they came.
+    logits: fp32 [rows, vocab_size], or log-probabilities; they stay as they are. Every strategy chooses
+    tokens by the result alone, and drafts by it too. If a processor fails, the requests that want it are
+    marked (`Request.fault`), the engine ends them, and their rows are returned unchanged.
     """
-    wishes: dict[ActiveProcessor, list[int]] = {}
+    rows_of: dict[ActiveProcessor, list[int]] = {}
     for number, row in enumerate(rows):
         wanted: tuple[ActiveProcessor, ...] = row.request.processors  # type: ignore[assignment]
         for active in wanted:
-            wishes.setdefault(active, []).append(number)
-    if not wishes:
+            rows_of.setdefault(active, []).append(number)
+    if not rows_of:
         return logits
     changed = logits.clone()
-    for active in sorted(wishes, key=lambda active: active.place):
-        wanting = wishes[active]
+    for active in sorted(rows_of, key=lambda active: active.place):
+        wanting = rows_of[active]
         fault = _apply(active, changed, wanting, [rows[number] for number in wanting])
         if fault is not None:
             changed[wanting] = logits[wanting]
@@ -137,7 +141,7 @@ def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
 
 def _apply(active: ActiveProcessor, logits: Tensor, wanting: list[int], rows: Sequence[Row]) -> str | None:
     first, last = wanting[0], wanting[-1]
-    if last - first == len(wanting) - 1:  # neighbours: a view will do
+    if last - first == len(wanting) - 1:  # adjacent rows: a view will do
         return active.apply(logits[first : last + 1], rows)
     part = active.pick(logits, wanting)
     fault = active.apply(part, rows)

@@ -1,6 +1,6 @@
-"""Events for whoever watches: a record of each step and of each request that ended.
+"""Calls observers: with a record of each step, and of each request that ended.
 
-Nothing is built when nobody watches. An observer that raises is named once and not called again.
+Records are built only if there are observers. An observer that raises is logged and not called again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Observers:
         self._request_finished = list(request_finished)
 
     def watch_steps(self, observer: Observer) -> None:
-        """One more, to be called with ``step=``."""
+        """Adds an observer, to be called with ``step=``."""
         self._step_finished.append(observer)
 
     def all(self) -> list[Observer]:
-        """Those that are still called."""
+        """The observers that are still called."""
         return [*self._step_finished, *self._request_finished]
 
     @property

@@ -1,4 +1,4 @@
-"""The requests that are being served, from their arrival until they end, however they do."""
+"""The request table: all requests that are being served, from arrival until they end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["RequestTable"]
 
 
 class RequestTable:
-    """Who they are, and what becomes of their memory and of what strategies keep when they end."""
+    """Holds requests by id, and frees their memory and their strategy's state when they end."""
 
     def __init__(self, scheduler: Scheduler, dispatch: DecodingDispatch, observers: Observers) -> None:
         self.output_tokens = 0
-        """Of all of them, those that ended too."""
+        """Output tokens of all requests so far, ended ones included."""
         self._scheduler = scheduler
         self._dispatch = dispatch
         self._observers = observers
@@ -39,7 +39,7 @@ class RequestTable:
         self._scheduler.queues.arrive(request)
 
     def abort(self, request_id: str, index: int | None, now: float) -> Timing | None:
-        """As `Engine.abort`."""
+        """Does what `Engine.abort` says."""
         request = self._requests.get(request_id)
         if request is None:
             return None
@@ -47,12 +47,12 @@ class RequestTable:
         self._retire(request, gone, "abort", now)
         return request.timing
 
-    # -------------------------------------------------------------- going on
+    # -------------------------------------------------------------- after a step
 
     def record_progress(
         self, request: Request, parents: Sequence[TokenSequence], before: int, now: float
     ) -> None:
-        """It went on, from `parents` and from `before` tokens of output."""
+        """Notes that a request continued from `parents`, with `before` output tokens until then."""
         if parents != request.live:
             dropped = [sequence for sequence in parents if sequence not in request.live]
             self._dispatch.forget(request, dropped)
@@ -65,7 +65,7 @@ class RequestTable:
     def deliver(
         self, request: Request, deltas: list[Delta], ended: list[TokenSequence], now: float
     ) -> list[Delta]:
-        """What its client is told beside its tokens; and whoever ended is."""
+        """Adds prompt logprobs and timing to `deltas`, and retires the sequences that ended."""
         if deltas and request.tells_prompt:
             request.tells_prompt = False
             deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
@@ -75,24 +75,24 @@ class RequestTable:
                 deltas[-1] = msgspec.structs.replace(deltas[-1], timing=request.timing)
         return deltas
 
-    # -------------------------------------------------------------- what ends
+    # -------------------------------------------------------------- the end of a request
 
     def fail(self, request: Request, message: str, now: float, kind: str = "internal") -> list[Delta]:
-        """A fault of a strategy or a logits processor ends the requests it served; all others go on."""
+        """Ends a request because of a fault of its strategy or of a logits processor."""
         error = Delta(request_id=request.id, finish_reason="error", error=message, error_kind=kind)
         deltas = [msgspec.structs.replace(error, index=sequence.index) for sequence in request.live]
         self._retire(request, request.live, "error", now)
         return deltas
 
-    def give_up(self, drop: Drop, now: float) -> Delta:
-        """What the policy dropped is out of the scheduler already."""
+    def drop(self, drop: Drop, now: float) -> Delta:
+        """Ends a request that the policy dropped; the scheduler has removed it already."""
         request = request_of(drop.request)
         self._dispatch.forget(request, request.live)
         self._close(request, "error", now)
         return Delta(request_id=request.id, finish_reason="error", error=drop.reason, error_kind="timeout")
 
     def _retire(self, request: Request, gone: Collection[TokenSequence], reason: str, now: float) -> None:
-        """Sequences of a request that ended, and the request itself with the last of them."""
+        """Frees sequences of a request that ended, and closes the request with the last of them."""
         if not gone:
             return
         self._scheduler.kv.release(gone)

@@ -1,4 +1,4 @@
-"""Between the mechanism and a length predictor: its faults are named, and cost no request."""
+"""Guards a length predictor: its faults are logged, and no request fails because of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class GuardedPredictor:
-    """Asks a predictor; where it fails, the guess is the client's own bound."""
+    """Asks a length predictor, and falls back to the client's `max_tokens` where it fails."""
 
     def __init__(self, predictor: LengthPredictor) -> None:
         self.predictor = predictor

@@ -1,4 +1,5 @@
-"""Whether anybody gets on, though requests are evicted. Else those who evict each other do so for ever."""
+"""Detects livelock: repeated evictions without progress. Requests could otherwise evict each other for
+ever."""
 
 from __future__ import annotations
 
@@ -10,30 +11,31 @@ from turnout.core.types.request import Request
 __all__ = ["MAX_EVICTIONS_PER_REQUEST", "LivelockDetector"]
 
 MAX_EVICTIONS_PER_REQUEST = 2
-"""Evictions for each request there is, while nobody gets on, until a policy is no longer asked."""
+"""Evictions without progress, for each running or waiting request, until the policy is overruled."""
 
 
 class LivelockDetector:
-    """Counts evictions in a row, from the last step on in which somebody got on.
+    """Counts the evictions since the last step in which a request made progress.
 
-    To get on is to compute a position that the request never had computed before; or, while nobody does,
-    to get further in catching up with what evictions have cost. Who has precedence catches up in one go;
-    those who evict each other come to the same point again and again.
+    A request makes progress by computing a position that it never had computed before. While no request does,
+    one that computes again what an eviction cost it also makes progress, as long as it gets further than ever
+    since the last new position. A request that has precedence catches up at once; requests that evict each
+    other come to the same position again and again.
     """
 
     def __init__(self) -> None:
         self.evictions = 0
         self._caught_up: dict[Request, int] = {}
-        """Positions, over all sequences, that each held at most since somebody got further than ever."""
+        """The most positions that each request held, over all its sequences, since the last new position."""
 
     def note_eviction(self, request: Request) -> None:
-        """`request` is about to give its memory up."""
+        """Call before the memory of `request` is released."""
         most_computed = max(sequence.computed for sequence in request.live)
         request.most_computed = max(request.most_computed, most_computed)
         self.evictions += 1
 
     def note_step(self, scheduled: Mapping[Request, list[Chunk]]) -> None:
-        """A step computes this."""
+        """Call with the chunks that a step computes."""
         if not self.evictions and not self._caught_up:
             return
         if any(_breaks_ground(request, chunks) for request, chunks in scheduled.items()):
@@ -46,7 +48,7 @@ class LivelockDetector:
         self._caught_up.pop(request, None)
 
     def _catch_up(self, scheduled: Mapping[Request, list[Chunk]]) -> bool:
-        """Does anybody hold more after this than so far?"""
+        """Whether any request holds more positions after this step than before."""
         more = {request: _held(request, chunks) for request, chunks in scheduled.items()}
         more = {r: held for r, held in more.items() if held > self._caught_up.get(r, 0)}
         self._caught_up |= more
@@ -58,5 +60,5 @@ def _breaks_ground(request: Request, chunks: Iterable[Chunk]) -> bool:
 
 
 def _held(request: Request, chunks: Iterable[Chunk]) -> int:
-    """Positions, once `chunks` are computed."""
+    """Positions that the request holds once `chunks` are computed."""
     return sum(sequence.computed for sequence in request.live) + sum(len(chunk.tokens) for chunk in chunks)

@@ -1,4 +1,4 @@
-"""Between the mechanism and a policy: every answer is checked, every fault is named and survived."""
+"""Guards a scheduling policy: checks its answers, and logs and survives its faults."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["MAX_ORDER_SECONDS", "PolicyGuard", "Turn", "arrival_order"]
 logger = logging.getLogger(__name__)
 
 Turn = tuple[Request, int]
-"""Whose turn it is, and how many tokens it may compute this step."""
+"""A request, and how many tokens it may compute in this step."""
 NO_LIMIT = 2**62
-"""No cap on them."""
+"""The limit of a request that the policy did not cap."""
 MAX_ORDER_SECONDS = 0.005
-"""Seconds that an order may take."""
+"""Seconds that a policy's `order` may take."""
 MAX_SLOW_ORDERS = 3
-"""Orders in a row that took longer, until the policy is named."""
+"""Slow orders in a row until the policy is named in the log."""
 
 
 class PolicyGuard:
-    """Asks a policy on the mechanism's behalf. Raises PolicyError for its faults only when `strict`."""
+    """Asks a policy for the scheduler. Raises PolicyError for the policy's faults only if `strict`."""
 
     def __init__(
         self, policy: SchedulingPolicy, queues: Queues, *, strict: bool, stopwatch: Clock = monotonic
@@ -38,17 +38,17 @@ class PolicyGuard:
         """Orders that took longer than `MAX_ORDER_SECONDS`."""
         self._slow_in_a_row = 0
         self._slowness_logged = False
-        self._stopwatch = stopwatch  # measures, and decides nothing: plans are the same without it
+        self._stopwatch = stopwatch  # for the log alone: plans do not depend on it
         self._queues = queues
         self._strict = strict
-        # Known without asking, and asked for often: by default a newcomer is never made room for.
+        # Saves calls: by default no request is preempted for one that waits, and `observe` does nothing.
         self._default_victim = type(policy).victim is SchedulingPolicy.victim
         self._observes = type(policy).observe is not SchedulingPolicy.observe
 
     def order(self, view: View) -> Iterator[Turn | Drop]:
-        """The policy's order, checked as it is served; in arrival order from where it goes wrong.
+        """Yields the policy's order, checked entry by entry; from the first wrong entry on, arrival order.
 
-        The policy answers in full before anything changes: while it is served, requests change state.
+        The policy's answer is read in full first, since requests change status while the order is served.
         """
         served: set[Request] = set()
         try:
@@ -65,7 +65,7 @@ class PolicyGuard:
             yield from arrival_order(view, served)
 
     def _timed_order(self, view: View) -> list[Entry]:
-        """All requests wait while a policy thinks, so it is named where that takes long."""
+        """Asks the policy for its order, and takes the time: all requests wait for the answer."""
         started = self._stopwatch()
         entries = list(self.policy.order(view))
         taken = self._stopwatch() - started
@@ -76,7 +76,8 @@ class PolicyGuard:
         return entries
 
     def _note_slowness(self, seconds: float, requests: int) -> None:
-        """Say it once, when it is a habit: a busy machine makes anybody slow now and then."""
+        """Logs once that a policy is slow, after several slow orders in a row: one may be due to a busy
+        machine."""
         self.slow_orders += 1
         self._slow_in_a_row += 1
         if self._slow_in_a_row == MAX_SLOW_ORDERS and not self._slowness_logged:
@@ -91,8 +92,9 @@ class PolicyGuard:
             )
 
     def victim(self, request: Request, *, overruled: bool = False) -> Request | None:
-        """Who gives way to `request`: the default's choice where the policy's cannot be carried out, or is
-        `overruled`.
+        """Returns the request to preempt for `request`; None: none, and `request` waits.
+
+        The default's choice replaces the policy's where that is invalid, or where the policy is `overruled`.
         """
         running = self._queues.running_views
         if not running:
@@ -112,7 +114,7 @@ class PolicyGuard:
         return request_of(victim)
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
-        """Tell the policy what a request produced, if it wants to know."""
+        """Calls the policy's `observe`, if it has one of its own."""
         if not self._observes:
             return
         try:
@@ -121,7 +123,7 @@ class PolicyGuard:
             self.fault(error, "requests go on all the same")
 
     def fault(self, error: Exception, instead: str = "served in arrival order instead") -> None:
-        """Count it, say it and what happens `instead` once, or make it fatal."""
+        """Counts a fault and logs it once, with what happens `instead`. Raises PolicyError if strict."""
         self.faults += 1
         message = f"scheduling policy {type(self.policy).__name__} failed: {described(error)}"
         if self._strict:
@@ -131,7 +133,7 @@ class PolicyGuard:
 
 
 def _turn(entry: Entry) -> tuple[Request, Turn | Drop]:
-    """What an entry means, and for whom. Raises PolicyError, as a policy may answer anything."""
+    """Returns the request of an entry, and its turn or drop. Raises PolicyError for anything else."""
     if type(entry) is RequestView:
         request = request_of(entry)
         return request, (request, NO_LIMIT)
@@ -144,7 +146,7 @@ def _turn(entry: Entry) -> tuple[Request, Turn | Drop]:
 
 
 def arrival_order(view: View, served: Container[Request] = ()) -> Iterator[Turn]:
-    """What is always right: those who run, then those who wait, as they came."""
+    """Yields the running requests, then the waiting ones, without limits: an order that always works."""
     for request in map(request_of, (*view.running, *view.waiting)):
         if request not in served:
             yield request, NO_LIMIT

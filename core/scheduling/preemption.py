@@ -13,22 +13,22 @@ __all__ = ["Auto", "Preemption", "Recompute", "Swap", "SwapCosts"]
 
 
 class Preemption(Protocol):
-    """Decides, each time somebody is preempted."""
+    """Decides what happens to the KV memory of a request, each time one is preempted."""
 
     def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
-        """Should `sequences`, all of a request's, be swapped out? Where there is no room they cannot be."""
+        """Whether to swap out `sequences`, all those of one request, if there is room for them."""
         ...
 
 
 class Recompute:
-    """Never swap out."""
+    """Never swaps out: what was computed is computed again."""
 
     def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
         return False
 
 
 class Swap:
-    """Always swap out."""
+    """Always swaps out, where there is room."""
 
     def swaps_out(self, sequences: Sequence[TokenSequence], kv: KVCache) -> bool:
         return True
@@ -36,14 +36,14 @@ class Swap:
 
 @dataclass(frozen=True)
 class SwapCosts:
-    """What this machine takes, in seconds, for either way; measured at start-up."""
+    """Seconds that swapping and computing again take on this machine, as measured at start-up."""
 
     moved_token: float
-    """To host memory and back again, for each position."""
+    """Seconds to copy one position to host memory and back."""
     computed_token: float
-    """Computing a token that has no context."""
+    """Seconds to compute a token without context."""
     computed_pair: float
-    """And, for each token before it, this much more."""
+    """Seconds more for each token before it."""
 
     def swap(self, tokens: int) -> float:
         return tokens * self.moved_token
@@ -53,7 +53,7 @@ class SwapCosts:
 
 
 class Auto:
-    """Swap out where the model says that moving takes less time than computing again."""
+    """Swaps out where that is expected to take less time than computing again."""
 
     def __init__(self, costs: SwapCosts) -> None:
         self.costs = costs

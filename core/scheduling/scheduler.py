@@ -1,7 +1,7 @@
-"""The mechanism that turns a policy's order into a plan: budget, KV memory, preemption.
+"""The scheduler: turns a policy's order into a plan, within the token budget and the KV memory.
 
-There is no prefill and no decode: a sequence has tokens, and some of them are computed. A step spans
-requests, in the policy's order, as much of the difference as the budget and the memory allow.
+There is no prefill phase and no decode phase: a sequence has tokens, and some of them are computed. A step
+schedules as many of the others as the budget and the memory allow, in the policy's order of requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turnout.core.scheduling.livelock import MAX_EVICTIONS_PER_REQUEST, Livelock
 from turnout.core.scheduling.policy_guard import PolicyGuard, Turn, arrival_order
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
-from turnout.core.scheduling.token_budget import affordable, chunk_of, without_draft
+from turnout.core.scheduling.token_budget import chunk_of, spans_within, without_draft
 from turnout.core.types.plan import Chunk, Plan
 from turnout.core.types.request import Request
 from turnout.core.types.views import KVView, RequestView, View, request_of
@@ -28,16 +28,16 @@ __all__ = ["Capacity", "Scheduler"]
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a step may use, beside memory."""
+    """What a step may use, besides KV memory."""
 
     tokens: int
-    """Computed in one step, over all requests."""
+    """Tokens that a step computes at most, over all requests."""
     sequences: int
-    """Running at once."""
+    """Sequences that run at once, at most."""
 
 
 class Scheduler:
-    """Owns the queues. Asks the policy for an order, never the other way round."""
+    """Owns the queues, and asks the policy for an order in each step."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class Scheduler:
         self.predictions = GuardedPredictor(predictor)
         self.preemptions = 0
         self.swap_outs = 0
-        """Of the preemptions, those that kept what was computed."""
+        """How many of the preemptions swapped out what was computed."""
         self._preemption = preemption or Recompute()
         self._strict = strict
-        """A policy's fault is fatal; otherwise the step falls back to arrival order."""
+        """A fault of the policy raises; otherwise the step falls back to arrival order."""
         self._overruled = False
-        """The policy had requests evict each other for ever, and is not asked until one has ended."""
+        """The policy caused a livelock, and is not asked until a request has ended."""
         self._livelock = LivelockDetector()
         self._earlier_faults = self._earlier_slow_orders = 0
         self._guard = PolicyGuard(policy, self.queues, strict=strict)
@@ -72,7 +72,7 @@ class Scheduler:
 
     @policy.setter
     def policy(self, policy: SchedulingPolicy) -> None:
-        """From the next step on; running and waiting requests stay."""
+        """Replaces the policy from the next step on; running and waiting requests stay."""
         self._earlier_faults += self._guard.faults
         self._earlier_slow_orders += self._guard.slow_orders
         self._guard = PolicyGuard(policy, self.queues, strict=self._strict)
@@ -89,14 +89,14 @@ class Scheduler:
 
     @property
     def slow_orders(self) -> int:
-        """Answers of policies that took so long that requests suffered."""
+        """Orders that took a policy longer than `MAX_ORDER_SECONDS`."""
         return self._earlier_slow_orders + self._guard.slow_orders
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
         self._guard.observe(request, tokens, now)
 
     def remove(self, request: Request) -> None:
-        """Forget a request that ended, wherever it is, and free what it holds."""
+        """Forgets a request that ended, whatever its status, and frees its memory."""
         self._free(request)
         self.queues.remove(request)
         self._livelock.forget(request)
@@ -105,9 +105,10 @@ class Scheduler:
     # -------------------------------------------------------------- a step
 
     def plan(self, now: float) -> tuple[Plan, list[Drop]]:
-        """What to compute next, empty when nothing can run; and what the policy gave up, removed already.
+        """Returns what to compute in the next step, and the requests that the policy dropped.
 
-        Raises PolicyError when strict and the policy is at fault.
+        The plan is empty if nothing can run. Dropped requests are removed already. Raises PolicyError if the
+        scheduler is strict and the policy is at fault.
         """
         if self.queues.only_finishing:
             return Plan([], self.kv.drain()), []
@@ -122,13 +123,14 @@ class Scheduler:
         return Plan(list(chain.from_iterable(step.chunks.values())), self.kv.drain()), step.dropped
 
     def _overrule_on_livelock(self) -> None:
-        """In order of arrival, where the newest admission gives way, the oldest always gets on."""
+        """Falls back to arrival order, where the oldest request always makes progress, until one has
+        ended."""
         livelock = self._livelock
         if livelock.evictions > MAX_EVICTIONS_PER_REQUEST * (
             self.queues.running_count + self.queues.waiting_count
         ):
             self._livelock, self._overruled = LivelockDetector(), True
-            self._guard.fault(PolicyError(f"had {livelock.evictions} requests evicted while nobody got on"))
+            self._guard.fault(PolicyError(f"had {livelock.evictions} requests evicted without progress"))
 
     def _view(self, now: float) -> View:
         return View(
@@ -146,7 +148,7 @@ class Scheduler:
         step = _Step(now, self.token_budget, self._free_slots(), runners, overruled)
         for turn in order:
             if step.budget <= 0 or (step.closed and step.runners_left <= 0):
-                break  # whatever comes next gets nothing
+                break  # nothing is left for the requests that follow
             if isinstance(turn, Drop):
                 self._drop(turn, step)
                 continue
@@ -166,16 +168,16 @@ class Scheduler:
         self.remove(request)
 
     def _continue(self, request: Request, limit: int, step: _Step) -> None:
-        """Grant a running request what it can use of the step, if that is anything."""
+        """Schedules what a running request can use of the step."""
         step.runners_left -= 1
         if limit > 0 and self._schedule_next_token(request, step):
             return
-        spans = self._reserve(request, affordable(request, min(limit, step.budget), self.kv), step)
+        spans = self._reserve(request, spans_within(request, min(limit, step.budget), self.kv), step)
         if spans:
             self._schedule(request, spans, step)
 
     def _schedule_next_token(self, request: Request, step: _Step) -> bool:
-        """One token for a request of one sequence: what nearly all who run want, by the shortest way."""
+        """The fast path: one token for a request of one sequence, as nearly all running requests need."""
         if len(request.live) > 1:
             return False
         sequence = request.live[0]
@@ -189,13 +191,13 @@ class Scheduler:
         return True
 
     def _admit(self, request: Request, limit: int, step: _Step) -> bool:
-        """Let in who waits, if it can use anything of the step; False: it goes on waiting."""
+        """Admits a waiting request if it can use anything of the step; returns whether it did."""
         if request in step.preempted:
             step.runners_left -= 1
             return False
         if step.closed or not self._make_slots(request, step):
             return False
-        spans = self._reserve(request, affordable(request, min(limit, step.budget), self.kv), step)
+        spans = self._reserve(request, spans_within(request, min(limit, step.budget), self.kv), step)
         if not spans:
             return False
         self._schedule(request, spans, step)
@@ -220,22 +222,23 @@ class Scheduler:
         request = request_of(view)
         if request.status != "running" and request.width > self._free_slots():
             return False
-        spans = affordable(request, self.capacity.tokens, self.kv)
+        spans = spans_within(request, self.capacity.tokens, self.kv)
         return bool(spans) and self.kv.fits([without_draft(span) for span in spans])
 
     # -------------------------------------------------------------- making room
 
     def _make_slots(self, request: Request, step: _Step) -> bool:
-        """Sequence slots for a newcomer, preempting whom the policy names until there are enough."""
+        """Frees sequence slots for a waiting request, preempting the requests that the policy names."""
         while request.width > step.slots:
             if not self._preempt_for(request, step):
                 return False
         return True
 
     def _reserve(self, request: Request, spans: list[Span], step: _Step) -> list[Span]:
-        """What of `spans` there is memory for, now reserved: all, or all but drafts, or nothing.
+        """Reserves memory for `spans`: for all, or without their drafts, or for nothing. Returns what it
+        reserved.
 
-        Drafts are guesses: nobody is preempted for them.
+        No request is preempted for drafts, which are guesses.
         """
         if not spans or self.kv.reserve(spans):
             return spans
@@ -246,18 +249,18 @@ class Scheduler:
         return spans
 
     def _preempt_for(self, request: Request, step: _Step) -> bool:
-        """False: nobody gives way, or `request` itself did."""
+        """Preempts one request for `request`; returns False if none gives way, or `request` itself does."""
         newcomer = request.status != "running"
         if newcomer and step.declined:
             return False
-        if self.queues.finishing:  # nobody gives way for want of what is free in the next step
+        if self.queues.finishing:  # its memory is free in the next step: do not preempt for it
             step.declined, step.closed = step.declined or newcomer, step.closed or not newcomer
             return False
         victim = self._guard.victim(request, overruled=step.overruled)
         if victim is None:
             step.declined = step.declined or newcomer
             return False
-        # What a running request had freed is for those who run: nobody is admitted into it.
+        # Memory freed for a running request is not given to a waiting one.
         step.closed = step.closed or not newcomer
         self._livelock.note_eviction(victim)
         self._swap_out_or_free(victim)
@@ -280,19 +283,19 @@ class Scheduler:
 
 @dataclass(slots=True)
 class _Step:
-    """The running account of one step's spans."""
+    """What is scheduled so far in the current step, and what is left of its budget."""
 
     now: float
     budget: int
     slots: int
     runners_left: int
-    """Those who ran as the step began and are not yet come to in the order."""
+    """Requests that ran as the step began and that the order has not come to yet."""
     overruled: bool
-    """The policy is not asked who gives way."""
+    """The default chooses which request to preempt, not the policy."""
     closed: bool = False
-    """Nobody is admitted any more."""
+    """No request is admitted any more in this step."""
     declined: bool = False
-    """The policy would not make room for a newcomer, and is not asked again for a later one."""
+    """The policy preempted none for a waiting request, and is not asked again in this step."""
     chunks: dict[Request, list[Chunk]] = field(default_factory=dict)
     preempted: set[Request] = field(default_factory=set)
     dropped: list[Drop] = field(default_factory=list)

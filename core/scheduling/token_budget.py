@@ -1,4 +1,4 @@
-"""What a request may compute in a step: what is left of its tokens, as far as a budget goes."""
+"""Splits a step's token budget: the spans of a request that fit what is left of it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.types.plan import Chunk
 from turnout.core.types.request import Request, Sequence
 
-__all__ = ["affordable", "chunk_of", "without_draft"]
+__all__ = ["chunk_of", "spans_within", "without_draft"]
 
 
-def affordable(request: Request, budget: int, kv: KVCache) -> list[Span]:
-    """What to compute for a request within `budget`; empty when that is too little for it.
+def spans_within(request: Request, budget: int, kv: KVCache) -> list[Span]:
+    """Returns the spans to compute for a request within `budget`; empty if the budget is too small.
 
-    Several sequences catch up one at a time, so that each finds what its siblings computed; once
-    level they step together or not at all, with as many of their drafts as the budget allows.
+    Several sequences of a request catch up one at a time, so that each finds in the cache what its siblings
+    computed. Once all are decode-ready they step together or not at all, with as many drafts as fit.
     """
     if budget <= 0:
         return []
@@ -22,15 +22,15 @@ def affordable(request: Request, budget: int, kv: KVCache) -> list[Span]:
         start = sequence.computed if sequence.held else _found(sequence, kv)
         end = len(sequence.tokens) + len(sequence.draft)
         return [Span(sequence, start, min(end, start + budget))]
-    level = []
+    ready = []
     for sequence in request.live:
         start, last = sequence.computed, len(sequence.tokens) - 1
         if not sequence.held:
             start = _found(sequence, kv)
         if start < last:
             return [Span(sequence, start, min(last, start + budget))]
-        level.append(Span(sequence, start, sequence.end))
-    return _together(level, budget)
+        ready.append(Span(sequence, start, sequence.end))
+    return _together(ready, budget)
 
 
 def without_draft(span: Span) -> Span:
@@ -38,7 +38,7 @@ def without_draft(span: Span) -> Span:
 
 
 def chunk_of(span: Span) -> Chunk:
-    """The slice, with logits for its positions from the last token on; drafts that did not fit go."""
+    """Builds the chunk of a span, with logits from the last token on; drops the drafts that did not fit."""
     sequence, start, end = span
     length = len(sequence.tokens)
     rows = max(0, end - length + 1)
@@ -50,19 +50,22 @@ def chunk_of(span: Span) -> Chunk:
 
 
 def _found(sequence: Sequence, kv: KVCache) -> int:
-    """Leading tokens of a newcomer that need no compute; what it wants scored does, cached or not."""
+    """Leading tokens that need no compute, as they are cached; positions to score are computed all the
+    same."""
     found, unscored = kv.cached(sequence), sequence.request.unscored
     return min(found, unscored.start) if unscored else found
 
 
-def _together(level: list[Span], budget: int) -> list[Span]:
-    """The spans of sequences that step together, without the drafts that are beyond `budget`; empty when
-    there is not even a token for each."""
-    spare = budget - len(level)
+def _together(ready: list[Span], budget: int) -> list[Span]:
+    """Returns the spans of sequences that step together, with the drafts that fit.
+
+    Empty if the budget is less than a token for each sequence.
+    """
+    spare = budget - len(ready)
     if spare < 0:
         return []
     spans = []
-    for sequence, start, end in level:
+    for sequence, start, end in ready:
         drafts = min(end - start - 1, spare)
         spare -= drafts
         spans.append(Span(sequence, start, start + 1 + drafts))
