@@ -89,8 +89,7 @@ class EngineGone(EngineError):
 
 
 def described(error: Exception) -> str:
-    """Returns the message of an error, with its type in front unless it is a TurnoutError: ``KeyError:
-    'x'``."""
+    """Returns the message of an error, with the type in front unless it is a TurnoutError."""
     name, text = type(error).__name__, str(error)
     if not text:
         return name

@@ -41,8 +41,7 @@ class EngineClient(Protocol):
 
     @property
     def silence(self) -> float:
-        """Seconds for which the engine has had requests to serve and has sent nothing, not even
-        statistics."""
+        """Seconds since the engine last sent anything while it has had requests to serve."""
         ...
 
     @property

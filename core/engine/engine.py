@@ -1,5 +1,4 @@
-"""The engine: plans, runs, decides and applies, step after step. It knows no policy, memory layout or
-model."""
+"""The engine: plans, runs, decides and applies, step after step, without knowing any policy or model."""
 
 from __future__ import annotations
 
@@ -145,8 +144,7 @@ class Engine:
         return by_decoding(r for r in fed if r.live and all(map(has, r.live)))
 
     def _decide(self, logits: Logits) -> list[Delta]:
-        """Asks all strategies and applies their decisions; defers the tokens if all requests can do
-        without."""
+        """Asks all strategies and applies their decisions; defers the tokens if all requests allow it."""
         ready = self._ready(logits)
         ask, later = self._dispatch.decide, self._overlaps
         answers = {each: ask(each, requests, logits, later=later) for each, requests in ready.items()}

@@ -62,8 +62,7 @@ class ActiveProcessor:
         return True
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> str | None:
-        """Applies the processor in place. Returns why it failed, None if it did not; `logits` are invalid
-        then."""
+        """Applies the processor in place. Returns why it failed, if it did; `logits` are invalid then."""
         try:
             self.processor.apply(logits, rows)
         except Exception as error:

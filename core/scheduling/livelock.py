@@ -1,5 +1,4 @@
-"""Detects livelock: repeated evictions without progress. Requests could otherwise evict each other for
-ever."""
+"""Detects livelock: repeated evictions without progress."""
 
 from __future__ import annotations
 

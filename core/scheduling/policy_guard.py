@@ -76,8 +76,7 @@ class PolicyGuard:
         return entries
 
     def _note_slowness(self, seconds: float, requests: int) -> None:
-        """Logs once that a policy is slow, after several slow orders in a row: one may be due to a busy
-        machine."""
+        """Logs once that a policy is slow, if it was slow several times in a row: once may be chance."""
         self.slow_orders += 1
         self._slow_in_a_row += 1
         if self._slow_in_a_row == MAX_SLOW_ORDERS and not self._slowness_logged:

@@ -123,8 +123,10 @@ class Scheduler:
         return Plan(list(chain.from_iterable(step.chunks.values())), self.kv.drain()), step.dropped
 
     def _overrule_on_livelock(self) -> None:
-        """Falls back to arrival order, where the oldest request always makes progress, until one has
-        ended."""
+        """Overrules the policy until a request has ended, if it caused a livelock.
+
+        Arrival order is safe: the newest admission gives way, so the oldest request always makes progress.
+        """
         livelock = self._livelock
         if livelock.evictions > MAX_EVICTIONS_PER_REQUEST * (
             self.queues.running_count + self.queues.waiting_count
@@ -235,8 +237,7 @@ class Scheduler:
         return True
 
     def _reserve(self, request: Request, spans: list[Span], step: _Step) -> list[Span]:
-        """Reserves memory for `spans`: for all, or without their drafts, or for nothing. Returns what it
-        reserved.
+        """Reserves memory for `spans`, for `spans` without drafts, or for none; returns those reserved.
 
         No request is preempted for drafts, which are guesses.
         """

@@ -50,8 +50,7 @@ def chunk_of(span: Span) -> Chunk:
 
 
 def _found(sequence: Sequence, kv: KVCache) -> int:
-    """Leading tokens that need no compute, as they are cached; positions to score are computed all the
-    same."""
+    """Counts the leading tokens that need no compute: cached ones, up to the first position to score."""
     found, unscored = kv.cached(sequence), sequence.request.unscored
     return min(found, unscored.start) if unscored else found
 

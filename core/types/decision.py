@@ -1,4 +1,4 @@
-"""What a decoding strategy decides: who goes on with which tokens, and which choices a request ends with."""
+"""What a decoding strategy decides: how sequences continue, and which choices a request ends with."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class Continuation(NamedTuple):
     parent: Sequence
     """A live sequence of the request."""
     tokens: list[int]
-    """At least one. Those that the parent's draft guessed are computed already, all others will be."""
+    """At least one. Tokens that the parent's draft guessed are computed already; the others will be."""
     logprob: float = 0.0
     """What the tokens add to the sequence's cumulative log-probability."""
     details: list[TokenLogprobs] | None = None
-    """One for each of `tokens`, where the request wants them."""
+    """One for each of `tokens`, if the request wants them."""
     score: float = 0.0
-    """What the strategy ranks the child by: it is kept as the child's `Sequence.score`."""
+    """What the strategy ranks the child by; kept as its `Sequence.score`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """One more token for each of some sequences, chosen on the device: nobody need wait for it there.
+    """One more token for each of some sequences, chosen on the device and perhaps not known yet.
 
-    Iterating waits, and gives the continuations. An engine whose steps overlap has the next step computed
-    before it reads, from `tokens`, and so it is only the tokens that may not be known: a sequence is named as
-    often as it has children, whichever they get.
+    Iterating waits for the tokens, and gives the continuations. An engine whose steps overlap starts the next
+    step from `tokens`, on the device, before it reads them. So only the tokens may be unknown: a sequence is
+    named in `parents` as often as it has children.
     """
 
     parents: list[Sequence]
@@ -44,9 +44,9 @@ class Chosen:
     tokens: Tensor
     """int64 [parents], on the device."""
     read: Callable[[], list[int]]
-    """Waits, and gives `tokens`."""
+    """Waits for `tokens`, and returns them."""
     details: Callable[[], list[TokenLogprobs | None]] | None = None
-    """Waits, and gives those of each token whose request wants them; None: nobody does."""
+    """Waits, and returns the details of each token whose request wants them; None: no request does."""
 
     def __iter__(self) -> Iterator[Continuation]:
         for parent, (token, detail) in zip(self.parents, resolve_tokens(self), strict=True):
@@ -54,7 +54,7 @@ class Chosen:
 
 
 def resolve_tokens(chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]]:
-    """Each token and its details: waits. Raises ValueError where there are not as many as `parents`."""
+    """Waits for each token and its details. Raises ValueError unless there is one for each parent."""
     tokens = chosen.read()
     details = [None] * len(tokens) if chosen.details is None else chosen.details()
     if not len(tokens) == len(details) == len(chosen.parents):
@@ -64,24 +64,24 @@ def resolve_tokens(chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]]:
 
 
 class Choice(NamedTuple):
-    """A whole answer, from a strategy that keeps those that are finished itself."""
+    """A whole choice, from a strategy that keeps finished sequences itself."""
 
     tokens: list[int]
     """The output, a stop token included."""
     logprob: float
-    """Cumulative, of the model's own distribution."""
+    """Cumulative, under the model's own distribution."""
     finish_reason: Literal["stop", "length"]
     """Why it ended."""
     stop_token: int | None = None
     """The stop token that ended it."""
     details: list[TokenLogprobs] | None = None
-    """One for each of `tokens`, where the request wants them."""
+    """One for each of `tokens`, if the request wants them."""
     score: float | None = None
-    """What the strategy ranked it by."""
+    """What the strategy ranked the choice by."""
 
 
 class Completion(NamedTuple):
-    """A decision: `request` ends now, with these `n` choices, best first, whatever sequences still live."""
+    """A decision: `request` ends now with these `n` choices, best first; live sequences are dropped."""
 
     request: Request
     choices: list[Choice]

@@ -1,4 +1,4 @@
-"""Extra arguments: what a client says to logits processors by names that they alone know."""
+"""Extra arguments: what a client passes to logits processors, by names that they declare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELD = "extra_args"
 
 
 def check_extra_args(given: object) -> None:
-    """Raises RequestError for what is not plain data."""
+    """Raises RequestError for extra arguments that are not plain data."""
     if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
         raise RequestError("extra arguments must be an object: names, and their values", FIELD)
     for name, value in given.items():
@@ -27,7 +27,7 @@ def check_extra_args(given: object) -> None:
 
 
 def check_known(given: Mapping[str, ExtraArg], known: Collection[str]) -> None:
-    """Raises RequestError for a name that nobody takes, which would be asked for in vain."""
+    """Raises RequestError for a name that no logits processor takes."""
     for name in given:
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
@@ -39,7 +39,7 @@ def check_known(given: Mapping[str, ExtraArg], known: Collection[str]) -> None:
 
 
 def _plain(value: object) -> bool:
-    """Can it travel to the engine as it is?"""
+    """Whether a value can be sent to the engine as it is."""
     if isinstance(value, int):
         return -(2**63) <= value < 2**63
     return isinstance(value, str) or (isinstance(value, float) and math.isfinite(value))

@@ -10,15 +10,15 @@ __all__ = ["TokenLogprobs"]
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """Natural log-probabilities at one position, of the model's own distribution (temperature 1)."""
+    """Natural log-probabilities at one position, under the model's own distribution (temperature 1)."""
 
     token: int
     logprob: float
     top: list[tuple[int, float]]
-    """The likeliest tokens and theirs, best first."""
+    """The most likely tokens and their log-probabilities, best first."""
 
     def ranked(self) -> Iterator[tuple[int, float, int | None]]:
-        """The chosen token, then the other likeliest, with their ranks from 1 on; None: not among `top`."""
+        """Yields the chosen token, then the rest of `top`, with ranks from 1 on; None: not in `top`."""
         ranks = {token: rank for rank, (token, _) in enumerate(self.top, 1)}
         yield self.token, self.logprob, ranks.get(self.token)
         for token, logprob in self.top:

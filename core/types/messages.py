@@ -1,6 +1,6 @@
-"""What crosses between a server and its engine: plain data, encoded with msgspec.
+"""The messages between a server and its engine: plain data, encoded with msgspec.
 
-``Command`` goes to the engine, ``Event`` comes back.
+A ``Command`` goes to the engine, an ``Event`` comes back.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ __all__ = [
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """Serve this request."""
+    """Asks to serve a request."""
 
     request: RequestSpec
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Stop a request, or one of its choices; unknown ones are ignored, they may just have finished."""
+    """Asks to stop a request, or one of its choices. Unknown ones, which may just have ended, are ignored."""
 
     request_id: str
     index: int | None = None
     timing: bool = False
-    """Where this ends the whole request, or there is none, answer with a last delta, which carries its
-    `Timing` where one is known."""
+    """If this ends the whole request, or there is no such request, answer with a last delta that carries the
+    `Timing`, if it is known."""
 
 
 class _Ordered(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,25 +62,25 @@ class _Ordered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShowScheduler(_Ordered, frozen=True, tag=True):
-    """Which scheduling policy there is, and how it does."""
+    """Asks for the scheduling policy and its state."""
 
 
 class SetScheduler(_Ordered, frozen=True, tag=True):
-    """Ask this policy from the next step on; requests stay where they are."""
+    """Asks to use another scheduling policy from the next step on; requests stay in their queues."""
 
     spec: str
-    """As ``--scheduler`` has it: ``NAME`` or ``NAME:option=value,…``."""
+    """As for ``--scheduler``: ``NAME`` or ``NAME:option=value,…``."""
 
 
 class ShowKV(_Ordered, frozen=True, tag=True):
-    """How the KV pool stands."""
+    """Asks for the state of the KV pool."""
 
     states: bool = False
-    """With its map; without, `KVSnapshot.states` comes empty."""
+    """Whether to include the block map; if not, `KVSnapshot.states` is empty."""
 
 
 class PinPrefix(_Ordered, frozen=True, tag=True):
-    """Keep this prefix, replacing the one of the same name."""
+    """Asks to pin a prefix, in place of the one of the same name."""
 
     name: str
     tokens: list[int]
@@ -88,25 +88,25 @@ class PinPrefix(_Ordered, frozen=True, tag=True):
 
 
 class UnpinPrefix(_Ordered, frozen=True, tag=True):
-    """Keep it no longer."""
+    """Asks to unpin a prefix."""
 
     name: str
 
 
 class ListPrefixes(_Ordered, frozen=True, tag=True):
-    """All that are pinned."""
+    """Asks for all pinned prefixes."""
 
 
 class ListPlugins(_Ordered, frozen=True, tag=True):
-    """All that were found, broken ones too."""
+    """Asks for all plugins that were found, failed ones included."""
 
 
 AdminCommand = ShowScheduler | SetScheduler | ShowKV | PinPrefix | UnpinPrefix | ListPrefixes | ListPlugins
-"""Carried out between two steps; each is answered by a `Reply` of its id."""
+"""Carried out between two steps; each is answered by a `Reply` of the same id."""
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag=True):
-    """Leave the loop after the current step."""
+    """Asks the engine to end after the current step."""
 
 
 Command = Submit | Abort | AdminCommand | Shutdown
@@ -124,23 +124,23 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     stop_token: int | None = None
     """The stop token that ended it."""
     cached_tokens: int = 0
-    """Prompt tokens whose KV memory was found, not computed."""
+    """Prompt tokens whose KV was found in memory, and not computed."""
     cumulative_logprob: float | None = None
-    """Of all tokens of a choice that comes whole, of the model's own distribution."""
+    """Over all tokens of a choice that is sent whole, under the model's own distribution."""
     score: float | None = None
-    """What a choice that comes whole was ranked by."""
+    """What a choice that is sent whole was ranked by."""
     error: str = ""
     error_kind: str = ""
-    """With ``error``: ``invalid`` (the request's fault), ``overloaded``, ``timeout`` or ``internal``."""
+    """With ``error``: ``invalid`` (the request is at fault), ``overloaded``, ``timeout`` or ``internal``."""
     error_param: str | None = None
     timing: Timing | None = None
-    """On a request's last delta, where it asked for it."""
+    """On a request's last delta, if the request asked for it."""
     prompt_logprobs: list[TokenLogprobs] | None = None
-    """On a request's first delta, where it asked for them: of the prompt from its second token on."""
+    """On a request's first delta, if it asked for them: of the prompt from its second token on."""
 
 
 class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How the engine stands; sent at most a few times a second."""
+    """The state of the engine; sent at most a few times a second."""
 
     steps: int
     running: int
@@ -149,79 +149,80 @@ class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     kv_free: int
     preemptions: int
     swap_outs: int
-    """Of the preemptions, those that swapped what was computed out to host memory."""
+    """How many of the preemptions swapped what was computed out to host memory."""
     computed_tokens: int
-    """Run through the model so far, again after preemption included."""
+    """Tokens run through the model so far; those computed again after a preemption count again."""
     output_tokens: int
     policy_faults: int
     slow_orders: int = 0
-    """Answers of scheduling policies that took more than 5 ms."""
+    """Orders of scheduling policies that took more than 5 ms."""
     counters: dict[str, float] = {}
     """Totals that decoding strategies keep, by name."""
 
 
 class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """How a KV pool stands. All sizes are in token positions."""
+    """The state of a KV pool. All sizes are in token positions."""
 
     capacity: int
     """Of the whole pool."""
     free: int
-    """Could be reserved now: what nobody holds, cached or not."""
+    """Positions that could be reserved now: no sequence holds them, cached or not."""
     held: int
-    """By sequences; what several share counts once."""
+    """Positions that sequences hold; shared ones count once."""
     shared: int
-    """Of those held, by two sequences or more."""
+    """Of those held, the ones held by two sequences or more."""
     computed: int
-    """Of those held, with a computed token in them; the rest is reserved ahead, or waste in a last block."""
+    """Of those held, the ones with a computed token; the rest is reserved ahead, or wasted in a last
+    block."""
     cached: int
-    """Of those free, with tokens that somebody may attach to."""
+    """Of those free, the ones with computed tokens that a sequence may attach to."""
     pinned: int
-    """Of those cached or held, part of a pinned prefix."""
+    """Of those cached or held, the ones that belong to a pinned prefix."""
     swap: int
-    """In host memory."""
+    """Positions of swap memory, on the host."""
     swapped: int
-    """Of those in host memory, taken."""
+    """Of those of swap memory, the ones in use."""
     lookups: int
     """Prompt tokens of admissions so far."""
     hits: int
-    """Of those looked up, found in memory."""
+    """Of those looked up, the ones found in memory."""
     evictions: int
-    """Positions of cached memory given up so far."""
+    """Positions of cached memory evicted so far."""
     unit: int
-    """Positions that `states` counts at a time: the block size."""
+    """Positions in one unit of `states`: the block size."""
     states: list[tuple[str, int]]
     """The pool from its start as runs of units: ``free``, ``cached``, ``held``, ``shared``."""
 
     @property
     def hit_rate(self) -> float:
-        """Share of the prompt tokens looked up that were found; 0 before the first."""
+        """The share of the looked-up prompt tokens that were found; 0 before the first look-up."""
         return self.hits / self.lookups if self.lookups else 0.0
 
     @property
     def waste(self) -> float:
-        """Share of the held memory that has no computed token in it; 0 where nothing is held."""
+        """The share of the held positions without a computed token; 0 if none is held."""
         return 1 - self.computed / self.held if self.held else 0.0
 
 
 class PinnedPrefix(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """A prefix to keep."""
+    """A pinned prefix."""
 
     name: str
     """As whoever pinned it calls it."""
     tokens: int
-    """Those that whole blocks hold: what is kept."""
+    """Tokens in whole blocks: those that are kept."""
     cached: int
-    """Of those, in memory now."""
+    """Of those, the ones in memory now."""
 
 
 class PinnedPrefixes(msgspec.Struct, frozen=True, tag=True):
-    """In order of their names."""
+    """All pinned prefixes, by name."""
 
     prefixes: list[PinnedPrefix]
 
 
 class PluginState(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy on offer, or a plugin that is not: as ``turnout plugins`` has it."""
+    """A registered policy, or a plugin that failed to load, as ``turnout plugins`` shows it."""
 
     kind: str
     name: str
@@ -234,18 +235,18 @@ class PluginState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginStates(msgspec.Struct, frozen=True, tag=True):
-    """Of the engine's process."""
+    """The plugins of the engine's process."""
 
     plugins: list[PluginState]
 
 
 class SchedulerState(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The scheduling policy, and how it does."""
+    """The scheduling policy and its state."""
 
     scheduler: str
     """What it was built from, as ``NAME:option=value,…``."""
     policy_faults: int
-    """Answers of its that could not be carried out, and so of those before it."""
+    """Invalid answers, of this policy and of those before it."""
     preemptions: int
     running: int
     waiting: int
@@ -257,39 +258,40 @@ class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     id: str
     error: str = ""
     error_kind: str = ""
-    """With ``error``: ``invalid`` (the command's fault), ``missing`` (what it names is not there),
-    ``unsupported`` (not by this engine) or ``internal``."""
+    """With ``error``: ``invalid`` (the command is at fault), ``missing`` (what it names does not exist),
+    ``unsupported`` (by this engine) or ``internal``."""
     value: SchedulerState | KVSnapshot | PinnedPrefix | PinnedPrefixes | PluginStates | None = None
-    """None where there is nothing to say but that it was done."""
+    """None if the command returns nothing."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The engine is assembled and waits for requests."""
+    """Says that the engine is assembled and waits for requests."""
 
     model: str
     max_model_len: int
     vocab_size: int
     defaults: dict[str, Any]
-    """Sampling parameters for requests that do not set them: the decoding's and the checkpoint's own."""
+    """Sampling parameters for requests that do not set them, from the decoding strategy and the
+    checkpoint."""
     kv: str
     """What the KV backend was built from, as ``NAME:option=value,…``."""
     kv_bytes_per_token: int
-    """What a position of KV memory takes, over all layers."""
+    """Bytes of a position of KV memory, over all layers."""
     host_memory: int = 0
-    """Bytes of host memory that KV pools and swapped-out requests may come to take: what no token needs yet
-    is not taken."""
+    """Bytes of host memory that KV pools and swapped-out requests may take; memory that no token needs yet is
+    not taken."""
     summary: list[str]
     """The chosen policies and the memory sums, a line each, as printed at start-up."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The engine could not start, or died."""
+    """Says that the engine could not start, or that it died."""
 
     message: str
     final: bool = False
-    """Another engine would do no better: what was asked for cannot work."""
+    """A new engine would fail as well, as the configuration cannot work."""
     asked_wrongly: bool = False
-    """By the configuration: a ConfigError, before the engine began to serve."""
+    """The configuration is at fault: a ConfigError, before the engine began to serve."""
 
 
 Event = Delta | Stats | Ready | Failed | Reply

@@ -1,4 +1,4 @@
-"""Which parameters belong to sampling and which to beam search: neither goes with the other's."""
+"""The parameters of sampling and those of beam search, which exclude each other."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ SAMPLING: dict[str, tuple[float, ...]] = {
     "top_k": (0, -1),
     "min_p": (0,),
 }
-"""By name, the values that ask for nothing that beam search could not do."""
+"""The parameters of sampling, with the values that are compatible with beam search."""
 BEAM_SEARCH: dict[str, tuple[object, ...]] = {
     "beam_width": (None,),
     "length_penalty": (1,),
     "early_stopping": (False,),
 }
-"""The same the other way round."""
+"""The parameters of beam search, with the values that are compatible with sampling."""
 
 
 def over_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What a client gave, and for the rest what the server and the model say.
+    """Merges the parameters that a client gave with the defaults of the server and the model.
 
-    Sampling or beam search is the client's choice first: naming a parameter of one sets the defaults for
-    the other aside.
+    The client chooses between sampling and beam search: if it names a parameter of one, the defaults for the
+    other are left out.
     """
     beams = given.get("use_beam_search")
     if beams is None:
         beams = bool(defaults.get("use_beam_search")) and not SAMPLING.keys() & given.keys()
-    aside = SAMPLING.keys() if beams else {"use_beam_search", *BEAM_SEARCH}
-    kept = {name: value for name, value in defaults.items() if name not in aside}
+    excluded = SAMPLING.keys() if beams else {"use_beam_search", *BEAM_SEARCH}
+    kept = {name: value for name, value in defaults.items() if name not in excluded}
     return {**kept, **given}
 
 

@@ -1,4 +1,4 @@
-"""What one step computes, and what it gives back."""
+"""A plan, which says what a step computes, and the logits that the step returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Chunk", "Logits", "Move", "Plan", "StepShape", "Way"]
 
 
-# Hundreds a step: a struct is made in a quarter of a named tuple's time.
+# A struct, since hundreds are made in a step: it takes a quarter of the time of a named tuple.
 class Chunk(msgspec.Struct, frozen=True, gc=False):
     """A slice of one sequence's tokens (drafts included) to run through the model."""
 
@@ -30,11 +30,11 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     start: int
     """Position of the first of ``tokens``."""
     tokens: list[int]
-    """Those below 0 are places in the plan's `chosen`, -1 the first one."""
+    """A number below 0 is a placeholder for a token in the plan's `chosen`; -1 is the first one."""
     rows: int
-    """Trailing positions whose logits are wanted; 0 while a prompt is only partly computed."""
+    """Trailing positions that need logits; 0 while a prompt is only partly computed."""
     scored: range = range(0)
-    """Positions of a prompt where the log-probabilities of the token that follows are wanted."""
+    """Positions of a prompt that need log-probabilities of the token that follows."""
 
     @property
     def end(self) -> int:
@@ -46,9 +46,10 @@ Way = Literal["copy", "swap_out", "swap_in"]
 
 
 class Move(NamedTuple):
-    """Copy the KV of `length` token positions, all layers.
+    """A copy of the KV of `length` token positions, in all layers.
 
-    ``copy``: inside the pool; ``swap_out``: from the pool to host memory; ``swap_in``: back.
+    ``copy``: inside the pool; ``swap_out``: from the pool to host memory; ``swap_in``: from there to the
+    pool.
     """
 
     source: int
@@ -62,12 +63,12 @@ class Move(NamedTuple):
 
 
 class StepShape(NamedTuple):
-    """What steps have in common that may replay one captured graph."""
+    """What steps have in common that can replay the same captured graph."""
 
     tokens: int
-    """Of the flat batch, padded."""
+    """Tokens of the flat batch, with padding."""
     kind: Hashable
-    """What else the attention backend tells them apart by."""
+    """What else the attention backend distinguishes steps by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Plan:
     moves: list[Move]
     """What to copy first, in order."""
     chosen: tuple[Tensor, ...] = ()
-    """Tokens of the step before that are on the device and not known yet: int64, numbered through."""
+    """The in-flight tokens of the step before, on the device: int64, numbered consecutively."""
 
     @property
     def tokens(self) -> int:
@@ -92,7 +93,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """The logits a plan asked for, and whose they are."""
+    """The logits that a plan asked for, and the sequences they belong to."""
 
     values: Tensor
     """[rows, vocab_size], on the device, in the plan's chunk order."""
@@ -101,10 +102,10 @@ class Logits:
     prompts: Mapping[Sequence, list[TokenLogprobs]] = field(default_factory=dict)
     """For each scored position of a chunk, the prompt token that follows it."""
     pick: Callable[[Tensor, list[int]], Tensor] = getitem
-    """Rows by their numbers; a runner may know how to without waiting for the device."""
+    """Returns rows by number; a runner may give a function that does not wait for the device."""
 
     def of(self, sequences: Iterable[Sequence]) -> Tensor:
-        """The rows of `sequences`, in that order; no copy when those are all the rows there are."""
+        """Returns the rows of `sequences`, in that order; without a copy if those are all rows."""
         wanted = list(chain.from_iterable(map(self.rows.__getitem__, sequences)))
         if wanted == list(range(len(self.values))):
             return self.values

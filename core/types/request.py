@@ -1,4 +1,4 @@
-"""The nouns of serving: what a client asked, and the token sequences that answer it."""
+"""Requests: what a client asked for, and the token sequences that answer it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["Request", "RequestSpec", "RequestStatus", "Resumption", "Sequence", 
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to go on with a request that another engine had begun.
+    """Where to continue a request that another engine had begun.
 
-    A token depends on the request's seed and its position alone, so what follows is what would have followed.
+    A token depends on the request's seed and its position alone, so the output continues as it would have.
     """
 
     choices: list[tuple[int, list[int]]]
-    """Index and output so far of each choice that has not ended; empty: begin anew."""
+    """The index and the output so far of each choice that has not ended; empty: begin anew."""
     cached_tokens: int = 0
     """As the other engine reported it."""
     first_token: float | None = None
     """When the first token came, in seconds on the engines' common clock."""
     interrupted: list[float] = []
-    """When engines were lost; counts as preemption."""
+    """When engines were lost; each time counts as a preemption."""
 
 
 class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a client asked, as plain data: this is what travels to the engine."""
+    """What a client asked for, as plain data: this is sent to the engine."""
 
     id: str
     """As ``RequestView.id``."""
@@ -41,23 +41,23 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     params: SamplingParams
     """How its tokens are chosen, and when they end."""
     seed: int
-    """Concrete, so that a request gives the same tokens wherever and however often it runs."""
+    """Always set, so that a request gives the same tokens wherever and however often it runs."""
     arrival: float | None = None
-    """Seconds on the engine's clock; None: when the engine reads it."""
+    """Seconds on the engine's clock; None: when the engine receives it."""
     priority: int = 0
-    """Lower is more urgent, for policies that look at it."""
+    """Lower is more urgent, for policies that use it."""
     client: str = ""
     """Whose request this is, for policies that share between clients."""
     deadline: float | None = None
-    """Seconds after arrival by which it should be finished, for policies that look at it."""
+    """Seconds after arrival by which it should be finished, for policies that use it."""
     ttft_deadline: float | None = None
     """Seconds after arrival by which its first token should be there."""
     timing: bool = False
-    """Report its `Timing` with the last delta."""
+    """Whether to report its `Timing` with the last delta."""
     cache_salt: str = ""
-    """Only requests of the same salt share computed prefixes with it."""
+    """Only requests with the same salt share computed prefixes with it."""
     resume: Resumption | None = None
-    """It was admitted already, by an engine that is gone."""
+    """Set if an engine that is gone had admitted the request."""
 
 
 class Timing(msgspec.Struct, kw_only=True):
@@ -66,7 +66,7 @@ class Timing(msgspec.Struct, kw_only=True):
     arrival: float
     """When it came."""
     scheduled: float | None = None
-    """First admitted."""
+    """When it was first admitted."""
     first_token: float | None = None
     """When its first token came; none where it got none."""
     finished: float | None = None
@@ -93,32 +93,32 @@ class Sequence:
     request: Request
     """The request that the sequence belongs to."""
     tokens: list[int]
-    """Prompt and output. Where steps overlap the last one may be below 0, not known yet, when KV memory is
-    reserved; never when a strategy decides or guesses, and never of what is committed."""
+    """Prompt and output. Where steps overlap, the last one may be a placeholder, below 0, when KV memory is
+    reserved: the token is in flight. A strategy never sees one, and none is ever committed."""
     index: int = 0
     """Which of the request's choices this is."""
     computed: int = 0
-    """Positions whose KV is final; what lies above is garbage to overwrite."""
+    """Positions whose KV is final; later ones will be overwritten."""
     draft: list[int] = field(default_factory=list)
     """Guesses to be verified."""
     held: bool = False
-    """It holds KV memory."""
+    """Whether it holds KV memory."""
     logprob: float = 0.0
-    """Cumulative, over the output, as far as its decoding keeps one."""
+    """Cumulative over the output, if its decoding strategy keeps it."""
     score: float = 0.0
-    """What its decoding ranks it by, as its last continuation said."""
+    """What its decoding strategy ranks it by, from its last continuation."""
     details: list[TokenLogprobs] = field(default_factory=list)
-    """One for each output token, where the request wants them."""
+    """One for each output token, if the request wants them."""
     id: int = field(default_factory=lambda: next(_sequence_ids))
     """The same as long as it lives, never used again."""
 
     @property
     def end(self) -> int:
-        """Length with the drafts."""
+        """The length, drafts included."""
         return len(self.tokens) + len(self.draft)
 
     def fork(self) -> Sequence:
-        """A sibling that goes on from here; its KV memory is the caller's business."""
+        """Returns a sibling that continues from here; the caller forks the KV memory."""
         request = self.request
         request.forks += 1
         return Sequence(
@@ -139,12 +139,12 @@ class Sequence:
 
     @property
     def room(self) -> int:
-        """Tokens it may still produce."""
+        """How many tokens it may still produce."""
         return self.request.limit - len(self.tokens)
 
 
 class Strategy(Protocol):
-    """What a request must know of the decoding strategy that serves it: every `Decoding` is one."""
+    """The part of `Decoding` that a request uses."""
 
     streams: ClassVar[bool]
 
@@ -152,18 +152,18 @@ class Strategy(Protocol):
 
 
 class AdjustsRows(Protocol):
-    """What a request must know of a logits processor that it wants: every `ActiveProcessor` is one."""
+    """The part of `ActiveProcessor` that a request uses."""
 
     title: str
     place: int
 
 
 RequestStatus = Literal["running", "waiting", "finishing", "gone"]
-"""``finishing``: its last tokens are chosen, and not known yet."""
+"""``finishing``: its last tokens are in flight."""
 
 
 class Request:
-    """A request inside the engine: its spec, how it is decoded, and the sequences that live."""
+    """A request inside the engine: its spec, its decoding strategy, and its live sequences."""
 
     __slots__ = (
         "__weakref__",
@@ -199,39 +199,38 @@ class Request:
         """What the client asked."""
         self.decoding = decoding
         self.processors: tuple[AdjustsRows, ...] = ()
-        """The logits processors that it wants."""
+        """The logits processors that apply to it."""
         self.fault: str | None = None
-        """Why it cannot go on, where a logits processor failed at it."""
+        """Why it cannot continue, if a logits processor failed at it."""
         self.timing = Timing(arrival=arrival)
         self.limit = limit
         """Length at which its sequences end: prompt plus max_tokens."""
         self.stop_ids = stop_ids
         self.width = decoding.width(spec.params)
-        """Sequences it keeps alive at most."""
+        """How many live sequences it has at most."""
         self.forks = 0
         """Sequences forked from others so far; numbers the next one."""
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
         """Its sequences that have not ended."""
         self.prompt_scores: list[TokenLogprobs] = []
-        """Of the prompt from its second token on, as far as computed, where the request wants them."""
+        """Log-probabilities of the prompt from its second token on, as far as computed, if it wants them."""
         self.tells_prompt = spec.params.prompt_logprobs is not None
-        """Its client still has to be told the `prompt_scores`."""
+        """Whether the `prompt_scores` still have to be sent to the client."""
         self.cached_tokens = 0
-        """Prompt tokens that its first admission found computed already."""
+        """Prompt tokens that were cached when it was first admitted."""
         self.most_computed = 0
-        """Positions that one of its sequences had computed at most, when it was preempted."""
+        """The most positions that one of its sequences had computed when it was preempted."""
         self.status: RequestStatus = "gone"
-        """Which queue it is in; for `Queues` alone to set."""
+        """Which queue it is in; only `Queues` sets this."""
         self.output_tokens = 0
-        """Produced so far, over all choices."""
-        """Produced so far, over all its sequences, ended ones included."""
+        """Tokens produced so far, over all its sequences, ended ones included."""
         self.state: object | None = None
-        """Its strategy's own: whatever that keeps about a request, through preemptions, until it ends."""
+        """What its decoding strategy keeps about it, through preemptions, until it ends."""
         self.view = RequestView(self)
         if spec.resume is not None:
-            self._go_on(spec.resume)
+            self._resume(spec.resume)
 
-    def _go_on(self, resume: Resumption) -> None:
+    def _resume(self, resume: Resumption) -> None:
         self.cached_tokens = resume.cached_tokens
         self.timing.preempted = list(resume.interrupted)
         if not resume.choices:
@@ -259,22 +258,22 @@ class Request:
 
     @property
     def pending(self) -> int:
-        """Tokens it wants computed this step, over all its sequences; guesses are no wish."""
-        total = 0  # loops here and below, not generators: policies ask this of everybody in every step
+        """Tokens to compute in this step, over all its sequences, without drafts."""
+        total = 0  # loops here and below, not generators: policies read this for each request in each step
         for sequence in self.live:
             total += len(sequence.tokens) - sequence.computed
         return total
 
     @property
     def unscored(self) -> range:
-        """Positions of the prompt that must be computed for the scores still missing, cached or not."""
+        """Positions of the prompt to compute for the scores that are missing, cached or not."""
         if not self.tells_prompt:
             return range(0)
         return range(len(self.prompt_scores), len(self.prompt) - 1)
 
     @property
     def decode_ready(self) -> bool:
-        """Every live sequence is one token away from its next logits."""
+        """Whether each live sequence is one token away from its next logits."""
         for sequence in self.live:  # noqa: SIM110
             if len(sequence.tokens) - sequence.computed != 1:
                 return False

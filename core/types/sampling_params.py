@@ -32,15 +32,15 @@ class SamplingParams(
     top_p: float = 1.0
     """Keep the likeliest tokens that together have this probability."""
     top_k: int = 0
-    """Keep the k likeliest tokens; 0 (or -1) keeps all."""
+    """Keeps the k most likely tokens; 0 (or -1) keeps all."""
     min_p: float = 0.0
-    """Drop tokens less likely than this fraction of the likeliest."""
+    """Drops tokens less likely than this fraction of the most likely one."""
     seed: int | None = None
     """None: drawn when the request is submitted."""
     max_tokens: int | None = 16
     """None: as many as the model's context leaves room for."""
     min_tokens: int = 0
-    """No end-of-sequence or stop token before so many."""
+    """Output tokens before which there is no end-of-sequence or stop token."""
     stop: tuple[str, ...] = ()
     """Strings that end the text; not part of it unless `include_stop_str_in_output`."""
     stop_token_ids: tuple[int, ...] = ()
@@ -54,36 +54,36 @@ class SamplingParams(
     frequency_penalty: float = 0.0
     """Taken as often as the output has the token."""
     repetition_penalty: float = 1.0
-    """Over prompt and output, multiplicative; 1 is none (Keskar et al. 2019)."""
+    """Over prompt and output, multiplicative; 1: no penalty (Keskar et al. 2019)."""
     logit_bias: dict[int, float] = {}
     """Added to the logits of these tokens."""
     allowed_token_ids: tuple[int, ...] | None = None
-    """Choose among these alone; None: among all."""
+    """The only tokens to choose among; None: all."""
     bad_words: tuple[str, ...] = ()
-    """Words that must not be produced; whoever has the tokenizer adds their `bad_words_token_ids`."""
+    """Words that must not be produced; the server, which has the tokenizer, adds `bad_words_token_ids`."""
     bad_words_token_ids: tuple[tuple[int, ...], ...] = ()
     """Token sequences that must not be produced."""
     structured_outputs: StructuredOutputs | None = None
     """The form that the output must have."""
     logprobs: int | None = None
-    """Return the chosen token's log-probability and so many of the likeliest; None: neither."""
+    """Returns the log-probability of the chosen token and of this many most likely ones; None: neither."""
     skip_special_tokens: bool = True
     """Leave them out of the text."""
     prompt_logprobs: int | None = None
-    """Return each prompt token's log-probability and so many of the likeliest; None: neither."""
+    """Returns the log-probability of each prompt token and of this many most likely ones; None: neither."""
     best_of: int | None = None
     """Choices to generate, of which the `n` of highest cumulative log-probability are returned; None: `n`."""
     use_beam_search: bool = False
-    """Search for the likeliest texts, instead of sampling."""
+    """Searches for the most likely texts instead of sampling."""
     beam_width: int | None = None
-    """Beams kept at every step; None: `n` where that is above 1, else as many as the strategy likes."""
+    """Beams kept in each step; None: `n` if that is above 1, else the strategy's default."""
     length_penalty: float = 1.0
     """A finished beam's score is its cumulative log-probability by its length to this power."""
     early_stopping: bool | Literal["never"] = False
-    """When `beam_width` beams are finished, end at once (True), when the best running one would not rank
-    among them as it is (False), or when it could not however it went on (``never``)."""
+    """When to end once `beam_width` beams are finished: at once (True), when the best running beam would not
+    rank among them as it is (False), or when it could not however it continued (``never``)."""
     extra_args: dict[str, ExtraArg] = {}
-    """What logits processors of plugins take, by the names that they declare."""
+    """Arguments for logits processors of plugins, by the names that they declare."""
 
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
@@ -156,14 +156,14 @@ class SamplingParams(
         return self.temperature > 0 and not self.use_beam_search
 
     def generating(self) -> SamplingParams:
-        """What the engine is asked for: all of `best_of`, with the log-probabilities to choose among them."""
+        """Returns what to ask the engine for: `best_of` choices, with the log-probabilities to rank them."""
         if self.best_of is None:
             return self
         ranked = 0 if self.logprobs is None and self.best_of > self.n else self.logprobs
         return msgspec.structs.replace(self, n=self.best_of, best_of=None, logprobs=ranked)
 
     def token_ids(self) -> Iterator[tuple[str, Collection[int]]]:
-        """The token ids that stand in any field, with its name."""
+        """Yields the token ids in each field, with the name of the field."""
         yield "stop_token_ids", self.stop_token_ids
         yield "logit_bias", self.logit_bias
         yield "allowed_token_ids", self.allowed_token_ids or ()
@@ -202,14 +202,14 @@ def _as_tuple(name: str, value: object) -> tuple[Any, ...]:
 
 
 def _within(value: Any, low: float, high: float) -> bool:
-    """False for NaN."""
+    """Whether a value is in a range; False for NaN."""
     return bool(low <= value <= high)
 
 
 def _short(value: object) -> str:
-    """A value for a message: numbers can be thousands of digits long."""
+    """Formats a value for a message, shortened: a number can have thousands of digits."""
     try:
         text = repr(value)
-    except ValueError:  # Python refuses to print integers that long
+    except ValueError:  # Python does not print integers that long
         return "a huge number"
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,4 +1,4 @@
-"""What form an output must have."""
+"""Structured outputs: the form that an output must have."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     json: str | dict[str, Any] | None = None
     """A JSON schema, as an object or its text; kept as text."""
     regex: str | None = None
-    """The whole output matches it."""
+    """An expression that the whole output matches."""
     choice: tuple[str, ...] | None = None
     """The output is one of these."""
     grammar: str | None = None
-    """In the syntax of Lark, or of GBNF."""
+    """A grammar in the syntax of Lark or of GBNF."""
     json_object: bool | None = None
-    """Any JSON object."""
+    """True: the output is any JSON object."""
 
     def __post_init__(self) -> None:
         if isinstance(self.json, dict):
@@ -44,7 +44,7 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def kind(self) -> str:
-        """Which of the fields is given."""
+        """The name of the field that is given."""
         return self._given[0]
 
     @property

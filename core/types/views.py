@@ -1,4 +1,4 @@
-"""What a scheduling policy sees: requests it can read and not change, and questions it can ask."""
+"""What a scheduling policy sees: read-only views of requests, and questions that it can ask."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["KVView", "RequestView", "View", "request_of"]
 
 
 class RequestView:
-    """A request as policies see it. All of it is read-only; times are seconds on the engine's clock.
+    """A request as policies see it. All attributes are read-only; times are seconds on the engine's clock.
 
-    What never changes is stored here, not read from the request: policies look at it a thousand times a step.
+    What never changes is stored here and not read from the request: policies read it a thousand times a step.
     """
 
     __slots__ = (
@@ -33,9 +33,9 @@ class RequestView:
     """The request's own, as its answers name it. Each prompt of ``/v1/completions`` is a request, and its id
     ends in the prompt's number: ``cmpl-…-0``."""
     client: str
-    """Whose request this is: the ``user`` it named, else its API key's digest; empty for neither."""
+    """The client: the ``user`` that the request named, else the digest of its API key, else empty."""
     priority: int
-    """As the client gave it; lower is more urgent, 0 when not given."""
+    """As the client gave it; lower is more urgent; 0 if not given."""
     arrival: float
     """When the request came."""
     deadline: float | None
@@ -45,7 +45,7 @@ class RequestView:
     prompt_tokens: int
     """Length of the prompt."""
     max_tokens: int
-    """Output tokens of one choice at most."""
+    """Output tokens of one choice, at most."""
 
     def __init__(self, request: Request) -> None:
         spec, arrival = request.spec, request.timing.arrival
@@ -91,22 +91,22 @@ class RequestView:
 
     @property
     def output_tokens(self) -> int:
-        """Produced so far, over all its choices."""
+        """Tokens produced so far, over all its choices."""
         return self._request.output_tokens
 
     @property
     def choices(self) -> int:
-        """Sequences it keeps alive at most."""
+        """How many live sequences it has at most."""
         return self._request.width
 
     @property
     def pending(self) -> int:
-        """Tokens it wants computed this step: all of its prompt at first, one for each choice later."""
+        """Tokens to compute in this step: all of its prompt at first, one for each choice later."""
         return self._request.pending
 
     @property
     def decoding(self) -> bool:
-        """It needs nothing computed but its next tokens; False: a prompt, or what a preemption cost."""
+        """Whether it needs only its next tokens; if not, a prompt or what a preemption cost is left."""
         return self._request.decode_ready
 
     def __repr__(self) -> str:
@@ -118,7 +118,7 @@ def _after(arrival: float, seconds: float | None) -> float | None:
 
 
 def request_of(view: RequestView) -> Request:
-    """The request behind a view: for the mechanism alone."""
+    """Returns the request behind a view: for the scheduler, not for policies."""
     return view._request
 
 
@@ -126,13 +126,13 @@ class KVView(NamedTuple):
     """KV memory as the step begins, in token positions."""
 
     free: int
-    """Could be reserved."""
+    """Positions that could be reserved."""
     capacity: int
-    """In the whole pool."""
+    """Positions of the whole pool."""
 
 
 class View(NamedTuple):
-    """What a policy looks at when it is asked for an order. No question it can ask changes anything."""
+    """What a policy gets when it is asked for an order. Its questions change nothing."""
 
     now: float
     """Seconds on the engine's clock, the one `RequestView.arrival` was read from."""
@@ -143,8 +143,8 @@ class View(NamedTuple):
     kv: KVView
     """KV memory as the step begins."""
     fits: Callable[[RequestView], bool]
-    """Would this request, all of what it wants this step, be granted right now?"""
+    """Whether there is room now for all that this request would compute in this step."""
     cached: Callable[[RequestView], int]
-    """How many leading tokens of a waiting request's first sequence need no compute, were it admitted now."""
+    """How many leading tokens of a waiting request would need no compute if it were admitted now."""
     predict: Callable[[RequestView], float]
-    """Output tokens the request will have produced when it ends, by the chosen `LengthPredictor`."""
+    """The output tokens that a request will have when it ends, as the chosen `LengthPredictor` guesses."""

@@ -1,4 +1,4 @@
-"""Cheapest to compute again first."""
+"""Evicts the blocks that are cheapest to compute again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Cost"]
 
 
 class Cost(GreedyDual):
-    """Gives up first what takes least to compute again, weighed against how long ago it was used.
+    """Evicts first what takes least to compute again, weighed against how long ago it was used.
 
-    A token's cost grows with the tokens before it, which it attends to, so the blocks of a long prefix are
-    dearer than those of a short one: 1 + reach / (2 `context`) a token on average, where a token without
-    context costs 1. Costs age as in GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching
+    The cost of a token grows with the tokens before it, which it attends to, so the blocks of a long prefix
+    cost more than those of a short one: on average 1 + reach / (2 `context`) for each token, where a token
+    without context costs 1. Costs age as in GreedyDual-Size (Cao and Irani, "Cost-aware WWW proxy caching
     algorithms", 1997).
     """
 

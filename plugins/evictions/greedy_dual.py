@@ -1,4 +1,4 @@
-"""What policies share that weigh how much a block is worth against how long ago it was used."""
+"""The base of policies that weigh how much a block is worth against how long ago it was used."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ __all__ = ["GreedyDual"]
 
 
 class GreedyDual(EvictionPolicy):
-    """Gives up the block of least priority: what it is worth, plus the age of the pool when it came.
+    """Evicts the block of least priority: its worth, plus the age of the pool when the block was added.
 
-    The age is the priority of the block given up last, so it only grows: what is worth a lot and not used
-    again is overtaken in time. Among equals, whoever came first goes first. Young, "The k-server dual and
-    loose competitiveness for paging", 1994; Cao and Irani, "Cost-aware WWW proxy caching algorithms", 1997.
+    The age is the priority of the block evicted last, so it only grows: a block that is worth a lot and is
+    not used again is overtaken in time. Among equals, the block added first is evicted first. Young, "The
+    k-server dual and loose competitiveness for paging", 1994; Cao and Irani, "Cost-aware WWW proxy caching
+    algorithms", 1997.
     """
 
     def __init__(self) -> None:
         self._age = 0.0
         self._arrivals = 0
-        # Priority, arrival, block. Those that were removed stay until they come up, or are too many.
+        # Priority, arrival, block. Removed entries stay until they are popped, or until there are too many.
         self._heap: list[tuple[float, int, int]] = []
         self._arrival_of: dict[int, int] = {}
 
     @abstractmethod
     def worth(self, block: CachedBlock) -> float:
-        """In any unit; at least 0."""
+        """What a block is worth, in any unit, at least 0."""
 
     def add(self, block: CachedBlock) -> None:
         self._arrivals += 1

@@ -1,4 +1,4 @@
-"""Least frequently used, with fame that fades."""
+"""Evicts the blocks that were used least frequently, with counts that age."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Lfu"]
 
 
 class Lfu(GreedyDual):
-    """Gives up first what fewest sequences attached to, and among those what was released longest ago.
+    """Evicts first the blocks that the fewest sequences attached to; of those, the one released longest ago.
 
-    A block's hits are counted since it was computed. So that what was popular once does not stay for ever,
-    hits made now count on top of those of the block given up last: LFU with dynamic aging (Arlitt et al.,
+    A block's hits are counted since it was computed. So that a block that was popular once does not stay for
+    ever, new hits count on top of those of the block evicted last: LFU with dynamic aging (Arlitt et al.,
     "Evaluating content management techniques for web proxy caches", 2000).
     """
 

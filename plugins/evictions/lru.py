@@ -1,4 +1,4 @@
-"""Least recently used."""
+"""Evicts the blocks that were used least recently."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["Lru"]
 
 
 class Lru(EvictionPolicy):
-    """Gives up first what was released longest ago."""
+    """Evicts first the block that was released longest ago."""
 
     def __init__(self) -> None:
-        # Not a dict: finding its first entry means passing all that were deleted before it.
+        # Not a dict: to find its first entry, a dict passes all entries deleted before it.
         self._blocks: OrderedDict[int, None] = OrderedDict()
 
     def add(self, block: CachedBlock) -> None:

@@ -1,4 +1,4 @@
-"""What requests like this one turned out to need."""
+"""Predicts lengths from the outputs of similar requests."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from turnout.core.types.views import RequestView
 __all__ = ["History"]
 
 Key = tuple[str, int]
-"""Client, and prompt length in powers of two."""
+"""A client, and a prompt length in powers of two."""
 
 
 class History(LengthPredictor):
-    """The `quantile` of recent outputs of the same client and prompt-length bucket, learnt online.
+    """Predicts the `quantile` of recent outputs of the same client and prompt length, learnt online.
 
-    Buckets are powers of two of the prompt's length; lengths are tokens per choice. With fewer than
-    `min_samples` of a client and bucket, the bucket over all clients counts, then all requests, then
-    ``max_tokens``. A guess is never below what a request has produced nor above what it may.
+    Prompts are grouped by length in powers of two; output lengths are tokens per choice. With fewer than
+    `min_samples` for a client and prompt length, the outputs of all clients for that prompt length count,
+    then those of all requests, then ``max_tokens``. A guess is never below what a request has produced nor
+    above what it may produce.
 
-    The median is the default because ranking asks who of two is longer: it errs to either side equally
-    often, and a few very long outputs do not move it. Take 0.9 to be surprised rarely.
+    The median is the default because ranking asks which of two requests is longer: the median errs to either
+    side equally often, and a few very long outputs do not move it. Use 0.9 to underestimate rarely.
 
-    Bounded: the latest `samples` lengths of a key, and the `keys` clients and buckets seen latest.
+    Memory is bounded: the latest `samples` lengths of a client and prompt length, for the `keys` of those
+    that were seen last.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class History(LengthPredictor):
 
 
 class _Ring:
-    """The latest lengths, and their quantile ready to read."""
+    """The latest output lengths, and their quantile."""
 
     __slots__ = ("_latest", "_sorted", "guess")
 
@@ -84,7 +86,7 @@ class _Ring:
         self._latest: deque[float] = deque(maxlen=size)
         self._sorted: list[float] = []
         self.guess: float | None = None
-        """None while there are too few."""
+        """The quantile; None while there are too few lengths."""
 
     def add(self, length: float, quantile: float, least: int) -> None:
         if len(self._latest) == self._latest.maxlen:

@@ -1,4 +1,4 @@
-"""The client's own bound as the guess."""
+"""Predicts that a request produces all that it may."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["MaxTokens"]
 
 
 class MaxTokens(LengthPredictor):
-    """Every choice is as long as ``max_tokens`` lets it be."""
+    """Predicts ``max_tokens`` for each choice."""
 
     def predict(self, request: RequestView) -> float:
         return float(request.choices * request.max_tokens)

@@ -1,4 +1,4 @@
-"""Least loaded."""
+"""Routes to the least loaded replica."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ By = Literal["requests", "tokens"]
 
 
 class LeastLoaded(Router):
-    """Where there is least to do; of equals, the one that was chosen longest ago.
+    """Routes to the replica with the least load; of equals, to the one chosen longest ago.
 
-    `by`: what is counted of those that have not ended: ``requests``, or ``tokens`` of prompt and output
-    allowed.
+    `by`: the load of requests that have not ended: their number, ``requests``, or ``tokens``, those of the
+    prompt and those that the output may have.
     """
 
     def __init__(self, by: By = "requests") -> None:
@@ -27,7 +27,7 @@ class LeastLoaded(Router):
         self._load: Callable[[Replica], int] = attrgetter(by)
         self._count = 0
         self._chosen: dict[str, int] = {}
-        """When each was, by name."""
+        """The number of the request for which each replica was chosen last, by name."""
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
         index = min(range(len(replicas)), key=lambda number: self._rank(replicas[number]))

@@ -1,4 +1,4 @@
-"""Prompts that start alike go to one place, where what they share is computed once."""
+"""Routes prompts that start alike to one replica, which computes their common prefix once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["PrefixAffinity"]
 
 
 class PrefixAffinity(Router):
-    """By a hash of the prompt's first tokens, so that prefix caches are found again.
+    """Routes by a hash of the prompt's first tokens, so that prefix caches are found again.
 
-    `tokens`: how many are looked at; prompts that differ in them may go to different places. `slack`: a
-    replica with that many times the mean load gets no more, and the next by hash does; 0: however loaded it
-    is.
+    `tokens`: how many first tokens count; prompts that differ in them may go to different replicas. `slack`:
+    a replica with that many times the mean load gets no more requests, and the next by hash does; 0: no
+    limit.
     """
 
     def __init__(self, tokens: int = 256, slack: float = 1.5) -> None:

@@ -1,4 +1,4 @@
-"""Round robin."""
+"""Routes to one replica after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["RoundRobin"]
 
 
 class RoundRobin(Router):
-    """One after the other, whatever they have to do."""
+    """Routes to one replica after the other, whatever their load."""
 
     watches = False
 

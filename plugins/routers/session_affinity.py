@@ -1,4 +1,4 @@
-"""The turns of a session go to one place."""
+"""Routes the turns of a session to one replica."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["SessionAffinity"]
 
 
 class SessionAffinity(Router):
-    """By a hash of the session, else of the client, else of the request itself.
+    """Routes by a hash of the session, else of the client, else of the request itself.
 
-    `slack`: a replica with that many times the mean load gets no more, and the next by hash does; 0: however
-    loaded it is.
+    `slack`: a replica with that many times the mean load gets no more requests, and the next by hash does;
+    0: no limit.
     """
 
     def __init__(self, slack: float = 0.0) -> None:

@@ -15,19 +15,21 @@ __all__ = ["Deadline"]
 
 Hopeless = Literal["drop", "last"]
 Rank = tuple[float, float]
-"""When its next deadline is, in seconds on the engine's clock; then its arrival."""
+"""The next deadline of a request, in seconds on the engine's clock, and its arrival."""
 
 
 class Deadline(SchedulingPolicy):
-    """Whose deadline is earliest goes first (EDF: Liu and Layland, J. ACM 1973), running or waiting.
+    """Serves the request with the earliest deadline first, running or waiting (EDF).
 
-    The deadline that counts is ``ttft_deadline`` until the first token is out, where one was given, else
-    ``deadline``. Requests without one come last; ties by arrival. A waiting request that does not fit
-    takes the memory and the place of running ones with a strictly later deadline, a running one those of
-    the last in this order, itself included; while one waits nobody after it is admitted.
+    Liu and Layland, J. ACM 1973. The deadline that counts is ``ttft_deadline``, if the request has one,
+    until its first token is out, and ``deadline`` from then on. Requests without a deadline come last; ties
+    go by arrival. A waiting request that does not fit preempts running ones with a strictly later deadline;
+    a running one preempts the last in this order, possibly itself. While a request waits for room, none
+    after it is admitted.
 
-    `hopeless`: what to do with a request whose deadline has passed: ``drop`` it (408), or serve it after
-    all others (``last``). No bound: earlier deadlines may keep a later one waiting until it has passed.
+    `hopeless`: what to do with a request whose deadline has passed: ``drop`` it (status 408), or serve it
+    after all others (``last``). No bound: earlier deadlines may keep a later one waiting until it has
+    passed.
     """
 
     head_of_line = True
@@ -41,9 +43,9 @@ class Deadline(SchedulingPolicy):
 
     def order(self, view: View) -> Iterable[Entry]:
         self._now, known = view.now, self._ranks
-        everybody = (*view.running, *view.waiting)
-        ranks = self._ranks = {request: known.get(request) or _rank(request) for request in everybody}
-        ranked = sorted(everybody, key=ranks.__getitem__)
+        requests = (*view.running, *view.waiting)
+        ranks = self._ranks = {request: known.get(request) or _rank(request) for request in requests}
+        ranked = sorted(requests, key=ranks.__getitem__)
         first = bisect_left(ranked, view.now, key=lambda request: ranks[request][0])
         hopeless, others = ranked[:first], ranked[first:]
         if self._drops:
@@ -51,13 +53,13 @@ class Deadline(SchedulingPolicy):
         return (*others, *hopeless)
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
-        last = max(reversed(running), key=self._lateness)  # the newest admission of equals
+        last = max(reversed(running), key=self._lateness)  # among equals, the newest admission
         if request in running or self._lateness(last)[:2] > self._lateness(request)[:2]:
             return last
         return None
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
-        if request.output_tokens == tokens:  # its first: another deadline counts from now on
+        if request.output_tokens == tokens:  # its first tokens: another deadline counts from now on
             self._ranks.pop(request, None)
 
     def _lateness(self, request: RequestView) -> tuple[bool, float, float]:

@@ -1,4 +1,4 @@
-"""A fair share of service for every client."""
+"""A fair share of service for each client."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from turnout.plugins.schedulers.token_counters import TokenCounters
 __all__ = ["Fair"]
 
 _Job = tuple[str, float]
-"""Whose it is, and what its prompt will be charged, over the client's weight."""
+"""The client of a request, and what its prompt will be charged, divided by the client's weight."""
 
 
 class Fair(SchedulingPolicy):
-    """Admits the next request of the client that got the least service, and nobody overtakes it.
+    """Admits the next request of the client that got the least service; no request overtakes it.
 
     The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024.
-    Service is counted by client, in tokens over the client's weight: `input_weight` for each of a prompt,
-    when it is first admitted, and `output_weight` for each produced. A client that comes to wait while
-    nothing else of its own does is lifted to the least counter among those who wait or, if nobody does,
-    to that of the client that left the queue last: idleness earns nothing. A client's requests go in
-    order of arrival, preempted ones first, and ties to the client whose next request is ahead in that
-    order. The running are served first and not preempted for those who wait.
+    Service is counted for each client, in tokens divided by the client's weight: `input_weight` for each
+    token of a prompt, when its request is first admitted, and `output_weight` for each token produced. When
+    a client queues a request and had none waiting, its counter is raised to the least counter among the
+    waiting clients, or, if there are none, to that of the client that left the queue last: a client gains
+    nothing by being idle. The requests of a client go in order of arrival, preempted ones first; ties go to
+    the client whose next request is ahead in that order. Running requests are served first, and none is
+    preempted for a waiting one.
 
     Bound, as proven there: the service of two clients that have requests waiting all the time differs, over
     any interval, by ``2 * max(input_weight * longest prompt, output_weight * M)`` at most, where M tokens
-    fit in KV memory. With weights, that is so of each service over its client's weight, and the bound is
-    over the least weight of the two.
+    fit in KV memory. With weights, the bound holds for service divided by weight, and is divided by the
+    lesser weight of the two.
 
-    `weights`: of clients by name, 1 for the others: ``weights='{"batch": 0.5, "paid": 4}'``.
-    `remember`: of so many idle clients the counters are kept, of those served last; forgotten ones start
-    as new. Requests that name no client share one counter.
+    `weights`: the weights of clients by name, 1 for the others: ``weights='{"batch": 0.5, "paid": 4}'``.
+    `remember`: how many idle clients keep their counters, the ones served last; the others start anew.
+    Requests that name no client share one counter.
     """
 
     head_of_line = True
@@ -54,11 +55,11 @@ class Fair(SchedulingPolicy):
         self._remember = int(amount("remember", remember))
         self._counters = TokenCounters(weights or {})
         self._paid: set[RequestView] = set()
-        """Those whose prompt was charged."""
+        """The requests whose prompt was charged."""
         self._waited: dict[RequestView, _Job] = {}
-        """Who waited when last asked."""
+        """The requests that waited in the last step."""
         self._last = ""
-        """The client that leaves the queue last, if all do."""
+        """The client whose request is last in the queue."""
 
     def order(self, view: View) -> list[RequestView]:
         for request in view.running:
@@ -79,7 +80,7 @@ class Fair(SchedulingPolicy):
         self._counters.charge(request.client, self._input * request.prompt_tokens)
 
     def _lift_returning(self, waiting: tuple[RequestView, ...]) -> None:
-        """The clients none of whose requests waited before."""
+        """Raises the counters of clients that have a request waiting now and had none before."""
         waited, counters = self._waited, self._counters
         fresh = [request for request in waiting if request not in waited]
         if not fresh:
@@ -87,14 +88,15 @@ class Fair(SchedulingPolicy):
         stayed = {request.client: None for request in waiting if request in waited}
         back = {request.client: None for request in fresh if request.client not in stayed}
         if back:
-            # With nobody there, the first who comes is measured by who left, and the others by the first.
+            # If none stayed, the first client starts from the one that left last, the others from the first.
             first = max(counters[next(iter(back))], counters[self._last])
             counters.lift(back, min((counters[client] for client in stayed), default=first))
 
     def _by_service(self, waiting: tuple[RequestView, ...]) -> list[RequestView]:
-        """As they would be admitted one by one, the least counter next, each charged to its client.
+        """Orders the waiting requests as if they were admitted one by one, each charged to its client.
 
-        A request's turn comes when its client's counter stands where the requests before it leave it.
+        The client with the least counter is next. A request is ranked by its client's counter after the
+        client's requests before it were charged.
         """
         jobs = self._waited = kept(self._waited, waiting, self._job)
         heads: dict[str, float] = {}
@@ -112,7 +114,7 @@ class Fair(SchedulingPolicy):
         return request.client, price / self._counters.weights.get(request.client, 1.0)
 
     def _keep_track(self, view: View, admission: list[RequestView]) -> None:
-        if len(self._paid) > len(view.running):  # those who run have, and others
+        if len(self._paid) > len(view.running):  # all running requests have been charged, and others
             self._paid.intersection_update((*view.running, *admission))
         if admission:
             self._last = admission[-1].client

@@ -11,7 +11,7 @@ __all__ = ["Fcfs"]
 
 
 class Fcfs(SchedulingPolicy):
-    """Running requests first, then waiting ones in order of arrival; nobody overtakes the head."""
+    """Serves running requests first, then waiting ones in order of arrival; none overtakes the first."""
 
     head_of_line = True
     runners_first = True

@@ -10,20 +10,20 @@ __all__ = ["Hrrn"]
 
 
 class Hrrn(SchedulingPolicy):
-    """Admits the request with the highest ``(wait + est) / est`` first, and nobody overtakes it.
+    """Admits the request with the highest ``(wait + est) / est`` first; no request overtakes it.
 
-    Brinch Hansen, "An analysis of response ratio scheduling", 1971: short ones go first, but waiting
-    counts in proportion to length, so that all are slowed down alike. The running are served first and
-    not preempted for those who wait.
+    Brinch Hansen, "An analysis of response ratio scheduling", 1971: short requests go first, but waiting
+    counts in proportion to length, so that all are slowed down alike. Running requests are served first, and
+    none is preempted for a waiting one.
 
-    ``wait`` is the time since arrival; ``est``, the time it will take, is its predicted output plus
-    `prompt_cost` for each prompt token, over the engine's speed. That speed, in output tokens a second,
-    cancels where ratios are compared, so nobody is asked for it. `prompt_cost`: what a prompt token costs, in
-    output tokens. Predicted when the request comes to wait. Ties go to those preempted, then to who
-    came first.
+    ``wait`` is the time since arrival; ``est``, the time that the request will take, is its predicted output
+    plus `prompt_cost` for each prompt token, divided by the engine's speed. The speed, in output tokens a
+    second, cancels when ratios are compared, so it is not needed. `prompt_cost`: the cost of a prompt token,
+    in output tokens. The length is predicted when the request comes to wait. Ties go to preempted requests,
+    then to the earliest arrival.
 
-    Whoever overtakes a request has waited at least ``its own est / the other's est`` as long. That is
-    no bound in seconds: while more short ones arrive than can be served, a long one may wait for ever.
+    A request that overtakes another has waited at least ``its own est / the other's est`` as long. That is
+    no bound in seconds: while more short requests arrive than can be served, a long one may wait for ever.
     """
 
     head_of_line = True
@@ -32,7 +32,7 @@ class Hrrn(SchedulingPolicy):
     def __init__(self, prompt_cost: float = 0.1) -> None:
         self._prompt_cost = amount("prompt_cost", prompt_cost)
         self._jobs: dict[RequestView, tuple[float, float]] = {}
-        """Arrival, and est in output tokens."""
+        """For each waiting request, its arrival and its est in output tokens."""
 
     def order(self, view: View) -> list[RequestView]:
         predict, prompt_cost, now = view.predict, self._prompt_cost, view.now

@@ -8,17 +8,17 @@ __all__ = ["Ljf"]
 
 
 class Ljf(AgedLength):
-    """Admits the longest waiting request first; nobody overtakes it. The running are not preempted for it.
+    """Admits the longest waiting request first; no request overtakes it, and none is preempted for it.
 
-    For batches: what takes longest starts first, so that it does not run alone at the end (Graham,
-    "Bounds on multiprocessing timing anomalies", 1969; elsewhere called LPT).
+    For batches: the longest requests start first, so that they do not run alone at the end (Graham,
+    "Bounds on multiprocessing timing anomalies", 1969; also called LPT).
 
-    `by`: the length, in tokens: ``prompt``; ``max_tokens``, of all its choices; or ``predicted`` output,
-    by the length predictor when the request comes to wait. `aging`: a request ranks as so many tokens
-    longer for each second since it arrived; 0: never. Ties go to those preempted, then to who came first.
+    `by`: the length, in tokens: ``prompt``; ``max_tokens``, of all choices; or ``predicted`` output, by the
+    length predictor when the request comes to wait. `aging`: a request ranks as this many tokens longer for
+    each second since it arrived; 0: no aging. Ties go to preempted requests, then to the earliest arrival.
 
     Bound: a request of length L is overtaken by none that arrives more than ``(longest - L) / aging``
-    seconds after it, `longest` being the greatest length that anybody asks for.
+    seconds after it, where `longest` is the greatest length of any request.
     """
 
     sign = -1

@@ -12,14 +12,14 @@ __all__ = ["LongestPrefixMatch"]
 
 
 class LongestPrefixMatch(SchedulingPolicy):
-    """Running requests first, then those with the longest cached prefix (SGLang, Zheng et al. 2024).
+    """Serves running requests first, then the longest cached prefix (SGLang, Zheng et al. 2024).
 
-    Ties by arrival, preempted ones first. Prefixes are looked up for `max_queue` waiting requests at
+    Ties go by arrival, preempted requests first. Prefixes are looked up for `max_queue` waiting requests at
     most; while more wait, admission is as in fcfs, because each look-up hashes a prompt.
 
     Bound: a request that arrived more than `max_wait` seconds ago comes before all waiting ones that
-    arrived after it (but those preempted, while more than `max_queue` wait), and while it does not fit
-    nobody else is admitted.
+    arrived after it (except preempted ones, while more than `max_queue` wait), and while it does not fit
+    no other request is admitted.
     """
 
     head_of_line = True

@@ -17,26 +17,28 @@ __all__ = ["Mlfq"]
 
 @dataclass(slots=True)
 class _Standing:
+    """Where a request stands among the levels."""
+
     level: int
     """0 is served first."""
     used: int
-    """Tokens of its level's quantum."""
+    """Tokens used of its level's quantum."""
     served: float
-    """When its last token came; before the first, when it arrived."""
+    """When its last token came; before its first token, when it arrived."""
 
 
 class Mlfq(SchedulingPolicy):
-    """Short work first without knowing lengths: skip-join MLFQ (FastServe, Wu et al. 2023).
+    """Serves short work first without knowing lengths: skip-join MLFQ (FastServe, Wu et al. 2023).
 
-    Level i (0 is the top) has a quantum of `quantum` * 2**i tokens, the last of `levels` no limit. A
-    request joins the first level whose quantum holds its prompt, and uses it up by its prompt and by each
-    output token; then it goes a level down, with a fresh quantum. Higher levels are served first, by
+    Level i (0 is the top) has a quantum of `quantum` * 2**i tokens; the last of the `levels` has no limit. A
+    request joins the first level whose quantum holds its prompt, and uses the quantum up by its prompt and by
+    each output token; then it moves a level down, with a fresh quantum. Higher levels are served first, by
     arrival within a level. Running requests of lower levels keep their memory and are served from what is
-    left of a step's budget. When memory or sequence slots are short, the last in this order give theirs
-    up, but only to requests before them, and while the first to wait still waits nobody is admitted.
+    left of a step's budget. When memory or sequence slots are short, the last requests in this order are
+    preempted, but only for requests before them; while the first waiting request waits, none is admitted.
 
-    Bound: who got no token for `starve_limit` seconds moves to the top with a fresh quantum, and so
-    comes before every request that arrived after it. State: three numbers per live request.
+    Bound: a request that got no token for `starve_limit` seconds moves to the top with a fresh quantum, and
+    so comes before every request that arrived after it. State: three numbers for each live request.
     """
 
     head_of_line = True
@@ -53,10 +55,10 @@ class Mlfq(SchedulingPolicy):
 
     def order(self, view: View) -> Iterable[RequestView]:
         starved = view.now - self._starve_limit
-        everybody = view.running + view.waiting
-        standings = self._standings = kept(self._standings, everybody, self._join)
+        requests = view.running + view.waiting
+        standings = self._standings = kept(self._standings, requests, self._join)
         queues: list[list[RequestView]] = [[] for _ in range(self._last + 1)]
-        for request in sorted(everybody, key=attrgetter("arrival")):
+        for request in sorted(requests, key=attrgetter("arrival")):
             standing = standings[request]
             if standing.level and standing.served < starved:
                 standing.level = standing.used = 0

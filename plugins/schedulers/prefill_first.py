@@ -11,12 +11,12 @@ __all__ = ["PrefillFirst"]
 
 
 class PrefillFirst(SchedulingPolicy):
-    """What vLLM did before chunked prefill (Kwon et al., SOSP 2023, its first scheduler).
+    """Serves prompts before decodes, never mixed, as vLLM did before chunked prefill.
 
-    A step computes prompts alone (those begun in order of admission, then waiting ones in order of
-    arrival) as long as the first of them fits whole, else decodes alone. New requests see their first
-    token soon, running ones stall meanwhile. No bound: an endless stream of prompts that fit keeps
-    decodes waiting.
+    Kwon et al., SOSP 2023, its first scheduler. A step computes prompts alone (begun ones in order of
+    admission, then waiting ones in order of arrival) as long as the first of them fits whole, and otherwise
+    decodes alone. New requests get their first token soon; running ones stall meanwhile. No bound: an
+    endless stream of prompts that fit keeps decodes waiting.
     """
 
     head_of_line = True
@@ -27,7 +27,7 @@ class PrefillFirst(SchedulingPolicy):
         for request in view.running:
             (decoding if request.decoding else prompts).append(request)
         prompts += view.waiting
-        # Without asking, a prompt that cannot grow would keep from running those who could make room.
+        # Without this check, a prompt that cannot grow would block the requests whose end makes room for it.
         if not decoding or (prompts and view.fits(prompts[0])):
             return prompts
         return decoding

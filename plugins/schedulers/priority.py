@@ -1,4 +1,4 @@
-"""By the priority that requests carry."""
+"""Scheduling by the priority that requests carry."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ __all__ = ["Priority"]
 
 
 class Priority(SchedulingPolicy):
-    """Serves by the request field ``priority``, lower first, ties by arrival; preempts the less urgent.
+    """Serves by the request field ``priority``, lower first, ties by arrival; preempts less urgent requests.
 
-    A request that finds no memory or no sequence slot takes those of the least urgent running one:
-    lowest priority, then latest arrival. One that waits takes them only from a strictly lower priority;
-    one that runs gives way itself where it is the least urgent. Nobody is admitted past a request that
-    waits for room, so what is freed for it stays free for it. The most urgent request is never preempted,
-    so something always gets done.
+    A request that finds no memory or no sequence slot preempts the least urgent running one: the highest
+    number in ``priority``, then the latest arrival. A waiting request preempts only those of strictly less
+    urgency; a running one gives way itself if it is the least urgent. While a request waits for room none
+    after it is admitted, so what is freed for it stays free. The most urgent request is never preempted, so
+    there is always progress.
 
-    Static priorities, as in Liu and Layland, "Scheduling algorithms for multiprogramming in a
-    hard-real-time environment", 1973. No bound: a class starves for as long as more urgent ones fill the
-    engine.
+    Static priorities, as in Liu and Layland, "Scheduling algorithms for multiprogramming in a hard-real-time
+    environment", 1973. No bound: a priority starves for as long as more urgent requests fill the engine.
     """
 
     head_of_line = True
 
     def order(self, view: View) -> list[RequestView]:
-        # One number at a time: comparing pairs would take longer than everything else.
+        # Sort by one number at a time: comparing pairs would take longer than all the rest.
         in_order = sorted(view.running + view.waiting, key=attrgetter("arrival"))
         return sorted(in_order, key=attrgetter("priority"))
 

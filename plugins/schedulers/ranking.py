@@ -1,9 +1,9 @@
-"""What policies that rank share: what is kept of requests, lengths, aging that turns waiting into rank.
+"""What policies that rank share: what they keep about requests, lengths, and aging.
 
-By length, a request's rank is ``tokens + aging * arrival``, the lowest first: to gain `aging` tokens a second
-while it waits is, compared with everybody who waits as well, to start so much behind for every second that it
-came later. So the order of two waiting requests does not change with time, and one that comes
-``tokens / aging`` seconds later cannot pass.
+By length, a request's rank is ``tokens + aging * arrival``, and the lowest goes first. Gaining `aging` tokens
+for each second of waiting amounts to starting that far behind for each second of later arrival, compared with
+the other waiting requests. So the order of two waiting requests does not change with time, and a request that
+arrives ``tokens / aging`` seconds later cannot overtake.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def amount(name: str, value: float) -> float:
-    """An option's value, if it is a number of at least 0. Raises ConfigError."""
+    """Returns the value of an option. Raises ConfigError unless it is a number of at least 0."""
     if not 0 <= value < math.inf:
         raise ConfigError(f"{name} must be a number of at least 0, not {value}")
     return value
@@ -32,9 +32,10 @@ def amount(name: str, value: float) -> float:
 def kept(
     known: dict[RequestView, T], requests: Collection[RequestView], make: Callable[[RequestView], T]
 ) -> dict[RequestView, T]:
-    """What is `known` of each of `requests`, made for those who are new; the others are forgotten.
+    """Returns what is `known` of each of `requests`, made by `make` for new ones; forgets all others.
 
-    So it is made once: cheap, and steady while predictors learn. `known` itself may be changed and returned.
+    A value is made once for each request: that is cheap, and it stays the same while predictors learn. The
+    dict `known` may be changed and returned.
     """
     for request in requests:
         if request not in known:
@@ -45,7 +46,7 @@ def kept(
 
 
 class AgedLength(SchedulingPolicy):
-    """Serves the running; admits by ``sign * length + aging * arrival``, and nobody overtakes the first."""
+    """Serves running requests first; admits by ``sign * length + aging * arrival``, the lowest first."""
 
     head_of_line = True
     runners_first = True

@@ -13,14 +13,15 @@ __all__ = ["Sarathi"]
 
 
 class Sarathi(SchedulingPolicy):
-    """No prompt holds decoding up (Sarathi-Serve, Agrawal et al., OSDI 2024).
+    """Serves decodes first and prompts in chunks, so that no prompt stalls decoding.
 
-    Every running request that only needs its next token is served, then prompts get what is left of the
-    step's budget, at most `chunk` tokens of them together: first those begun, in order of admission,
-    then waiting ones in order of arrival; nobody overtakes the head. `chunk` bounds how long a step
-    lasts, and so the gap between two tokens; smaller is smoother, larger fills prompts faster.
+    Sarathi-Serve, Agrawal et al., OSDI 2024: each running request that only needs its next token is served,
+    then prompts get what is left of the step's budget, at most `chunk` tokens of them together: begun
+    prompts in order of admission, then waiting ones in order of arrival; none overtakes the first. `chunk`
+    bounds how long a step takes, and so the gap between two tokens; smaller chunks are smoother, larger ones
+    compute prompts sooner.
 
-    A request of several choices may get as many tokens as it has choices where `chunk` is less.
+    A request of several choices may get as many tokens as it has choices if `chunk` is less than that.
     """
 
     head_of_line = True

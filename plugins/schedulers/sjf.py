@@ -8,14 +8,14 @@ __all__ = ["Sjf"]
 
 
 class Sjf(AgedLength):
-    """Admits the shortest waiting request first; nobody overtakes it. The running are not preempted for it.
+    """Admits the shortest waiting request first; no request overtakes it, and none is preempted for it.
 
-    The least mean waiting time of all orders without preemption, where lengths are known (Smith,
+    The least mean waiting time of all orders without preemption, if lengths are known (Smith,
     "Various optimizers for single-stage production", 1956).
 
-    `by`: the length, in tokens: ``prompt``; ``max_tokens``, of all its choices; or ``predicted`` output,
-    by the length predictor when the request comes to wait. `aging`: a request ranks as so many tokens
-    shorter for each second since it arrived; 0: never. Ties go to those preempted, then to who came first.
+    `by`: the length, in tokens: ``prompt``; ``max_tokens``, of all choices; or ``predicted`` output, by the
+    length predictor when the request comes to wait. `aging`: a request ranks as this many tokens shorter for
+    each second since it arrived; 0: no aging. Ties go to preempted requests, then to the earliest arrival.
 
     Bound: a request of length L is overtaken by none that arrives more than ``L / aging`` seconds after it.
     """

@@ -10,21 +10,21 @@ __all__ = ["Srpt"]
 
 
 class Srpt(SchedulingPolicy):
-    """Serves whoever has least left first, running or waiting; nobody overtakes the first who waits.
+    """Serves the request with the least work left first, running or waiting; none overtakes the first.
 
-    The least mean response time of all orders, where lengths are known and preemption is free (Schrage,
+    The least mean response time of all orders, if lengths are known and preemption is free (Schrage,
     "A proof of the optimality of the shortest remaining processing time discipline", 1968).
 
-    A request's rank, in tokens, the lowest first: what it has to compute now (a prompt, or what a
-    preemption cost), the predicted output not produced yet, and `aging` for each second by which it
-    arrived later. Ties go to the running, then to those preempted, then to who came first.
+    A request's rank, in tokens, the lowest first: the tokens to compute now (a prompt, or what a preemption
+    cost), the predicted output not produced yet, and `aging` for each second of later arrival. Ties go to
+    running requests, then to preempted ones, then to the earliest arrival.
 
-    `preemptive`: who lacks memory or a sequence slot takes it from a running one of higher rank. That is
-    not free here, since what was computed is lost. So one that waits takes a place only where it pays:
-    where its rank and the tokens that the other would compute again are together less than the other's
-    rank. Two requests do not evict each other in turn, as service lowers the rank of who runs and
-    eviction raises the other's; and the lowest rank is never evicted, so something always gets done.
-    False: the running come first, and the newest of them gives way when one lacks memory.
+    `preemptive`: a request that lacks memory or a sequence slot preempts a running one of higher rank. That
+    is not free here, since what was computed is lost. So a waiting request preempts only where it pays:
+    where its rank and the tokens that the other would compute again are together less than the other's rank.
+    Two requests do not evict each other in turn, since service lowers the rank of the running one and
+    eviction raises the other's; and the lowest rank is never evicted, so there is always progress. False:
+    running requests come first, and the newest of them gives way when one lacks memory.
 
     `aging`: in tokens a second; 0: none. Bound: a request with R tokens of prompt, counted for each of its
     choices, and predicted output is neither overtaken nor evicted for one that arrives more than
@@ -37,16 +37,16 @@ class Srpt(SchedulingPolicy):
         self._aging = amount("aging", aging)
         self._preemptive = preemptive
         self._waiting: dict[RequestView, float] = {}
-        """Ranks."""
+        """Ranks of the waiting requests."""
         self._running: dict[RequestView, float] = {}
-        """Ranks."""
+        """Ranks of the running requests."""
 
     def order(self, view: View) -> list[RequestView]:
         predict, aging = view.predict, self._aging
 
         def rank(request: RequestView) -> float:
-            unborn = max(0.0, predict(request) - request.output_tokens)
-            return request.pending + unborn + aging * request.arrival
+            to_come = max(0.0, predict(request) - request.output_tokens)
+            return request.pending + to_come + aging * request.arrival
 
         self._waiting = kept(self._waiting, view.waiting, rank)
         if not self._preemptive:
@@ -67,6 +67,6 @@ class Srpt(SchedulingPolicy):
         return self._running[request] if request in self._running else self._waiting[request]
 
     def _spared(self, request: RequestView) -> float:
-        """The rank of a running one, less what it would have to compute again."""
+        """The rank of a running request, less the tokens that it would have to compute again."""
         again = request.prompt_tokens + request.output_tokens - request.pending
         return self._rank(request) - again

@@ -1,4 +1,4 @@
-"""A batch runs to its end before the next one starts."""
+"""Static batching: a batch runs to its end before the next one starts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ __all__ = ["Static"]
 
 
 class Static(SchedulingPolicy):
-    """Static batching, what continuous batching is measured against (Orca, Yu et al., OSDI 2022).
+    """Runs a batch to its end before the next one: static batching, the baseline of continuous batching.
 
-    The first `size` waiting requests make a batch; the next one is made when all of them have ended.
-    Members run in order of admission, then in order of arrival as soon as they fit; a member that is
-    preempted stays one. Bound: a request waits for the batches before it and no others.
+    Orca, Yu et al., OSDI 2022. The first `size` waiting requests make a batch; the next batch is made when
+    all of them have ended. Members run in order of admission, then in order of arrival as soon as they fit;
+    a member that is preempted stays in the batch. Bound: a request waits for the batches before it and for
+    no others.
     """
 
     def __init__(self, size: int = 32) -> None:
@@ -27,7 +28,7 @@ class Static(SchedulingPolicy):
 
     def order(self, view: View) -> Iterable[RequestView]:
         waiting = [request for request in view.waiting if request in self._batch]
-        # Who runs is of the batch, also where another policy let it in.
+        # Each running request is a member, even if another policy admitted it.
         members = [*view.running, *waiting] or view.waiting[: self._size]
         self._batch = dict.fromkeys(members)
         return members

@@ -1,4 +1,4 @@
-"""How much service every client got: the virtual token counters of the `fair` policy."""
+"""How much service each client got: the virtual token counters of the `fair` policy."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["TokenCounters"]
 
 
 class TokenCounters:
-    """Tokens of service by client, over its weight; 1 for a client that `weights` does not name."""
+    """Counts tokens of service by client, divided by the client's weight: that in `weights`, else 1."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.weights = dict(weights)
-        # Whoever was charged last is at the end.
+        # In order of the last charge.
         self._counters: OrderedDict[str, float] = OrderedDict()
         self._level = 0.0
-        """Whoever is not known would be lifted to this at least, so that is where it starts."""
+        """Where the counters of unknown clients start: they would be raised to this at least."""
 
     def __len__(self) -> int:
         return len(self._counters)
@@ -30,13 +30,13 @@ class TokenCounters:
         counters.move_to_end(client)
 
     def lift(self, clients: Iterable[str], level: float) -> None:
-        """Let nobody in `clients` stand below `level`."""
+        """Raises the counters of `clients` to `level`, if they are below it."""
         self._level = max(self._level, level)
         for client in clients:
             self._counters[client] = max(self[client], level)
 
     def forget(self, keep: Collection[str], limit: int) -> None:
-        """Down to `limit` clients, those charged longest ago first, but none in `keep`."""
+        """Forgets clients down to `limit`, those charged longest ago first, except those in `keep`."""
         for _ in range(len(self._counters)):
             if len(self._counters) <= limit:
                 break
