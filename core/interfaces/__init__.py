@@ -1,4 +1,4 @@
-"""What a plugin author implements, and what the mechanism promises in return: one file for each kind.
+"""The interfaces that plugins implement, and what the engine guarantees them: one file for each kind.
 
 Importing this package imports no torch; tensors appear in annotations alone.
 """

@@ -1,4 +1,4 @@
-"""The decoding interface: a strategy turns logits into decisions.
+"""The decoding interface: a decoding strategy turns logits into decisions.
 
 Nothing here imports torch; tensors appear in annotations alone.
 """
@@ -21,39 +21,39 @@ __all__ = ["Decoding"]
 
 
 class Decoding(ABC):
-    """Turns logits into decisions. Knows sequences, never KV memory."""
+    """A decoding strategy: turns logits into decisions. It knows sequences, and nothing of KV memory."""
 
     streams: ClassVar[bool] = True
-    """False: sequences may be dropped or forked late, so clients see only finished ones, whole."""
+    """False: sequences may be dropped or forked late, so a client gets only finished ones, as a whole."""
 
     wraps: ClassVar[bool] = False
-    """True: it serves what others would, so it is on offer only where it is asked for by name."""
+    """True: it serves what other strategies would, so it is used only if it is chosen by name."""
 
     def start(self, resources: Resources) -> None:  # noqa: B027
         """Called once, before the first request; may load a model of its own."""
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Sampling parameters that `--decoding` with this strategy gives to requests that set none."""
+        """Default sampling parameters of requests, if this strategy is chosen with `--decoding`."""
         return {}
 
     @abstractmethod
     def accepts(self, params: SamplingParams) -> bool:
-        """Does a request with these parameters ask for this strategy?"""
+        """Whether this strategy serves requests with these parameters."""
 
     def width(self, params: SamplingParams) -> int:
-        """How many sequences such a request keeps alive at most."""
+        """Returns how many live sequences such a request has at most."""
         return params.n
 
     @property
     def rows(self) -> int:
-        """Rows of logits that a sequence may have in a step: one, and one more for each guess."""
+        """Rows of logits that a sequence may have in a step: one, and another for each guess."""
         return 1
 
     def draft(self, sequences: Sequence[TokenSequence]) -> Iterable[tuple[TokenSequence, list[int]]]:
-        """Guess ahead for some of `sequences`, all one token away from their next logits.
+        """Returns guesses for some of `sequences`, which are all one token away from their next logits.
 
-        Guessed tokens are computed in the same step as the last real one, and get logits rows too.
+        Guessed tokens are computed in the same step as the last real token, and get rows of logits too.
         """
         return ()
 
@@ -61,19 +61,19 @@ class Decoding(ABC):
     def decide(
         self, requests: Sequence[Request], logits: Logits
     ) -> Iterable[Continuation | Completion] | Chosen:
-        """Continue the live sequences of each of `requests`, or complete it.
+        """Returns how the live sequences of each of `requests` continue, or that a request is complete.
 
-        Called once a step for all requests of this strategy whose sequences all have logits. A
-        sequence named as a parent once continues in place; named again it forks; not named it is
-        dropped. Tokens are cut at the first stop by the engine. A `Completion` ends the request with
-        choices that the strategy kept itself, in `Request.state`; fewer than `n` are the request's error.
+        Called once a step, for all requests of this strategy whose sequences all have logits. A sequence
+        named as a parent once continues in place; one named again forks; one not named is dropped. The
+        engine cuts tokens at the first stop. A `Completion` ends the request with choices that the strategy
+        kept itself, in `Request.state`; the request fails if these are fewer than `n`.
 
-        `Chosen` where it is enough to know that a token was chosen for each: the next step need not wait.
+        `Chosen`, if each sequence gets a token and its value may be read later: the next step need not wait.
         """
 
     def forget(self, sequences: Sequence[TokenSequence]) -> None:  # noqa: B027
-        """Sequences that ended, however they did, or were dropped: give up what is kept of them."""
+        """Called with sequences that ended or were dropped; drop what is kept about them."""
 
     def counters(self) -> Mapping[str, float]:
-        """Totals since the start, by name, as the engine's `Stats` report them."""
+        """Returns totals since the start, by name, for the engine's `Stats`."""
         return {}

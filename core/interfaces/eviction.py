@@ -1,4 +1,4 @@
-"""The eviction seam: which cached memory that nobody holds is given up first."""
+"""The eviction interface: which cached memory is evicted first, of that which no sequence holds."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ __all__ = ["CachedBlock", "EvictionPolicy"]
 
 
 class CachedBlock(NamedTuple):
-    """A block of computed KV memory that nobody holds and somebody may want again."""
+    """A block of computed KV memory that no sequence holds, and that one may attach to again."""
 
     block: int
-    """Its number."""
+    """The number of the block."""
     hits: int
-    """How often a sequence attached to it since it was computed."""
+    """How often a sequence attached to the block since it was computed."""
     reach: int
-    """Tokens of the longest prefix that it was released as part of."""
+    """Tokens of the longest prefix that the block was part of when it was released."""
 
 
 class EvictionPolicy(ABC):
-    """Orders the cached blocks. Told of each that comes and goes; asked when memory is needed.
+    """Orders the cached blocks: blocks are added and removed, and popped when memory is needed.
 
-    No clock: what happened later was called later. All three are called per block, often: must be fast.
+    There is no clock: calls come in the order of events. All methods are called per block and must be fast.
     """
 
     @abstractmethod
     def add(self, block: CachedBlock) -> None:
-        """Its last holder released it. Of a prefix, the last block comes first: a prefix without its
-        start is of no use, so among equals whoever came first should go first."""
+        """Called when the last sequence that held a block has released it.
+
+        The last block of a prefix is added first. A prefix is of no use without its start, so among equals
+        the block that was added first should be evicted first.
+        """
 
     @abstractmethod
     def remove(self, block: int) -> None:
-        """It is held again, or given up for another reason; it was added before."""
+        """Called when an added block is held again, or was evicted for another reason."""
 
     @abstractmethod
     def pop(self) -> int:
-        """Give one up. Called only while there is one."""
+        """Returns the block to evict, and removes it. Called only while there is a block."""

@@ -1,4 +1,4 @@
-"""The KV memory interface: who holds which positions, in integers; and the plugin that pairs it with tensors.
+"""The KV memory interface: the host half, which counts in integers, and the plugin that adds the tensors.
 
 Nothing here imports torch; tensors appear in annotations alone.
 """
@@ -26,15 +26,15 @@ class Span(NamedTuple):
     """Positions of a sequence that a step computes: its KV memory must reach to `upto`."""
 
     sequence: TokenSequence
-    """Who is going to write."""
+    """The sequence that writes."""
     start: int
-    """What is computed, attached or cached already; the first position to be written."""
+    """The first position to be written; those before it are computed, attached or cached already."""
     upto: int
-    """The position behind the last to be written."""
+    """The position after the last one to be written."""
 
     @property
     def tokens(self) -> int:
-        """How many those are."""
+        """How many positions are to be written."""
         return self.upto - self.start
 
 
@@ -43,15 +43,15 @@ class PoolSize:
     """What a KV backend may use, in token positions."""
 
     tokens: int
-    """In the pool, on the device."""
+    """Positions of the pool, on the device."""
     swap: int = 0
-    """In host memory, for requests that are swapped out; 0: none ever is."""
+    """Positions in host memory, for requests that are swapped out; 0: none is ever swapped out."""
 
 
 class KVCache(Protocol):
-    """Host half of a KV backend: who holds which memory, in integers.
+    """The host half of a KV backend: which sequence holds which memory, in integers.
 
-    A query changes nothing; a transition is all or nothing.
+    A query changes nothing. A transition happens as a whole or not at all.
     """
 
     @property
@@ -65,106 +65,108 @@ class KVCache(Protocol):
         ...
 
     def cached(self, sequence: TokenSequence) -> int:
-        """How many leading tokens of a sequence that holds nothing would need no compute.
+        """Returns how many leading tokens of a sequence that holds nothing would need no compute.
 
-        Because others computed them, or because they were swapped out to host memory.
+        These were computed for another sequence, or were swapped out to host memory.
         """
         ...
 
     def swappable(self, sequences: Sequence[TokenSequence]) -> int:
-        """Positions that `release` would copy to host memory to keep them; 0: there is no room there."""
+        """Returns how many positions `release` would swap out; 0 if there is no room in host memory."""
         ...
 
     def holds(self, length: int, sequences: int) -> bool:
-        """Could an empty pool hold that many sequences of that many tokens, sharing nothing?"""
+        """Whether an empty pool could hold that many sequences of that many tokens, sharing nothing."""
         ...
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        """Would `reserve` succeed?"""
+        """Whether `reserve` would succeed."""
         ...
 
     def reserve(self, spans: Sequence[Span]) -> bool:
-        """Take memory for all of `spans`, or change nothing and return False.
+        """Takes memory for all of `spans`, or changes nothing and returns False.
 
         A sequence that holds nothing attaches to the prefix that `cached` reported, as far as its span's
-        start, and what of it is swapped out is swapped in. Memory shared with another sequence is copied here
-        before it is written to. What that takes is queued as `Move`s.
+        start; the part of it that was swapped out is swapped in. Memory shared with another sequence is
+        copied before it is written to. The copies are queued as `Move`s, for `drain`.
         """
         ...
 
     def commit(self, sequence: TokenSequence, upto: int) -> None:
-        """Positions below `upto` are final and may be shared from now on. Frees nothing."""
+        """Declares the positions below `upto` final: they may be shared from now on. Frees nothing."""
         ...
 
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
-        """`child` shares all that `parent` holds; what was committed of it is final for both. Cannot fail."""
+        """Lets `child` share all that `parent` holds; committed positions are final for both. Cannot fail."""
         ...
 
     def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
-        """Give back what they hold, in the pool and in host memory; one that holds nothing is fine.
+        """Frees what `sequences` hold, in the pool and in host memory; a sequence may hold nothing.
 
-        `swap_out`: copy what is computed of them to host memory, all of it or, where there is no room,
-        nothing.
+        `swap_out`: first copies what is computed of them to host memory: all of it, or nothing if there is no
+        room.
         """
         ...
 
     def drain(self) -> list[Move]:
-        """The moves queued since the last call, to be carried out in this order before the step."""
+        """Returns the moves queued since the last call, to be carried out in this order before the step."""
         ...
 
     def snapshot(self) -> KVSnapshot:
-        """How the pool stands; cheap enough to be asked every second."""
+        """Returns the state of the pool; cheap enough to be called every second."""
         ...
 
     @property
     def prefixes(self) -> PrefixPins | None:
-        """Where prefixes can be pinned; None: this backend keeps none."""
+        """Where prefixes can be pinned; None if this backend cannot pin any."""
         ...
 
 
 class PrefixPins(Protocol):
-    """Prefixes whose cached memory is given up last, when a running request needs it.
+    """Pinned prefixes: their cached memory is evicted last, when a running request needs it.
 
-    Pinned by their tokens: computed or not, whoever computes them keeps them.
+    A prefix is pinned by its tokens, computed or not: it is kept once any request has computed it.
     """
 
     def pin(self, name: str, tokens: Sequence[int], salt: str) -> PinnedPrefix:
-        """Keep this prefix, replacing what had the same name.
+        """Pins a prefix, in place of the one of the same name.
 
-        Raises ConfigError when the pool is too small for it, or it is too short to be kept.
+        Raises ConfigError if the pool is too small for the prefix, or the prefix too short to be kept.
         """
         ...
 
     def unpin(self, name: str) -> bool:
-        """False: no prefix has that name."""
+        """Unpins a prefix; returns False if none has that name."""
         ...
 
-    def pinned(self) -> list[PinnedPrefix]: ...
+    def pinned(self) -> list[PinnedPrefix]:
+        """Returns all pinned prefixes, by name."""
+        ...
 
 
 class KVBackend(ABC):
-    """The plugin: a matching pair of halves and its arithmetic."""
+    """A KV backend: builds a host half and a device half that match, and knows what they cost."""
 
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
-        """Bytes of KV memory a token position costs over all layers."""
+        """Returns the bytes of KV memory of one token position, over all layers."""
         return 2 * spec.layers * spec.kv_heads * spec.head_dim * itemsize
 
     unit: int = 1
-    """Token positions that it gives out at a time: the size of its blocks, if it has blocks."""
+    """Token positions that it allocates at a time: the size of its blocks, if it has blocks."""
     grows_at: int | None = None
-    """A sequence that grows by a token a step, alone of its request, takes memory and shares what it has only
-    at multiples of so many positions; 0: never. None: nobody knows. A simulation passes over what is
-    between."""
+    """Declares at which lengths a request of one sequence that grows by a token a step takes memory or
+    commits what can be shared: at multiples of this many positions; 0: at none. None: unknown. A simulation
+    skips the steps in between (fast forward)."""
     evicts: bool = False
-    """It keeps memory that nobody holds, and asks an `EvictionPolicy` what to give up first."""
+    """Whether it caches memory that no sequence holds, and asks an `EvictionPolicy` what to evict first."""
     approximation: str = ""
-    """What it makes of keys and values where that changes what a model says, such as the dtype that they are
-    rounded to, or how many are kept. Backends with the same one are expected to say the same; empty: all is
-    read as it was written."""
+    """How it approximates keys and values, such as the dtype that they are rounded to, or how many are kept.
+    Backends with the same approximation are expected to give the same tokens; empty: keys and values are read
+    as they were written."""
 
     @abstractmethod
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
-        """The host half, for a pool of at most that many positions."""
+        """Builds the host half, for a pool of at most that size."""
 
     @abstractmethod
     def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:

@@ -1,4 +1,4 @@
-"""The seam of logits processors: what changes a model's logits before a strategy looks at them.
+"""The logits processor interface: changes a model's logits before a decoding strategy uses them.
 
 Nothing here imports torch; tensors appear in annotations alone.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["LogitsProcessor", "Row", "ServedModel"]
 
 
-# Hundreds a step: a struct is made in a tenth of a dataclass's time.
+# A struct, since hundreds are made in a step: it takes a tenth of the time of a dataclass.
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of logits: what may come after the tokens of `sequence` and then `guesses`.
 
@@ -34,34 +34,34 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """
 
     sequence: TokenSequence
-    """Whose next token it is."""
+    """The sequence whose next token is chosen by this row."""
     index: int
-    """For which choice of the request the token is; choices that have not parted share a sequence."""
+    """The choice of the request that the token is for; choices that have not forked yet share a sequence."""
     guesses: tuple[int, ...] = ()
-    """Drafted tokens behind it, not accepted yet."""
+    """Drafted tokens after the sequence, not accepted yet."""
 
     @property
     def request(self) -> Request:
-        """The sequence's."""
+        """The request of the sequence."""
         return self.sequence.request
 
     @property
     def params(self) -> SamplingParams:
-        """The request's."""
+        """The parameters of the request."""
         return self.sequence.request.params
 
     @property
     def position(self) -> int:
-        """Of the token to be chosen; the first of a prompt is at 0."""
+        """The position of the token to be chosen; the first token of a prompt is at 0."""
         return len(self.sequence.tokens) + len(self.guesses)
 
     @property
     def output_length(self) -> int:
-        """Tokens behind the prompt so far, guesses included."""
+        """Tokens after the prompt so far, guesses included."""
         return self.position - len(self.request.prompt)
 
     def last(self, count: int) -> list[int]:
-        """The last `count` tokens of the output, guesses included; fewer where there are no more."""
+        """Returns the last `count` tokens of the output, guesses included, or as many as there are."""
         guesses = self.guesses[max(0, len(self.guesses) - count) :]
         tokens = self.sequence.tokens
         start = max(len(tokens) - (count - len(guesses)), len(self.request.prompt))
@@ -69,10 +69,10 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServedModel(NamedTuple):
-    """What a processor may know of the model."""
+    """What a logits processor may know of the model."""
 
     folder: Path
-    """Of the checkpoint; its tokenizer is there too."""
+    """The folder of the checkpoint, with its tokenizer."""
     vocab_size: int
     """Columns of the logits; a tokenizer may know fewer tokens, or more."""
     eos_token_ids: frozenset[int]
@@ -83,38 +83,38 @@ class LogitsProcessor(ABC):
     """Changes logits for the requests that want it, in every decoding strategy and in every draft."""
 
     masks: ClassVar[bool] = False
-    """True: it only forbids tokens. Those come after all others, so that nothing undoes them."""
+    """True: it only forbids tokens. Such processors apply after all others, so that none undoes them."""
     extra_args: ClassVar[tuple[str, ...]] = ()
-    """Names of the `SamplingParams.extra_args` that it takes; one that nobody takes is refused."""
+    """The names of `SamplingParams.extra_args` that it takes. Names that no processor takes are rejected."""
 
     def start(self, model: ServedModel) -> None:  # noqa: B027
         """Called once, before the first request."""
 
     @abstractmethod
     def wants(self, params: SamplingParams) -> bool:
-        """Is there anything to do for a request with these parameters?
+        """Whether the processor applies to requests with these parameters.
 
-        Asked once as it arrives; who wants nothing costs nothing.
+        Called once, as a request arrives. A processor that does not apply costs the request nothing.
         """
 
     def prepare(self, spec: RequestSpec) -> Callable[[], object] | None:
-        """What a request that wants it needs first and takes too long for the engine's loop; None: nothing.
+        """Returns work that a request needs first and that is too long for the engine's loop; None: none.
 
-        Asked as the request arrives. A server calls what is returned once, in another thread, while other
-        requests are served; then `check` is asked. Raising RequestError, here or there, refuses the request.
-        Who drives an engine without a server need not prepare anything: `check` must do without.
+        Called as the request arrives, if the processor applies. A server calls what is returned once, in
+        another thread, while other requests are served, and then `check`. Raising RequestError in either
+        rejects the request. An engine used without a server prepares nothing: `check` must work without.
         """
         return None
 
     def check(self, request: Request) -> None:  # noqa: B027
-        """Refuse a request that wants it, by raising RequestError. Asked once as it arrives."""
+        """Raises RequestError to reject a request. Called once, as it arrives, if the processor applies."""
 
     @abstractmethod
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
-        """Change `logits` in place; called at most once for each batch of rows that a strategy looks at.
+        """Changes `logits` in place; called at most once for each batch of rows that a strategy uses.
 
-        logits: fp32 [rows, vocab_size], on the device, only of requests that want it. They may be
-        log-probabilities, as in beam search: do not rely on their scale. What is done to a row depends
-        on that row alone. An exception ends the requests of `rows` with an error that names the plugin;
-        to end some of them only, set their `fault`.
+        logits: fp32 [rows, vocab_size], on the device, of the requests that the processor applies to. They
+        may be log-probabilities, as in beam search: do not rely on their scale. The change to a row must
+        depend on that row alone. An exception ends the requests of `rows` with an error that names the
+        plugin; to end only some of them, set their `fault`.
         """

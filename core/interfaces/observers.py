@@ -1,4 +1,4 @@
-"""What observers are told: a record of each step, and of each request that ended."""
+"""The observer interface: the records of each step, and of each request that ended."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One step of the engine."""
 
     number: int
-    """The step's own, counted from the start."""
+    """The number of the step, from the start of the engine."""
     started: float
     """When the step began, in seconds on the engine's clock."""
     ended: float
     """When the step ended."""
     tokens: int
-    """Run through the model."""
+    """Tokens run through the model."""
     rows: int
-    """Of those, with logits: what a strategy chose tokens by, or verified guesses."""
+    """Rows of logits, by which strategies chose tokens or verified guesses."""
     sequences: int
-    """How many of them computed something."""
+    """How many sequences computed tokens."""
     running: int
-    """How many requests, after the step."""
+    """How many requests run, after the step."""
     waiting: int
-    """How many requests, after the step."""
+    """How many requests wait, after the step."""
     kv_free: int
-    """Token positions, after the step."""
+    """Free token positions of the KV pool, after the step."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,18 +45,21 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     """As the client gave it."""
     prompt_tokens: int
-    """Length of the prompt."""
+    """The length of the prompt."""
     cached_tokens: int
-    """How many of those were found in KV memory when it was admitted."""
+    """How many of them were cached when the request was admitted."""
     output_tokens: int
-    """Over all choices."""
+    """Output tokens, over all choices."""
     finish_reason: str
-    """Of the choice that ended last: ``stop``, ``length``, ``abort`` or ``error``."""
+    """Why the last choice ended: ``stop``, ``length``, ``abort`` or ``error``."""
     timing: Timing
     """When things happened to the request."""
 
 
 class Observer(NamedTuple):
+    """A hook to call, and its name."""
+
     name: str
-    """As messages call it."""
+    """The name in messages."""
     hook: Callable[..., object]
+    """Called with ``step=`` or ``request=``, a record."""

@@ -1,4 +1,4 @@
-"""The seam of proposers: what guesses ahead for speculative decoding.
+"""The proposer interface: guesses tokens ahead, for speculative decoding.
 
 Nothing here imports torch; tensors appear in annotations alone.
 """
@@ -19,41 +19,41 @@ __all__ = ["Proposal", "Proposer", "Wish"]
 
 
 class Wish(NamedTuple):
-    """Guesses are wanted for a sequence."""
+    """Asks for guesses for a sequence."""
 
     sequence: TokenSequence
-    """What to go on from."""
+    """The sequence to continue."""
     tokens: int
-    """At most so many."""
+    """How many guesses to give at most."""
     weighed: bool
-    """The distributions that the guesses are drawn from are of use."""
+    """Whether the probabilities of the guesses are needed."""
 
 
 class Proposal(NamedTuple):
-    """What may come next in a sequence."""
+    """Guesses of what comes next in a sequence."""
 
     sequence: TokenSequence
-    """The wish's."""
+    """The sequence of the `Wish`."""
     tokens: list[int]
-    """The guesses, no more than were wanted."""
+    """The guesses, at most as many as the `Wish` says."""
     probabilities: Tensor | None = None
-    """fp32 [tokens, vocab_size], each row the distribution that the guess was drawn from; None: not told."""
+    """fp32 [tokens, vocab_size]: for each guess, the distribution that it was drawn from. None: not given."""
 
 
 class Proposer(ABC):
-    """Guesses ahead. Wrong guesses cost time, never an answer: each is verified."""
+    """Guesses ahead. A wrong guess costs time and never changes the output, since each guess is verified."""
 
     def start(self, resources: Resources) -> None:  # noqa: B027
         """Called once, before the first request; may load a model of its own."""
 
     @property
     def cost(self) -> float:
-        """What another guess for one sequence costs, as a share of a step; the first estimate of it."""
+        """The first estimate of what one more guess for one sequence costs, as a share of a step."""
         return 0.0
 
     @abstractmethod
     def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
-        """Guess for the sequences of `wishes`, or for some of them.
+        """Returns guesses for the sequences of `wishes`, or for some of them.
 
         Called before a step, at most once. Probabilities are given where a wish is `weighed` and the
         guesses are random, and only then; guesses drawn by `plugins.decoding.draw` for the row agree with
@@ -61,8 +61,8 @@ class Proposer(ABC):
         """
 
     def backlog(self, sequence: TokenSequence) -> int:
-        """Tokens of a sequence to run through a model before the first guess for it, if there is one."""
+        """Returns how many tokens of a sequence the proposer's model must compute before its first guess."""
         return 0
 
     def forget(self, sequences: Iterable[TokenSequence]) -> None:  # noqa: B027
-        """Sequences that ended: give up what is kept of them. One never asked about is fine."""
+        """Called with sequences that ended; drop what is kept about them, if anything is."""

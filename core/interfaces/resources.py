@@ -1,4 +1,4 @@
-"""What a decoding strategy may build on: the model that is served, and models of its own beside it."""
+"""What a decoding strategy may use: the served model, and further models of its own."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ __all__ = ["Companion", "Resources"]
 
 @dataclass(frozen=True)
 class Companion:
-    """Another model beside the one that is served, with KV memory of its own.
+    """A model besides the served one, with KV memory of its own.
 
-    Its memory is keyed by the same sequences: reserve a `Span` of one, run a `Chunk` of it.
+    Its memory is keyed by the sequences of the served model: reserve a `Span` of one, run a `Chunk` of it.
     """
 
     folder: Path
-    """Of its checkpoint."""
+    """The folder of its checkpoint."""
     spec: ModelSpec
-    """Its shape."""
+    """The shape of the model."""
     runner: Runner
-    """Runs a ``Plan`` through it."""
+    """Runs a ``Plan`` through the model."""
     kv: KVCache
     """The host half of its KV memory."""
 
 
 class Resources(Protocol):
-    """Given to every strategy once, when the model is in memory and its KV pool has not been sized yet."""
+    """Given to each strategy once, when the model is in memory and the size of its KV pool is not set yet."""
 
     @property
     def model(self) -> ServedModel:
-        """What is served."""
+        """The served model."""
         ...
 
     @property
     def spec(self) -> ModelSpec:
-        """Its shape."""
+        """The shape of the served model."""
         ...
 
     @property
     def max_batched_tokens(self) -> int:
-        """Tokens that a step computes at most."""
+        """How many tokens a step computes at most."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The engine's: the only one to be read."""
+        """The engine's clock, the only one to read."""
         ...
 
     def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
-        """Load another model, by whatever name `--model` could have, on the same device in the same dtype.
+        """Loads another model, by any name that `--model` takes, on the same device in the same dtype.
 
-        It is quantized as `quantization` says, not as the served model is.
-        Its KV pool has `memory` bytes; None: as many token positions as the served model's will have.
-        Raises ModelError or ConfigError. What it takes is part of the sums printed at start-up.
+        It is quantized as `quantization` says, not as the served model is. Its KV pool has `memory` bytes;
+        None: as many token positions as the served model's. Its memory is part of what is printed at
+        start-up. Raises ModelError or ConfigError.
         """
         ...
 
     def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
-        """Have ``hook(step=StepRecord)`` called after each step, like an observer of that name."""
+        """Registers ``hook(step=StepRecord)`` to be called after each step, as an observer of that name."""
         ...

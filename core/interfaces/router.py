@@ -1,4 +1,4 @@
-"""The routing seam: which of several engines a request goes to. A policy answers, it sends nothing itself."""
+"""The routing interface: which of several engines a request goes to. A router chooses, and sends nothing."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ __all__ = ["Replica", "Routable", "Router", "rendezvous"]
 
 
 class Routable(NamedTuple):
-    """What a router may look at of a request."""
+    """The part of a request that a router sees."""
 
     id: str
-    """The request's."""
+    """The id of the request."""
     prompt: Sequence[int]
     """Token ids."""
     max_tokens: int
-    """Of output, at most."""
+    """Output tokens, at most."""
     session: str = ""
-    """What the client calls the conversation; "" for a request on its own."""
+    """The client's name for the conversation; empty for a single request."""
     client: str = ""
-    """Whose request this is, as `RequestView.client` says."""
+    """The client, as in `RequestView.client`."""
 
 
 class Replica(NamedTuple):
-    """An engine that may be chosen, as it stands."""
+    """An engine that may be chosen, and its current load."""
 
     name: str
-    """The same as long as the engine is there, whoever joins or leaves."""
+    """Stays the same while the engine is there, whichever others join or leave."""
     requests: int
-    """Sent there and not ended."""
+    """Requests sent to it that have not ended."""
     tokens: int
-    """Prompt and `max_tokens` of those requests."""
+    """Tokens of those requests: prompt and `max_tokens`."""
 
 
 class Router(ABC):
-    """Answers which engine gets a request. Deterministic: any randomness is a function of what it sees."""
+    """Chooses the engine for each request. Deterministic: randomness may only derive from what it sees."""
 
     watches: bool = True
-    """It looks at how replicas stand. False: only at their names and at the requests, one after the other;
-    then a simulation may run each replica on its own."""
+    """Whether it uses the load of replicas. If not, it uses only their names and the requests in their order,
+    and a simulation may run each replica on its own."""
 
     @abstractmethod
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
-        """Which of `replicas` gets it, as an index; called once for each request, in order of arrival.
+        """Returns the index in `replicas` for a request. Called once for each, in order of arrival.
 
-        `replicas`: those that are up, at least one, in an order that does not change while they are.
+        `replicas`: those that are up, at least one, in an order that stays the same while they are up.
         """
 
 
 def rendezvous(key: bytes, replicas: Sequence[Replica]) -> list[int]:
-    """Indices of `replicas`, in the order in which they are preferred for `key`.
+    """Returns the indices of `replicas` in order of preference for `key`.
 
     Highest random weight (Thaler and Ravishankar, "Using name-based mappings to increase hit rates", 1998):
-    one that leaves moves its own keys and no others. The same in every process.
+    when a replica leaves, only its own keys move. The order is the same in each process.
     """
     weights = [blake2b(key, digest_size=8, salt=_salt(replica.name)).digest() for replica in replicas]
     return sorted(range(len(replicas)), key=weights.__getitem__, reverse=True)

@@ -17,5 +17,5 @@ class Runner(Protocol):
     """Executes plans: on a device, or by a cost model."""
 
     def run(self, plan: Plan) -> Logits:
-        """Carry out the plan's moves, compute its chunks, return the logits rows they want."""
+        """Carries out the moves of `plan`, computes its chunks, and returns the rows of logits it needs."""
         ...

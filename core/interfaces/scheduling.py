@@ -1,4 +1,4 @@
-"""The scheduling seam: a policy answers questions, it owns no request and allocates nothing."""
+"""The scheduling interface: a policy orders requests; it owns no request and allocates nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Drop", "Entry", "LengthPredictor", "SchedulingPolicy", "Share"]
 
 
 class Share(NamedTuple):
-    """An entry in a policy's order that caps how many tokens the request may compute this step."""
+    """An entry in a policy's order that limits how many tokens the request may compute in this step."""
 
     request: RequestView
     limit: int
 
 
 class Drop(NamedTuple):
-    """An entry in a policy's order that gives a request up: its client gets an error, status 408."""
+    """An entry in a policy's order that drops a request: its client gets an error, status 408."""
 
     request: RequestView
     reason: str
@@ -29,34 +29,35 @@ Entry = RequestView | Share | Drop
 
 
 class SchedulingPolicy(ABC):
-    """Answers in what order requests are served."""
+    """Decides in which order requests are served."""
 
     head_of_line: ClassVar[bool] = False
-    """True: a request that cannot be admitted now keeps those behind it waiting too."""
+    """True: while a request cannot be admitted, no request after it in the order is."""
 
     runners_first: ClassVar[bool] = False
-    """True: those who run and need nothing but their next token come first, each for all it wants; where the
-    others come does not depend on them; and `victim` and `observe` are the defaults. Nothing is lost where a
-    policy does not say so, but a simulation may then pass over such requests as long as nothing happens to
-    them. Counts where `order` is defined: a subclass with an order of its own says it again."""
+    """True declares that running requests that need only their next token come first in the order, without a
+    limit; that the order of the others does not depend on them; and that `victim` and `observe` are the
+    defaults. A simulation then skips the steps in which nothing else happens to such requests (fast forward).
+    False is always correct. A subclass that overrides `order` must declare this again."""
 
     @abstractmethod
     def order(self, view: View) -> Iterable[Entry]:
-        """Requests in the order to serve them this step; leave out whoever should not run now.
+        """Returns the requests to serve in this step, in order, without those that should not run now.
 
-        Called once a step, and read in full before anything changes. Where there is work, something in
-        the order must be servable, or the mechanism reports the policy and serves in arrival order. A
+        Called once a step, and read in full before anything changes. If there are requests, the order must
+        contain one that can be served; otherwise the scheduler logs a fault and serves in arrival order. A
         running request that is left out keeps its memory.
         """
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
-        """Who gives its memory and its place up when `request` does not fit; None: nobody, `request` waits.
+        """Returns the request to preempt when `request` does not fit; None: preempt none, `request` waits.
 
-        `running` is in order of admission and not empty. By default a running request is made room
-        for by the newest admission, possibly itself, so that the oldest always makes progress, and a
-        newcomer waits. Asked until the request fits, and not again for a newcomer in a step in which the
-        answer was None once. A policy that evicts for newcomers should be `head_of_line`: what an urgent one
-        has freed without yet fitting would else be given away, to be freed again at the next step.
+        `running` is in order of admission and not empty. By default the newest admission is preempted for a
+        running request, possibly that request itself, so that the oldest always makes progress; a waiting
+        request waits. Called until the request fits; once it returned None for a waiting request, it is not
+        called for waiting requests again in that step. A policy that preempts for waiting requests should be
+        `head_of_line`: otherwise memory freed for an urgent request that does not fit yet goes to others, and
+        has to be freed again in the next step.
         """
         return running[-1] if request in running else None
 
@@ -65,11 +66,14 @@ class SchedulingPolicy(ABC):
 
 
 class LengthPredictor(ABC):
-    """Guesses how long outputs will be, for the policies that rank by length (`View.predict`)."""
+    """Predicts how long outputs will be, for policies that rank by length (`View.predict`)."""
 
     @abstractmethod
     def predict(self, request: RequestView) -> float:
-        """Output tokens of `request` in all. Called often: must be fast and without side effect."""
+        """Returns the output tokens that `request` will have when it ends.
+
+        Called often: must be fast and without side effects.
+        """
 
     def observe(self, request: RequestView) -> None:
-        """Called once for each request that ended by itself, with its final `output_tokens`."""
+        """Called once for each request that ended with ``stop`` or ``length``, with its final length."""

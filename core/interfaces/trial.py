@@ -1,4 +1,4 @@
-"""The seam between a server that runs an A/B test and whoever judges it."""
+"""The interface between a server that runs an A/B test and the code that evaluates it."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any, NamedTuple, Protocol
 __all__ = ["SESSION_HEADER", "Leave", "Outcome", "Trial"]
 
 SESSION_HEADER = "X-Session-Id"
-"""In which a client says what its requests belong to."""
+"""The header in which a client names the session that a request belongs to."""
 
 
 class Outcome(NamedTuple):
-    """What became of one choice of a request. Times are in seconds of one clock."""
+    """The outcome of one choice of a request. Times are seconds of one clock."""
 
     arrival: float
-    """Of its request at the engine."""
+    """When the request arrived at the engine."""
     token_times: Sequence[float]
-    """When each of its tokens came; tokens that came together have one time."""
+    """When each of its tokens came; tokens that came together have the same time."""
     finished: float
     prompt_tokens: int
     reason: str
     """``stop``, ``length``, ``abort`` (its client left) or ``error``."""
     error: str = ""
-    """Why, where it ended so."""
+    """The message, if it ended with an error."""
 
 
 Leave = Callable[[Sequence[Outcome]], None]
-"""To be called once, when a request has ended; without outcomes for one that was refused."""
+"""To be called once, when a request has ended; with no outcomes if it was rejected."""
 
 
 class Trial(Protocol):
-    """Is told of every request of every arm, and says what can be said so far."""
+    """Records each request of each arm of an A/B test, and reports the results so far."""
 
     def arrived(self, arm: str) -> Leave:
-        """A request begins, at this moment."""
+        """Records that a request arrived at an arm now; returns what to call when it has ended."""
         ...
 
     def close(self) -> None:
-        """The arms no longer get what their shares are: what comes now compares nothing."""
+        """Ends the comparison: from now on, the arms no longer get their shares of requests."""
         ...
 
     def standing(self) -> dict[str, Any]:
-        """What there is to tell, as JSON has it."""
+        """Returns the results so far, in JSON's types."""
         ...

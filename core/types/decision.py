@@ -71,7 +71,7 @@ class Choice(NamedTuple):
     logprob: float
     """Cumulative, under the model's own distribution."""
     finish_reason: Literal["stop", "length"]
-    """Why it ended."""
+    """Why the choice ended."""
     stop_token: int | None = None
     """The stop token that ended it."""
     details: list[TokenLogprobs] | None = None

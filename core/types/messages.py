@@ -164,7 +164,7 @@ class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The state of a KV pool. All sizes are in token positions."""
 
     capacity: int
-    """Of the whole pool."""
+    """Positions of the whole pool."""
     free: int
     """Positions that could be reserved now: no sequence holds them, cached or not."""
     held: int
@@ -208,7 +208,7 @@ class PinnedPrefix(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A pinned prefix."""
 
     name: str
-    """As whoever pinned it calls it."""
+    """The name that it was pinned by."""
     tokens: int
     """Tokens in whole blocks: those that are kept."""
     cached: int

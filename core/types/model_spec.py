@@ -1,4 +1,4 @@
-"""What the engine knows of a model: numbers, no tensors."""
+"""The shape of a model: numbers, no tensors."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ class ModelSpec:
     """The shape of a decoder-only transformer, read from a checkpoint's ``config.json``."""
 
     architecture: str
-    """Of ``config.json``."""
+    """The architecture that ``config.json`` names."""
     vocab_size: int
-    """Columns of the logits."""
+    """How many columns the logits have."""
     hidden_size: int
-    """Width of the residual stream."""
+    """The width of the residual stream."""
     intermediate_size: int
-    """Width inside an MLP."""
+    """The width inside an MLP."""
     layers: int
-    """How many."""
+    """How many layers."""
     heads: int
-    """Of queries."""
+    """How many heads of queries."""
     kv_heads: int
-    """Of keys and of values; divides ``heads``."""
+    """How many heads of keys and of values; divides ``heads``."""
     head_dim: int
-    """Numbers in a head."""
+    """The width of a head."""
     max_positions: int
-    """Longest context."""
+    """The longest context, in tokens."""
     norm_eps: float
-    """Of the RMS norms."""
+    """The epsilon of the RMS norms."""
     rope: RopeSpec
     """How positions are rotated."""
     qkv_bias: bool
-    """Do those layers have one?"""
+    """Whether the query, key and value layers have a bias."""
     output_bias: bool
-    """Does attention's output layer?"""
+    """Whether attention's output layer has a bias."""
     mlp_bias: bool
-    """Do the MLP's layers?"""
+    """Whether the MLP's layers have a bias."""
     tied_embeddings: bool
-    """The output layer is the embedding."""
+    """Whether the output layer is the embedding."""
     dtype: str
-    """The checkpoint's own dtype, such as ``bfloat16``; what is computed in may differ."""
+    """The dtype of the checkpoint, such as ``bfloat16``; the engine may compute in another."""
     eos_token_ids: tuple[int, ...] = ()
-    """Tokens that end a text."""
+    """The tokens that end a text."""

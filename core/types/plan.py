@@ -26,9 +26,9 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     """A slice of one sequence's tokens (drafts included) to run through the model."""
 
     sequence: Sequence
-    """Whose."""
+    """The sequence that the tokens belong to."""
     start: int
-    """Position of the first of ``tokens``."""
+    """The position of the first of `tokens`."""
     tokens: list[int]
     """A number below 0 is a placeholder for a token in the plan's `chosen`; -1 is the first one."""
     rows: int
@@ -38,7 +38,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def end(self) -> int:
-        """``start`` and the number of tokens."""
+        """The position after the last token."""
         return self.start + len(self.tokens)
 
 
@@ -53,11 +53,11 @@ class Move(NamedTuple):
     """
 
     source: int
-    """First position, in the pool, or in host memory with ``swap_in``."""
+    """The first position to read: in the pool, or in host memory for ``swap_in``."""
     target: int
-    """As ``source``; in host memory with ``swap_out``."""
+    """The first position to write: in the pool, or in host memory for ``swap_out``."""
     length: int
-    """Token positions."""
+    """How many token positions to copy."""
     way: Way = "copy"
     """``copy``, ``swap_out`` or ``swap_in``."""
 
@@ -84,7 +84,7 @@ class Plan:
 
     @property
     def tokens(self) -> int:
-        """Of all chunks."""
+        """How many tokens all chunks have."""
         return sum(len(chunk.tokens) for chunk in self.chunks)
 
     def __bool__(self) -> bool:
@@ -98,7 +98,7 @@ class Logits:
     values: Tensor
     """[rows, vocab_size], on the device, in the plan's chunk order."""
     rows: Mapping[Sequence, range]
-    """Which rows are whose."""
+    """The rows of each sequence."""
     prompts: Mapping[Sequence, list[TokenLogprobs]] = field(default_factory=dict)
     """For each scored position of a chunk, the prompt token that follows it."""
     pick: Callable[[Tensor, list[int]], Tensor] = getitem

@@ -64,15 +64,15 @@ class Timing(msgspec.Struct, kw_only=True):
     """When things happened to a request, in seconds on the engine's clock."""
 
     arrival: float
-    """When it came."""
+    """When it arrived."""
     scheduled: float | None = None
     """When it was first admitted."""
     first_token: float | None = None
-    """When its first token came; none where it got none."""
+    """When its first token came; None if none has."""
     finished: float | None = None
     """When it ended."""
     preempted: list[float] = []
-    """Each time that it was."""
+    """When it was preempted, each time."""
 
 
 _sequence_ids = count()
@@ -110,7 +110,7 @@ class Sequence:
     details: list[TokenLogprobs] = field(default_factory=list)
     """One for each output token, if the request wants them."""
     id: int = field(default_factory=lambda: next(_sequence_ids))
-    """The same as long as it lives, never used again."""
+    """Stays the same while the sequence lives, and is never used again."""
 
     @property
     def end(self) -> int:
@@ -134,7 +134,7 @@ class Sequence:
 
     @property
     def output(self) -> list[int]:
-        """The tokens behind the prompt; a copy."""
+        """The tokens after the prompt; a copy."""
         return self.tokens[len(self.request.prompt) :]
 
     @property
@@ -196,7 +196,7 @@ class Request:
         stop_ids: frozenset[int],
     ):
         self.spec = spec
-        """What the client asked."""
+        """What the client asked for."""
         self.decoding = decoding
         self.processors: tuple[AdjustsRows, ...] = ()
         """The logits processors that apply to it."""

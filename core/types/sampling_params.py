@@ -30,7 +30,7 @@ class SamplingParams(
     temperature: float = 1.0
     """0 is greedy."""
     top_p: float = 1.0
-    """Keep the likeliest tokens that together have this probability."""
+    """Keeps the most likely tokens that together have this probability."""
     top_k: int = 0
     """Keeps the k most likely tokens; 0 (or -1) keeps all."""
     min_p: float = 0.0
@@ -44,15 +44,15 @@ class SamplingParams(
     stop: tuple[str, ...] = ()
     """Strings that end the text; not part of it unless `include_stop_str_in_output`."""
     stop_token_ids: tuple[int, ...] = ()
-    """Tokens that end the output, beside the model's own."""
+    """Tokens that end the output, besides the model's own."""
     include_stop_str_in_output: bool = False
     """See ``stop``."""
     ignore_eos: bool = False
-    """The model's own end-of-sequence tokens do not end it."""
+    """Whether the output goes on after the model's own end-of-sequence tokens."""
     presence_penalty: float = 0.0
-    """Taken from logits of tokens that the output has."""
+    """Subtracted from the logit of each token that the output has."""
     frequency_penalty: float = 0.0
-    """Taken as often as the output has the token."""
+    """Subtracted once for each time that the output has the token."""
     repetition_penalty: float = 1.0
     """Over prompt and output, multiplicative; 1: no penalty (Keskar et al. 2019)."""
     logit_bias: dict[int, float] = {}
@@ -68,7 +68,7 @@ class SamplingParams(
     logprobs: int | None = None
     """Returns the log-probability of the chosen token and of this many most likely ones; None: neither."""
     skip_special_tokens: bool = True
-    """Leave them out of the text."""
+    """Whether special tokens are left out of the text."""
     prompt_logprobs: int | None = None
     """Returns the log-probability of each prompt token and of this many most likely ones; None: neither."""
     best_of: int | None = None

@@ -37,13 +37,13 @@ class RequestView:
     priority: int
     """As the client gave it; lower is more urgent; 0 if not given."""
     arrival: float
-    """When the request came."""
+    """When the request arrived."""
     deadline: float | None
     """When it should be finished."""
     ttft_deadline: float | None
     """When its first token should be there."""
     prompt_tokens: int
-    """Length of the prompt."""
+    """The length of the prompt."""
     max_tokens: int
     """Output tokens of one choice, at most."""
 

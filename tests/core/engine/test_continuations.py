@@ -116,7 +116,7 @@ def test_a_guess_that_is_no_token_is_not_made(monkeypatch, caplog, token):
         # It ended the engine, which looked for memory that the sequence had given back.
         (
             lambda sequence: 2 * [Continuation(sequence.fork(), [1])],
-            "<Request bad prompt=3 live=1> that does not live",
+            "<Request bad prompt=3 live=1> that is no longer live",
         ),
     ],
     ids=["no token", "a sequence that is gone"],
