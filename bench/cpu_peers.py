@@ -1,6 +1,6 @@
 """Turnout on a CPU beside other servers of language models, in one run.
 
-Everybody serves the same prompts, slices of Python source, greedily to the same lengths:
+Every engine serves the same prompts, slices of Python source, greedily to the same lengths:
 
 \b
     W1  one request, 128 tokens in, 64 out: milliseconds from token to token
@@ -8,9 +8,9 @@ Everybody serves the same prompts, slices of Python source, greedily to the same
     W3  32 at once, 16 to 512 in, 8 to 128 out: tokens a second
     W4  16 at once that share 512 tokens and have 32 of their own, 16 out: tokens a second
 
-A machine's speed drifts, so everybody takes a turn before anybody takes a second one, and ratios are of turns
+A machine's speed drifts, so every engine takes a turn before any takes a second one, and ratios are of turns
 that followed one another. Each engine is a process of its own; a peer that is named for the first time is
-installed in an environment of its own, and the model converted for it, under `--folder`. Nobody else should
+installed in an environment of its own, and the model converted for it, under `--folder`. Nothing else should
 be computing; with `--reduced`, half the requests are sent and they generate half as much.
 """
 
@@ -38,9 +38,9 @@ from turnout.text.tokenizer import load_tokenizer
 WORKLOADS = ("W1", "W2", "W3", "W4")
 REST = 0.5
 """Seconds before a turn: threads wait actively for a while after their last work (Intel's OpenMP 0.2 s), and
-should not have the cores of whoever comes next."""
+should not have the cores of the next engine."""
 WARMING = 4
-"""Part of a workload that everybody serves before figures are taken."""
+"""The part of a workload that every engine serves before figures are taken."""
 
 
 # ------------------------------------------------------------------ workloads

@@ -33,7 +33,7 @@ from turnout.lab.results.record import Record
 from turnout.lab.results.summary import Summary, summarize
 from turnout.lab.simulation import CostModel, run_simulated
 from turnout.lab.simulation.fleet import Mix
-from turnout.lab.simulation.profiling.fit import Sample, fit
+from turnout.lab.simulation.profiling.fit import StepSample, fit
 from turnout.lab.simulation.profiling.profile import Profiler, profile, touch
 from turnout.lab.simulation.profiling.stage import TimedRunner
 from turnout.lab.workloads.source import load_workload
@@ -67,7 +67,7 @@ class Skipping:
         self._skipped += since - self()
 
 
-class Turns:
+class RealTurns:
     """Takes a profile in turns with something else: about as many seconds of each."""
 
     def __init__(self, shares: Iterator[float], clock: Skipping) -> None:
@@ -94,7 +94,7 @@ class Turns:
 
 def run_real(
     config: EngineConfig, workload: Workload, clock: Clock, seed: int, profiler: Profiler, seconds: float
-) -> tuple[list[Record], list[Sample]]:
+) -> tuple[list[Record], list[StepSample]]:
     """An open loop of requests, in turns with `seconds` of profiling; also what each step took."""
     skipping = Skipping(clock)
     assembled = build_engine(config, clock=skipping)
@@ -105,8 +105,8 @@ def run_real(
     mix = Mix(workload, seed, engine.limits.vocab_size)
     specs = [mix.spec(index) for index in range(len(workload.jobs))]
     records: list[Record] = []
-    samples: list[Sample] = []
-    turns = Turns(profiler.measure(seconds), skipping)
+    samples: list[StepSample] = []
+    turns = RealTurns(profiler.measure(seconds), skipping)
     with steady():
         began = skipping()
         while len(records) < len(specs) or engine.busy:
@@ -146,7 +146,7 @@ def figures(records: list[Record]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Row:
+class FidelityRow:
     load: float
     figure: str
     real: float
@@ -166,7 +166,7 @@ class Row:
 
 def compare(
     config: EngineConfig, jobs: list[Job], loads: tuple[float, ...], clock: Clock, seconds: float, rounds: int
-) -> Iterator[list[Row]]:
+) -> Iterator[list[FidelityRow]]:
     """For each round, rows of each load. `seconds`: of the profile that says what rate a load is."""
     for seed in range(rounds):
         for load in loads:
@@ -183,10 +183,10 @@ def compare(
             simulated, owned = (
                 figures(run_simulated(config, workload, model, seed=seed)) for model in (cost, own)
             )
-            yield [Row(load, name, real[name], simulated[name], owned[name]) for name in COMPARED]
+            yield [FidelityRow(load, name, real[name], simulated[name], owned[name]) for name in COMPARED]
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[FidelityRow]) -> str:
     """Medians over the rounds."""
     headings = ("load", "figure", "real", "simulated", "off", "by its own steps", "off")
     lines = []
@@ -237,7 +237,7 @@ def main(
     config = EngineConfig(model=model, dtype=dtype, scheduler=scheduler, max_model_len=LONGEST)
     spec = f"poisson:rate=1,requests={requests},prompt={prompt},output={output},longest={LONGEST}"
     workload = load_workload(spec, seed=0)
-    rows: list[Row] = []
+    rows: list[FidelityRow] = []
     for found in compare(config, list(workload.jobs), loads, CLOCKS[clock], seconds, rounds):
         rows += found
         for row in found:

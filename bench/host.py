@@ -76,7 +76,7 @@ class Replays:
 
 
 def build(running: int, context: int) -> Engine:
-    """With room for everybody."""
+    """With room for every request."""
     registry = Registry.load()
     shape = Shape(16, 1, 1, 1, 16, VOCABULARY)
     spec: ModelSpec = Llama().spec(config_of(shape, "llama"))

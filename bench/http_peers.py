@@ -3,9 +3,9 @@
 \b
     W2  32 requests of 128 tokens in and 64 out at once: tokens a second over HTTP, beside the engine alone
     W3  32 at once, 16 to 512 in, 8 to 128 out: over HTTP, this is the capacity
-    W5  Poisson arrivals of W3's requests at 70% of Turnout's capacity, the same for everybody
+    W5  Poisson arrivals of W3's requests at 70% of Turnout's capacity, the same for every server
 
-Everybody takes a turn before anybody takes a second one; each server is a process of its own that stays, and
+Every server takes a turn before any takes a second one; each is a process of its own that stays, and
 has nothing to do while another has its turn. The clients have the same cores as the server.
 """
 
@@ -45,7 +45,7 @@ REPORTED: Mapping[str, Callable[[Summary], float]] = {
 
 
 @dataclass
-class Turns:
+class ServerTurns:
     """What a server reached, turn by turn."""
 
     w2: list[float] = field(default_factory=list)
@@ -56,11 +56,11 @@ class Turns:
     w5: list[Summary] = field(default_factory=list)
 
 
-def at_once(servers: Sequence[Server], alone: Worker, turns: int) -> tuple[list[float], list[Turns]]:
+def at_once(servers: Sequence[Server], alone: Worker, turns: int) -> tuple[list[float], list[ServerTurns]]:
     """W2 of the engine alone, and W2 and W3 of servers."""
     source = source_tokens()
     engine: list[float] = []
-    reached = [Turns() for _ in servers]
+    reached = [ServerTurns() for _ in servers]
     warming = AT_ONCE // WARMING
     rate(alone, "W2", source, 0, WARMING)
     for server in servers:
@@ -77,7 +77,7 @@ def at_once(servers: Sequence[Server], alone: Worker, turns: int) -> tuple[list[
     return engine, reached
 
 
-def arriving(servers: Sequence[Server], reached: list[Turns], turns: int, requests: int) -> float:
+def arriving(servers: Sequence[Server], reached: list[ServerTurns], turns: int, requests: int) -> float:
     """Plays W5; the requests a second that come."""
     pace = LOAD * statistics.median(reached[0].capacity)
     for turn in range(1, turns + 1):
@@ -88,7 +88,7 @@ def arriving(servers: Sequence[Server], reached: list[Turns], turns: int, reques
     return pace
 
 
-def table(servers: Sequence[Server], engine: list[float], reached: list[Turns]) -> str:
+def table(servers: Sequence[Server], engine: list[float], reached: list[ServerTurns]) -> str:
     headings = ["", "W2", "of the engine alone", "W3", *(f"W5: {name}" for name in REPORTED)]
     rows = [
         (

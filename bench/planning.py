@@ -1,7 +1,7 @@
 """What a step's planning costs on the host: 256 requests running, 1,000 waiting, nothing computed.
 
 The real scheduler, policies and paged bookkeeping; the model is left out. `order` is the policy alone;
-the others are all of planning, most of it granting a token to each of those who run, in two states: every
+the others are all of planning, most of it granting a token to each request that runs, in two states: every
 sequence slot taken, and slots to spare but no memory for a newcomer.
 """
 

@@ -26,7 +26,7 @@ from torch import nn
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
-from turnout.lab.quality.models import Evaluation
+from turnout.lab.quality.models import ModelComparison
 from turnout.lab.quality.perplexity import one_window
 from turnout.lab.results.markdown import markdown_table, read_marked, write_marked
 from turnout.models.tiny.corpus import load_corpus
@@ -54,7 +54,7 @@ def named(scheme: str) -> str:
 
 
 def quality(tokens: int, schemes: Sequence[str]) -> str:
-    evaluation = Evaluation.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
+    evaluation = ModelComparison.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
     tokenizer = load_tiny_tokenizer(evaluation.checkpoint.folder)
     texts = [document.text for document in load_corpus().held_out]
     text = encode_documents(tokenizer, texts)[:tokens]

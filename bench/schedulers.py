@@ -20,7 +20,7 @@ from turnout.config import EngineConfig
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.lab.compare.runs.driver import Feed
+from turnout.lab.compare.runs.driver import Driver
 from turnout.lab.compare.statistics.metrics import Figures, measure
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.markdown import markdown_table, write_marked
@@ -38,7 +38,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Traffic:
+class Requests:
     """Implements `Requests`."""
 
     specs: list[RequestSpec]
@@ -48,10 +48,10 @@ class Traffic:
         return msgspec.structs.replace(self.specs[index], arrival=arrival)
 
     def answered(self, index: int, tokens: list[int]) -> None:
-        """Nobody goes on with an answer."""
+        """No request goes on with an answer."""
 
 
-def traffic(requests: int, rate: float, seed: int) -> Traffic:
+def traffic(requests: int, rate: float, seed: int) -> Requests:
     """Gamma arrivals (coefficient of variation 3), lognormal prompts, one answer in four long.
 
     Four clients, the first sends more than half; some requests are urgent, and all have a deadline.
@@ -74,10 +74,10 @@ def traffic(requests: int, rate: float, seed: int) -> Traffic:
         )
         specs.append(spec)
         jobs.append(Job(at, length, output))
-    return Traffic(specs, Workload("bursty", jobs))
+    return Requests(specs, Workload("bursty", jobs))
 
 
-class Arm:
+class PolicyArm:
     """A policy and its engine, built once; `run` leaves it empty."""
 
     def __init__(self, name: str, kv_tokens: int, slots: int) -> None:
@@ -89,11 +89,11 @@ class Arm:
         config = EngineConfig(max_num_seqs=slots, kv=kv, kv_memory=kv_tokens * position)
         self._engine = build_engine(config).engine
 
-    def run(self, requests: Traffic) -> Figures:
+    def run(self, requests: Requests) -> Figures:
         engine = self._engine
         engine.scheduler.policy = self._registry.create("scheduler", self.name)
         before = engine.stats().preemptions
-        records = list(Feed(engine, requests.workload, requests).records())
+        records = list(Driver(engine, requests.workload, requests).records())
         for record in records:
             if record.error:
                 raise RuntimeError(f"{self.name}: request {record.index} failed: {record.error}")
@@ -112,7 +112,7 @@ def table(results: dict[str, list[Figures]]) -> str:
     return markdown_table(("policy", *COLUMNS.values()), rows)
 
 
-def compare(arms: list[Arm], make: Callable[[int], Traffic], rounds: int) -> dict[str, list[Figures]]:
+def compare(arms: list[PolicyArm], make: Callable[[int], Requests], rounds: int) -> dict[str, list[Figures]]:
     results: dict[str, list[Figures]] = {arm.name: [] for arm in arms}
     for number in range(rounds):
         # Each round another order: none always runs on a machine that the same one has warmed.
@@ -140,7 +140,7 @@ def main(
     names: tuple[str, ...],
 ) -> None:
     """Compare all scheduling policies, or those NAMED (with options, as for --scheduler)."""
-    arms = [Arm(name, kv_tokens, slots) for name in names or Registry.load().names("scheduler")]
+    arms = [PolicyArm(name, kv_tokens, slots) for name in names or Registry.load().names("scheduler")]
     arms[0].run(traffic(4, 100.0, seed=99))  # warm-up
     results = compare(arms, lambda number: traffic(requests, rate, seed=number), rounds)
     text = table(results)

@@ -45,7 +45,7 @@ Answers = dict[str, list[int]]
 
 
 @dataclass
-class Arm:
+class DraftArm:
     """An engine, and what it took for each round."""
 
     name: str
@@ -80,7 +80,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Result:
+class SpeculationResult:
     model: str
     decoding: str
     concurrency: int
@@ -167,14 +167,14 @@ def main(
         torch.set_num_threads(threads)
     clock = time.process_time if cpu_time else time.perf_counter
     params = SamplingParams(temperature=temperature, max_tokens=output, ignore_eos=True)
-    results: list[Result] = []
+    results: list[SpeculationResult] = []
     name = model + (f", MLPs × {widen}" if widen > 1 else "") + (f", layers × {deepen}" if deepen > 1 else "")
     with enlarged(model, widen, deepen) as folder:
         make = code_prompts(resolve_model(model), prompt_length)
         for count in concurrency:
             options: dict[str, Any] = {"model": folder, "dtype": dtype, "kv_memory": "512MiB"}
-            arms = [Arm("plain", EngineConfig(**options), clock)]
-            arms += [Arm(s, EngineConfig(decoding=f"speculative:{s}", **options), clock) for s in spec]
+            arms = [DraftArm("plain", EngineConfig(**options), clock)]
+            arms += [DraftArm(s, EngineConfig(decoding=f"speculative:{s}", **options), clock) for s in spec]
             measure(arms, lambda: [make() for _ in range(count)], params, rounds)  # noqa: B023
             results += [summed(arm, arms[0], name, count, count * output) for arm in arms]
     head = f"{name}; temperature {temperature:g}, {prompt_length} tokens in, {output} out, {rounds} rounds"
@@ -186,7 +186,7 @@ def main(
         write_marked(write, mark, text)
 
 
-def measure(arms: list[Arm], make: Callable[[], Prompts], params: SamplingParams, rounds: int) -> None:
+def measure(arms: list[DraftArm], make: Callable[[], Prompts], params: SamplingParams, rounds: int) -> None:
     """The first two rounds warm up: they count for what is learnt, not for the seconds."""
     for number in range(rounds + 2):
         prompts = make()
@@ -198,11 +198,11 @@ def measure(arms: list[Arm], make: Callable[[], Prompts], params: SamplingParams
                 arm.decoding.append(decoding)
 
 
-def summed(arm: Arm, plain: Arm, model: str, count: int, tokens: int) -> Result:
+def summed(arm: DraftArm, plain: DraftArm, model: str, count: int, tokens: int) -> SpeculationResult:
     counted = arm.counted()
     guessed = counted.get("spec_decode_num_draft_tokens", 0)
     accepted = counted.get("spec_decode_num_accepted_tokens", 0)
-    return Result(
+    return SpeculationResult(
         model,
         arm.name,
         count,

@@ -1,6 +1,6 @@
 """What a streamed token costs the server's process: clients that read, and an engine that computes nothing.
 
-Each of --requests clients streams one answer; the engine gives everybody a token at once, --rate times a
+Each of --requests clients streams one answer; the engine gives every request a token at once, --rate times a
 second, as a batch on a GPU does. CPU time is the server process's alone, between the first event of the last
 client and the end. Events are counted, mostly of a token each: part of a character waits for its rest.
 """
@@ -40,7 +40,7 @@ BODIES: dict[str, dict[str, object]] = {
 
 
 @dataclass(frozen=True)
-class Turn:
+class StreamingTurn:
     events: int
     seconds: float
     cpu: float
@@ -66,7 +66,7 @@ class Reader(asyncio.Protocol):
             self.ended.set()
 
 
-async def take_turn(port: int, path: str, model: str, requests: int, tokens: int, pid: int) -> Turn:
+async def take_turn(port: int, path: str, model: str, requests: int, tokens: int, pid: int) -> StreamingTurn:
     """All clients at once."""
     content = {"model": model, "stream": True, "max_tokens": tokens, "ignore_eos": True, **BODIES[path]}
     body = json.dumps(content).encode()
@@ -83,7 +83,7 @@ async def take_turn(port: int, path: str, model: str, requests: int, tokens: int
     seconds, cpu = time.perf_counter() - started, _cpu_seconds(pid) - cpu
     for transport, _ in clients:
         transport.close()
-    return Turn(sum(reader.events for reader in readers) - seen, seconds, cpu)
+    return StreamingTurn(sum(reader.events for reader in readers) - seen, seconds, cpu)
 
 
 def _cpu_seconds(pid: int) -> float:

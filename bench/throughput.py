@@ -28,7 +28,7 @@ Prompts = list[list[int]]
 
 
 @dataclass(frozen=True)
-class Result:
+class ThroughputResult:
     """Of one run. Times in milliseconds; TPOT excludes the first token."""
 
     tokens_per_second: float
@@ -45,7 +45,7 @@ class Turnout:
         self.assembled = build_engine(config)
         self.count = 0
 
-    def run(self, prompts: Prompts, output: int) -> Result:
+    def run(self, prompts: Prompts, output: int) -> ThroughputResult:
         engine, started = self.assembled.engine, time.perf_counter()
         params = SamplingParams(temperature=0, max_tokens=output, ignore_eos=True)
         for prompt in prompts:
@@ -60,7 +60,9 @@ class Turnout:
                 last[delta.request_id] = now
         tpots = [(last[r] - first[r]) / max(1, output - 1) for r in first]
         total = len(prompts) * output / max(last.values())
-        return Result(total, 1e3 * statistics.median(first.values()), 1e3 * statistics.median(tpots))
+        return ThroughputResult(
+            total, 1e3 * statistics.median(first.values()), 1e3 * statistics.median(tpots)
+        )
 
 
 class Transformers:
@@ -77,11 +79,11 @@ class Transformers:
         self.model = model_class.from_pretrained(resolve_model(model), dtype=kind).eval().to(self.device)
 
     @torch.inference_mode()
-    def run(self, prompts: Prompts, output: int) -> Result:
+    def run(self, prompts: Prompts, output: int) -> ThroughputResult:
         first = self._seconds(prompts, 1)
         whole = self._seconds(prompts, output)
         tpot = (whole - first) / max(1, output - 1)
-        return Result(len(prompts) * output / whole, 1e3 * first, 1e3 * tpot)
+        return ThroughputResult(len(prompts) * output / whole, 1e3 * first, 1e3 * tpot)
 
     def _seconds(self, prompts: Prompts, output: int) -> float:
         started = time.perf_counter()
@@ -111,7 +113,7 @@ class TransformersContinuous(Transformers):
     _sized: tuple[int, ...] = ()
     """What its cache was made for: requests, longest prompt, tokens of each."""
 
-    def run(self, prompts: Prompts, output: int) -> Result:
+    def run(self, prompts: Prompts, output: int) -> ThroughputResult:
         """The first run of a size makes its cache and captures graphs, and those after it keep them.
 
         Not in inference mode: it computes in a thread of its own, and may not write there to what it makes
@@ -136,12 +138,14 @@ class TransformersContinuous(Transformers):
         ttfts = [each[0] - started for each in times]
         tpots = [(each[-1] - each[0]) / max(1, output - 1) for each in times]
         whole = max(each[-1] for each in times) - started
-        return Result(tokens / whole, 1e3 * statistics.median(ttfts), 1e3 * statistics.median(tpots))
+        return ThroughputResult(
+            tokens / whole, 1e3 * statistics.median(ttfts), 1e3 * statistics.median(tpots)
+        )
 
 
-def median(results: list[Result]) -> Result:
+def median(results: list[ThroughputResult]) -> ThroughputResult:
     columns = zip(*(asdict(result).values() for result in results), strict=True)
-    return Result(*(statistics.median(column) for column in columns))
+    return ThroughputResult(*(statistics.median(column) for column in columns))
 
 
 def random_prompts(count: int, length: int, seed: int) -> Prompts:
@@ -192,9 +196,9 @@ def main(
 
 
 def measure(
-    runs: list[Callable[[Prompts, int], Result]], count: int, length: int, output: int, repeats: int
-) -> list[Result]:
-    results: list[list[Result]] = [[] for _ in runs]
+    runs: list[Callable[[Prompts, int], ThroughputResult]], count: int, length: int, output: int, repeats: int
+) -> list[ThroughputResult]:
+    results: list[list[ThroughputResult]] = [[] for _ in runs]
     for repeat in range(repeats + 1):
         # New prompts each time: a prefix cache must have nothing to find.
         prompts = random_prompts(count, length, seed=1000 * count + repeat)

@@ -14,7 +14,7 @@ from turnout.core.registry.registry import Registry
 from turnout.plugins.defaults import UNQUANTIZED
 
 if TYPE_CHECKING:
-    from turnout.lab.quality.models import Evaluation
+    from turnout.lab.quality.models import ModelComparison
 
 __all__ = ["command"]
 
@@ -62,16 +62,16 @@ def perplexity(
     registry = Registry.load()
     for spec in quantization:
         registry.check("quantization", spec)
-    from turnout.lab.quality.models import Evaluation  # only now: a mistake above should not wait for it
+    from turnout.lab.quality.models import ModelComparison  # only now: a mistake above should not wait for it
 
-    evaluation = Evaluation.of(registry, model, reference, dtype, device)
+    evaluation = ModelComparison.of(registry, model, reference, dtype, device)
     tokens = evaluation.read(utf8(text), max_tokens)
     rows = list(_rows(evaluation, tokens, window, quantization))
     click.echo("\n".join(aligned([("QUANTIZATION", "PERPLEXITY", "CHANGE", "AGREEMENT", "KL"), *rows])))
 
 
 def _rows(
-    evaluation: Evaluation, tokens: list[int], window: int, quantization: tuple[str, ...]
+    evaluation: ModelComparison, tokens: list[int], window: int, quantization: tuple[str, ...]
 ) -> Iterator[tuple[str, ...]]:
     base = evaluation.base(tokens, window)
     yield evaluation.reference_name, f"{base.perplexity:.3f}", "", "", ""

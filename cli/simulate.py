@@ -22,8 +22,8 @@ from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.jobs.job import Workload
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
-from turnout.lab.simulation.outcome import Outcome, simulate
 from turnout.lab.simulation.presets import PRESETS
+from turnout.lab.simulation.result import SimulationResult, simulate
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.workloads.source import load_workload
 
@@ -115,7 +115,7 @@ class _Scene(NamedTuple):
     fast_forward: bool
 
 
-def _simulated(arm: Arm, scene: _Scene, workload: Workload, cost: CostModel) -> Outcome:
+def _simulated(arm: Arm, scene: _Scene, workload: Workload, cost: CostModel) -> SimulationResult:
     simulation = Simulation(
         arm.config, workload, cost, scene.seed, scene.replicas, scene.router, scene.fast_forward
     )
@@ -129,7 +129,7 @@ def _simulated(arm: Arm, scene: _Scene, workload: Workload, cost: CostModel) -> 
 
 
 def _figures(
-    arms: tuple[Arm, ...], outcomes: list[Outcome], workload: Workload, cost: CostModel
+    arms: tuple[Arm, ...], outcomes: list[SimulationResult], workload: Workload, cost: CostModel
 ) -> dict[str, Any]:
     return {
         "workload": workload.name,
@@ -159,7 +159,7 @@ def _heading(scene: _Scene, workload: Workload, cost: CostModel, arms: tuple[Arm
     ]
 
 
-def _table(arms: tuple[Arm, ...], outcomes: list[Outcome]) -> list[str]:
+def _table(arms: tuple[Arm, ...], outcomes: list[SimulationResult]) -> list[str]:
     columns = [_column(outcome) for outcome in outcomes]
     rows = [["", *(arm.name for arm in arms)]]
     rows += [[name, *(column[name] for column in columns)] for name in columns[0]]
@@ -169,7 +169,7 @@ def _table(arms: tuple[Arm, ...], outcomes: list[Outcome]) -> list[str]:
 _SHOWN = {**TITLES, "duration": "Duration (s)"}
 
 
-def _column(outcome: Outcome) -> dict[str, str]:
+def _column(outcome: SimulationResult) -> dict[str, str]:
     summary, totals = outcome.summary, outcome.totals
     column = {
         title: _number(getattr(summary, name))

@@ -1,4 +1,4 @@
-"""A workload's requests through an engine in this process, all at once."""
+"""Serves a workload's requests by an engine in this process, all at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_offline(
     clock: Callable[[], float] = time.perf_counter,
     progress: Callable[[Record], None] = lambda record: None,
 ) -> list[Record]:
-    """Serves the jobs greedily to their full length, whenever they are due; times begin with the first step.
+    """Serves the jobs greedily to their full length, whenever they are due; times count from the first step.
 
     Raises EngineError when one cannot be served.
     """
@@ -59,7 +59,7 @@ def _spec(id: str, record: Record, prompts: Prompts) -> RequestSpec:
 
 
 def _take(record: Record, delta: Delta, now: float) -> bool:
-    """True when that was the last of the request."""
+    """True when the request has ended."""
     if delta.error:
         raise EngineError(f"request {record.index} failed: {delta.error}")
     record.token_times += [now] * len(delta.tokens)

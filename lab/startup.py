@@ -1,4 +1,4 @@
-"""From the command to the first token: how long a server takes to be of use."""
+"""Measures how long a server takes to start: from the command to its first token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Startup:
     """In seconds from starting the process."""
 
     ready: float
-    """Until it says that it serves."""
+    """Until the server says that it serves."""
     first_token: float
     """Until the first request's first token came, as soon as it is ready."""
 
@@ -36,7 +36,7 @@ class Startup:
 def measure_startup(arguments: Sequence[str], timeout: float) -> Startup:
     """Start ``turnout serve`` with `arguments` in a new process, ask for one token, and stop it.
 
-    What the operating system keeps of files in memory it still has: only the first of several is colder.
+    Files stay in the operating system's memory: only the first of several starts reads them from disk.
     Raises EngineError, with what the server said, where it does not start within `timeout` seconds.
     """
     with tempfile.TemporaryFile("w+") as errors:
@@ -59,7 +59,7 @@ def measure_startup(arguments: Sequence[str], timeout: float) -> Startup:
 
 
 def _url(server: subprocess.Popen[str], errors: IO[str]) -> str:
-    """Waits until the server says where it is."""
+    """Waits until the server prints its address."""
     assert server.stdout is not None
     for line in server.stdout:
         if found := GREETING.search(line.rstrip()):

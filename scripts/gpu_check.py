@@ -69,7 +69,7 @@ def seconds(work: Callable[[], object], device: torch.device, repeats: int = 10)
 
 
 def _seconds_on_cpu(work: Callable[[], object]) -> float:
-    """Of one run: nobody looks at the figure."""
+    """The duration of one run: the figure is not reported."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

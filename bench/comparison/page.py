@@ -15,12 +15,12 @@ from turnout.bench.comparison import intervals
 from turnout.bench.kv import paging
 from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
-from turnout.lab.compare.comparison import Comparison, Row
+from turnout.lab.compare.comparison import Comparison, MetricRow
 from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.report import plots
-from turnout.lab.compare.runs.experiment_spec import Question
-from turnout.lab.compare.runs.live import Live
-from turnout.lab.compare.runs.simulated import Simulated
+from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
+from turnout.lab.compare.runs.live import LiveRuns
+from turnout.lab.compare.runs.simulated import SimulatedRuns
 from turnout.lab.compare.statistics.verdicts import amount, percent, within
 from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.simulation import preset
@@ -38,8 +38,8 @@ class Example:
     pictures: dict[str, Callable[[Comparison], str]]
     repeats: int = 5
 
-    def question(self, simulated: str) -> Question:
-        return Question(
+    def spec(self, simulated: str) -> ExperimentSpec:
+        return ExperimentSpec(
             parse_arms(self.arms, self.common), self.workload, repeats=self.repeats, simulated=simulated
         )
 
@@ -78,16 +78,16 @@ def main(docs: Path, parts: tuple[str, ...]) -> None:
     guide, statistics = docs / "how-to" / "compare.md", docs / "explanation" / "statistics.md"
     for example in (BURSTY, KV):
         if example.name in parts:
-            question = example.question(COST)
-            write(guide, example, Experiment(question, Simulated(question, preset(COST))))
+            spec = example.spec(COST)
+            write(guide, example, Experiment(spec, SimulatedRuns(spec, preset(COST))))
     if "intervals" in parts:
         write_marked(statistics, "intervals", intervals.table())
         write_marked(statistics, "looks", intervals.looks_table())
     if "paging" in parts:
         write_marked(statistics, "paging", paging.table())
     if LIVE.name in parts:
-        question = LIVE.question("")
-        write(statistics, LIVE, Experiment(question, Live(question)))
+        spec = LIVE.spec("")
+        write(statistics, LIVE, Experiment(spec, LiveRuns(spec)))
 
 
 def write(doc: Path, example: Example, experiment: Experiment) -> None:
@@ -100,15 +100,15 @@ def write(doc: Path, example: Example, experiment: Experiment) -> None:
 
 
 def table(comparison: Comparison, arm: str) -> str:
-    base = comparison.question.arms[0].name
+    base = comparison.spec.arms[0].name
     notes = [f"> {finding.text}." for finding in comparison.findings if finding.serious]
     rows = map(_cells, comparison.rows[arm])
     return "\n".join([*notes, markdown_table(("metric", base, arm, "change", "verdict"), rows, "lrrrl")])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: MetricRow) -> tuple[str, ...]:
     change = f"{percent(row.difference.change)} {within(row.difference)}" if row.difference else ""
-    told = f"**{row.judged}**" if row.judged else row.verdict
+    told = f"**{row.direction}**" if row.direction else row.verdict
     return row.metric.title, amount(row.base), f"{amount(row.other)} {row.metric.unit}", change, told
 
 

@@ -13,7 +13,13 @@ from typing import Any
 
 import torch
 
-from turnout.bench.throughput import Result, Transformers, TransformersContinuous, Turnout, random_prompts
+from turnout.bench.throughput import (
+    ThroughputResult,
+    Transformers,
+    TransformersContinuous,
+    Turnout,
+    random_prompts,
+)
 from turnout.models.random.shapes import SHAPES, Shape
 from turnout.runner.memory.budget import weight_bytes
 
@@ -125,7 +131,7 @@ def _engine(model: str, setup: Setup, device: torch.device) -> Any:
 
 def _figures(engine: Any, load: Load, repeats: int) -> dict[str, Any]:
     """The best of `repeats` runs behind one that compiles and captures."""
-    best: Result | None = None
+    best: ThroughputResult | None = None
     for repeat in range(repeats + 1):
         # New prompts each time: a prefix cache must have nothing to find.
         prompts = random_prompts(load.batch, load.prompt, seed=1000 * load.batch + repeat)

@@ -65,7 +65,7 @@ def whole_context(prompt: int, output: int) -> int:
     return CONTEXT - prompt
 
 
-class Load(NamedTuple):
+class PoolLoad(NamedTuple):
     """Means over the steps with requests waiting, so that memory is what limits; and totals."""
 
     waste: float
@@ -77,7 +77,7 @@ class Load(NamedTuple):
     """Tokens computed again, of all computed."""
 
 
-def load(backend: str, bound: Bound) -> Load:
+def load(backend: str, bound: Bound) -> PoolLoad:
     kv = cache(backend, POOL)
     requests = _sharegpt_requests(bound)
     first = [Arrival(0.0, spec) for _, spec in zip(range(BACKLOG), requests, strict=False)]
@@ -94,7 +94,7 @@ def load(backend: str, bound: Bound) -> Load:
             running += stats.running
     least = sum(prompt + output - 1 for prompt, output in _lengths())
     again = 1 - least / stats.computed_tokens
-    return Load(waste / steps, used / steps, running / steps, stats.preemptions, again)
+    return PoolLoad(waste / steps, used / steps, running / steps, stats.preemptions, again)
 
 
 def _lengths() -> list[tuple[int, int]]:

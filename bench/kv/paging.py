@@ -52,21 +52,21 @@ class CostPace(Pace):
 
 
 @dataclass(frozen=True)
-class Arm:
+class KVArm:
     name: str
     kv: str
     bound: Bound
 
 
 ARMS = (
-    Arm("`contiguous`, as long as the context", "contiguous", whole_context),
-    Arm("`contiguous`, rounded up to a power of two", "contiguous", power_of_two),
-    Arm("`contiguous`, length known exactly", "contiguous", exact),
-    Arm("`paged`", "paged", whole_context),
+    KVArm("`contiguous`, as long as the context", "contiguous", whole_context),
+    KVArm("`contiguous`, rounded up to a power of two", "contiguous", power_of_two),
+    KVArm("`contiguous`, length known exactly", "contiguous", exact),
+    KVArm("`paged`", "paged", whole_context),
 )
 
 
-def arrivals(arm: Arm, rate: float) -> Iterator[Arrival]:
+def arrivals(arm: KVArm, rate: float) -> Iterator[Arrival]:
     rng, at = random.Random(0), 0.0
     for number, (prompt, output) in enumerate(sharegpt(REQUESTS, longest=CONTEXT, seed=0)):
         at += rng.expovariate(rate)
@@ -75,7 +75,7 @@ def arrivals(arm: Arm, rate: float) -> Iterator[Arrival]:
         yield Arrival(at, scripted_request(str(number), tokens, output, seed=number, bound=bound))
 
 
-def normalized_latency(arm: Arm, rate: float) -> float:
+def normalized_latency(arm: KVArm, rate: float) -> float:
     """Mean over the requests of their latency by their output tokens, in seconds."""
     kv = REGISTRY.create("kv", arm.kv).cache(PoolSize(POOL), REGISTRY.create("kv_eviction", "lru"))
     play = Play(
@@ -99,7 +99,7 @@ def normalized_latency(arm: Arm, rate: float) -> float:
     return fmean(latencies)
 
 
-def sustained(arm: Arm) -> float:
+def sustained(arm: KVArm) -> float:
     """The rate, in requests a second, at which normalized latency reaches the limit."""
     low, high = 1.0, 2.0
     while normalized_latency(arm, high) < LIMIT:

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import torch
 
-from turnout.bench.kv.tensors import VOCABULARY, Arm, memory_of
+from turnout.bench.kv.tensors import VOCABULARY, TimedArm, memory_of
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -55,8 +55,8 @@ def step_seconds(engine: Engine, requests: int, common: int, number: int) -> flo
 def table(rounds: int) -> str:
     room = max(requests * (common + OWN + 2 * requests + STEPS + 16) for requests, common in LOADS)
     options = {"kv_memory": memory_of(2 * room), "max_num_seqs": 64, "scheduler": "prefill-first"}
-    apart = Arm("apart", kv="paged:prefix_caching=false", **options).engine
-    shared = Arm("shared", kv="paged", **options).engine
+    apart = TimedArm("apart", kv="paged:prefix_caching=false", **options).engine
+    shared = TimedArm("shared", kv="paged", **options).engine
     rows = []
     for requests, common in LOADS:
         taken: dict[Engine, list[float]] = {apart: [], shared: []}

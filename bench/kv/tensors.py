@@ -110,7 +110,7 @@ class Round:
     swap_outs: int
 
 
-class Arm:
+class TimedArm:
     """An engine, built once; each run leaves it empty."""
 
     def __init__(self, name: str, **options: object) -> None:
@@ -141,7 +141,7 @@ class Arm:
 Rounds = list[Round]
 
 
-def compare(arms: Sequence[Arm], workload: Workload, rounds: int) -> dict[str, Rounds]:
+def compare(arms: Sequence[TimedArm], workload: Workload, rounds: int) -> dict[str, Rounds]:
     """The arms' rounds, by name; the first few are not among them."""
     found: dict[str, Rounds] = {arm.name: [] for arm in arms}
     for number in range(rounds + WARM_UP):
@@ -178,8 +178,8 @@ def overhead(rounds: int) -> str:
     # A small pool, soon used up: blocks are evicted in each round.
     memory = {"kv_memory": memory_of(2 * POOL), "max_model_len": POOL}
     arms = [
-        Arm("without", kv="paged:prefix_caching=false", **memory),
-        Arm("with", kv="paged", **memory),
+        TimedArm("without", kv="paged:prefix_caching=false", **memory),
+        TimedArm("with", kv="paged", **memory),
     ]
     rows = []
     for workload in (Burst(8, 128, 8), Burst(16, 32, 16)):
@@ -236,9 +236,9 @@ def swap(rounds: int) -> str:
     }
     swap = {**memory, "swap_memory": memory_of(4 * POOL)}
     arms = [
-        Arm("recompute", preemption="recompute", **memory),
-        Arm("swap", preemption="swap", **swap),
-        Arm("auto", preemption="auto", **swap),
+        TimedArm("recompute", preemption="recompute", **memory),
+        TimedArm("swap", preemption="swap", **swap),
+        TimedArm("auto", preemption="auto", **swap),
     ]
     workloads: list[Workload] = [Burst(24, 16, 64), Burst(7, 144, 64), Interrupted(2, 448, 64, 6, 10)]
     rows = [_swap_row(workload, compare(arms, workload, rounds)) for workload in workloads]

@@ -22,7 +22,7 @@ class Environment:
     name: str
     pip: Sequence[str]
     variables: dict[str, str] = field(default_factory=dict)
-    """For whoever installs, such as a build's options."""
+    """Environment variables for the installation, such as a build's options."""
 
     def python(self, folder: Path) -> Path:
         """Its interpreter; installs first where `folder` has no such environment yet."""

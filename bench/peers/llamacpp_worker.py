@@ -50,7 +50,7 @@ def run(jobs: Jobs) -> int:
 
 
 def step(live: list[Sequence]) -> list[tuple[int, Sequence]]:
-    """One batch, those who decode first; where the logits are of those who are to get a token."""
+    """One batch, sequences that decode first; the places of the logits of those that are to get a token."""
     batch.n_tokens, ready = 0, []
     for sequence in sorted(live, key=lambda sequence: len(sequence.pending)):
         chunk = sequence.pending[: BATCH - batch.n_tokens]

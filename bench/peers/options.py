@@ -1,4 +1,4 @@
-"""The options of those who measure beside peers, and where what they find goes."""
+"""The options of benchmarks beside peers, and where their tables go."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def options(known: Collection[str], default: str) -> list[click.Parameter]:
                      help=f"Of {', '.join(known)}."),
         click.Option(["--dtype"], default="float32", show_default=True,
                      help="Of Turnout, transformers and vLLM."),
-        click.Option(["--int8", "quantized"], is_flag=True, help="Weights in 8 bits, by everybody who can."),
+        click.Option(["--int8", "quantized"], is_flag=True, help="Weights in 8 bits, where a peer has them."),
         click.Option(["--folder"], default=folder, show_default=True, type=click.Path(path_type=Path),
                      help="For environments, models, logs."),
         click.Option(["--write"], type=click.Path(path_type=Path), help="Document to write the table into."),

@@ -23,7 +23,7 @@ LONGEST = 1024
 
 @dataclass(frozen=True)
 class Setting:
-    """What everybody serves, and where to keep environments and converted models."""
+    """The model that every peer serves, and where to keep environments and converted models."""
 
     model: Path
     quantized: bool

@@ -32,7 +32,7 @@ WARM_UP_SEED = 2**62
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoadOptions:
     """The options, by their names."""
 
     url: str
@@ -130,20 +130,20 @@ def command(
     """
     limits = Goodput.parse(goodput) if goodput else None
     ranks = _ranks(percentiles)
-    asked = Asked(**options)
-    workload = asked.load()
-    target = asked.target()
-    _warm_up(asked, workload, target, warm_up)
+    settings = LoadOptions(**options)
+    workload = settings.load()
+    target = settings.target()
+    _warm_up(settings, workload, target, warm_up)
     with progress_bar(len(workload.jobs)) as done:
-        prompts = Prompts(workload.jobs, asked.seed, asked.vocabulary)
-        load = run_load(workload, target, prompts, timeout=asked.timeout, progress=done)
+        prompts = Prompts(workload.jobs, settings.seed, settings.vocabulary)
+        load = run_load(workload, target, prompts, timeout=settings.timeout, progress=done)
     if load.interrupted:
         _say_partial(load, len(workload.jobs))
     summary = summarize(load.records, load.duration, limits, ranks)
     click.echo("\n".join(summary_lines(summary)))
     for warning in load.warnings:
         click.echo(f"Warning: {warning}", err=True)
-    write_json(json_file, _figures(asked, workload, target) | _measured(load, summary, details))
+    write_json(json_file, _figures(settings, workload, target) | _measured(load, summary, details))
     write_csv(csv_file, [_row(record) for record in load.records])
     if load.interrupted:
         ctx.exit(INTERRUPTED)
@@ -154,11 +154,11 @@ def command(
 # ------------------------------------------------------------------ before
 
 
-def _warm_up(asked: Asked, workload: Workload, target: Target, requests: int) -> None:
+def _warm_up(settings: LoadOptions, workload: Workload, target: Target, requests: int) -> None:
     """Also finds what is wrong before it is wrong a thousand times. Raises EngineError where something is."""
     jobs = [replace(job, at=0.0, session="") for job in workload.jobs[:requests]]
-    prompts = Prompts(jobs, asked.seed + WARM_UP_SEED, asked.vocabulary)
-    load = run_load(Workload("warm-up", jobs, concurrency=1), target, prompts, timeout=asked.timeout)
+    prompts = Prompts(jobs, settings.seed + WARM_UP_SEED, settings.vocabulary)
+    load = run_load(Workload("warm-up", jobs, concurrency=1), target, prompts, timeout=settings.timeout)
     if load.interrupted:
         raise KeyboardInterrupt
     for record in load.records:
@@ -211,7 +211,7 @@ def _say_partial(load: LoadRun, jobs: int) -> None:
     )
 
 
-def _figures(asked: Asked, workload: Workload, target: Target) -> dict[str, object]:
+def _figures(settings: LoadOptions, workload: Workload, target: Target) -> dict[str, object]:
     """What was measured, with vLLM's names where it has them."""
     return {
         **run_facts(),
@@ -219,7 +219,7 @@ def _figures(asked: Asked, workload: Workload, target: Target) -> dict[str, obje
         "base_url": target.url,
         "model_id": target.model,
         "workload": workload.name,
-        "seed": asked.seed,
+        "seed": settings.seed,
         "num_prompts": len(workload.jobs),
         "max_concurrency": workload.concurrency,
     }

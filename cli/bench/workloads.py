@@ -13,7 +13,7 @@ from turnout.cli.options.output_file import OutputFile, writing
 from turnout.cli.terminal.table import aligned, tabular
 from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Workload
-from turnout.lab.traces.own import write_workload
+from turnout.lab.traces.turnout_format import write_workload
 from turnout.lab.workloads.generators import Generator
 from turnout.lab.workloads.lengths import FORMS
 from turnout.lab.workloads.source import SOURCES, load_workload, source_options

@@ -50,7 +50,7 @@ def command(
 
 @dataclass
 class Conversation:
-    """What was said so far, and to whom."""
+    """The messages so far, and the server that answers."""
 
     client: ChatClient
     parameters: Mapping[str, Any]

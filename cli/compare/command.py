@@ -26,11 +26,11 @@ from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.fail_on import Limit, failures, parse_limits
 from turnout.lab.compare.report.as_json import as_json
 from turnout.lab.compare.report.report import as_html, check_plots
-from turnout.lab.compare.runs.experiment_spec import Question
-from turnout.lab.compare.runs.live import Live, judge_live
-from turnout.lab.compare.runs.protocol import Incomparable, Judged
-from turnout.lab.compare.runs.quality import QualityText, held_out, to_judge
-from turnout.lab.compare.runs.simulated import Simulated
+from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
+from turnout.lab.compare.runs.live import LiveRuns, measure_quality_live
+from turnout.lab.compare.runs.protocol import Incomparable, QualityResult
+from turnout.lab.compare.runs.quality import QualityText, arms_to_measure, held_out
+from turnout.lab.compare.runs.simulated import SimulatedRuns
 from turnout.lab.compare.statistics.metrics import metrics
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.cost import CostModel
@@ -46,8 +46,8 @@ _FILE = OutputFile()
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The options that make the question, by their names."""
+class CompareOptions:
+    """The options of which the experiment is made, by their names."""
 
     workload: str
     repeats: int
@@ -59,10 +59,10 @@ class Asked:
     quality_text: Path | None
     quality_tokens: int
 
-    def question(self, arms: Sequence[Arm], cost: CostModel | None) -> Question:
+    def spec(self, arms: Sequence[Arm], cost: CostModel | None) -> ExperimentSpec:
         """`cost`: what the arms are simulated by; None: they serve, and what they predict is judged, too."""
-        judging = self.quality_text is not None or cost is None
-        return Question(
+        measured = self.quality_text is not None or cost is None
+        return ExperimentSpec(
             arms=tuple(arms),
             workload=self.workload,
             repeats=self.repeats,
@@ -72,7 +72,7 @@ class Asked:
             goodput=Goodput.parse(self.goodput) if self.goodput else None,
             see=self.see / 100,
             simulated=cost.name if cost else "",
-            text=_text(arms, self.quality_text, self.quality_tokens) if judging else None,
+            text=_text(arms, self.quality_text, self.quality_tokens) if measured else None,
         )
 
 
@@ -184,17 +184,17 @@ def command(
 
     Every run has a fresh engine in a process of its own; arms take turns, on the same requests.
     """
-    asked = Asked(**{field.name: options.pop(field.name) for field in fields(Asked)})
+    settings = CompareOptions(**{field.name: options.pop(field.name) for field in fields(CompareOptions)})
     common, _ = configs_of(options)
     cost = find_cost_model(cost_model) if cost_model else None
-    question = asked.question(parse_arms(arms, common), cost)
-    check_arms(question.arms)
-    limits = _limits(fail_on, question)
-    load_workload(question.workload, question.seed)
+    spec = settings.spec(parse_arms(arms, common), cost)
+    check_arms(spec.arms)
+    limits = _limits(fail_on, spec)
+    load_workload(spec.workload, spec.seed)
     outputs = Outputs(json_file, report_file)
     outputs.check()
-    maker = Simulated(question, cost) if cost else Live(question)
-    comparison = _measured(ctx, Experiment(question, maker), outputs)
+    maker = SimulatedRuns(spec, cost) if cost else LiveRuns(spec)
+    comparison = _measured(ctx, Experiment(spec, maker), outputs)
     beyond = list(failures(limits, comparison)) if limits else []
     for line in beyond:
         click.echo(f"failed: {line}", err=True)
@@ -202,11 +202,11 @@ def command(
 
 
 def _text(arms: Sequence[Arm], file: Path | None, tokens: int) -> QualityText | None:
-    """None where there is nobody to judge, or nobody is to be."""
-    if not to_judge(arms):
+    """None where no arm can differ in quality, or none is to be measured."""
+    if not arms_to_measure(arms):
         if file is not None:
             raise ConfigError(
-                "--quality-text has nobody to judge: the arms have the same model, quantization, dtype, "
+                "--quality-text has no arm to judge: the arms have the same model, quantization, dtype, "
                 "device and KV dtype"
             )
         return None
@@ -218,8 +218,8 @@ def _text(arms: Sequence[Arm], file: Path | None, tokens: int) -> QualityText | 
 def _measured(ctx: click.Context, experiment: Experiment, outputs: Outputs) -> Comparison:
     """Whatever ends it early, what has been measured is written."""
     try:
-        experiment.make(watching(experiment.question, sys.stderr.isatty()))
-        experiment.judge(_judged)
+        experiment.make(watching(experiment.spec, sys.stderr.isatty()))
+        experiment.measure_quality(_quality)
     except KeyboardInterrupt:
         click.echo("\ninterrupted; this is what has been measured so far:", err=True)
         outputs.write(experiment.comparison())
@@ -233,14 +233,14 @@ def _measured(ctx: click.Context, experiment: Experiment, outputs: Outputs) -> C
     return comparison
 
 
-def _judged(base: Arm, arm: Arm, text: QualityText) -> Judged | Incomparable:
+def _quality(base: Arm, arm: Arm, text: QualityText) -> QualityResult | Incomparable:
     click.echo(f"quality of {arm.name} beside {base.name}", err=True)
-    return judge_live(base, arm, text)
+    return measure_quality_live(base, arm, text)
 
 
-def _limits(text: str | None, question: Question) -> Sequence[Limit]:
+def _limits(text: str | None, spec: ExperimentSpec) -> Sequence[Limit]:
     if text is None:
         return ()
-    if question.repeats < 2:
+    if spec.repeats < 2:
         raise ConfigError("--fail-on needs --repeat 2 or more: one repeat cannot tell a change from chance")
-    return parse_limits(text, metrics(goodput=question.goodput is not None, clients=True))
+    return parse_limits(text, metrics(goodput=spec.goodput is not None, clients=True))

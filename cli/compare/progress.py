@@ -7,15 +7,15 @@ from collections.abc import Callable
 import click
 
 from turnout.lab.compare.runs.child import Watch
-from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.order import Turn
 
 __all__ = ["watching"]
 
 
-def watching(question: Question, terminal: bool) -> Callable[[Turn], Watch]:
+def watching(spec: ExperimentSpec, terminal: bool) -> Callable[[Turn], Watch]:
     """A line for each run; in a terminal it counts the requests."""
-    total, begun = question.repeats * len(question.arms), 0
+    total, begun = spec.repeats * len(spec.arms), 0
 
     def begin(turn: Turn) -> Watch:
         nonlocal begun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from turnout.cli.terminal.table import aligned
-from turnout.lab.compare.comparison import Comparison, Row
+from turnout.lab.compare.comparison import Comparison, MetricRow
 from turnout.lab.compare.runs.quality import HEADINGS, quality_rows
 from turnout.lab.compare.statistics.verdicts import amount, percent, within
 
@@ -25,31 +25,31 @@ def as_text(comparison: Comparison) -> str:
     return "\n".join([*lines, "", *_footnotes(comparison)]).lstrip("\n")
 
 
-def _table(comparison: Comparison, arm: str, rows: Sequence[Row]) -> list[str]:
-    base = comparison.question.arms[0].name
+def _table(comparison: Comparison, arm: str, rows: Sequence[MetricRow]) -> list[str]:
+    base = comparison.spec.arms[0].name
     head = ("", "", base, arm, "change", "", "")
     return aligned([head, *(_cells(row) for row in rows)])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: MetricRow) -> tuple[str, ...]:
     metric, difference = row.metric, row.difference
     change = ("", "") if difference is None else (percent(difference.change), within(difference))
     return metric.title, metric.unit, amount(row.base), amount(row.other), *change, row.verdict
 
 
 def _quality(comparison: Comparison) -> list[str]:
-    question, found = comparison.question, comparison.quality
-    if question.text is None or not found:
+    spec, found = comparison.spec, comparison.quality
+    if spec.text is None or not found:
         return []
     tokens = next(iter(found.values())).own.tokens
-    title = f"quality, on {tokens:,} tokens of {question.text.name}:"
-    return ["", title, *aligned([("", *HEADINGS), *quality_rows(question.arms, found)])]
+    title = f"quality, on {tokens:,} tokens of {spec.text.name}:"
+    return ["", title, *aligned([("", *HEADINGS), *quality_rows(spec.arms, found)])]
 
 
 def _footnotes(comparison: Comparison) -> Iterator[str]:
-    question, count = comparison.question, len(comparison.repeats)
-    how = f"simulated on {question.simulated}" if question.simulated else "each run in a fresh process"
-    made = f"{count} of {question.repeats} repeats" if count < question.repeats else f"{count} repeats"
-    yield f"{made} of {question.workload}, {how}."
+    spec, count = comparison.spec, len(comparison.repeats)
+    how = f"simulated on {spec.simulated}" if spec.simulated else "each run in a fresh process"
+    made = f"{count} of {spec.repeats} repeats" if count < spec.repeats else f"{count} repeats"
+    yield f"{made} of {spec.workload}, {how}."
     yield "Changes are geometric means over the repeats. Of the differences that are declared, at most 5% are"
     yield "expected to be chance; brackets are intervals to match."

@@ -1,4 +1,4 @@
-"""Stretches of time, of which each is one measurement.
+"""Blocks of time, of which each is one measurement.
 
 Requests that share a queue are no independent measurements, but stretches that are long beside a request
 nearly are ("batch means", Law and Carson 1979). Both arms serve in the same stretch, so what the machine and
@@ -18,7 +18,7 @@ __all__ = ["Block", "BlockSize"]
 
 @dataclass(frozen=True)
 class BlockSize:
-    """At least so much, of both."""
+    """The least that a block holds, in both measures."""
 
     seconds: float = 30.0
     requests: int = 20
@@ -48,10 +48,10 @@ class Block:
         return enough and now - self.began >= size.seconds
 
     def end(self) -> None:
-        """No more arrivals."""
+        """Take no more arrivals."""
         self._over = True
 
     @property
     def complete(self) -> bool:
-        """All that arrived have ended: a figure of it leaves out nobody who is slow."""
+        """All requests that arrived have ended: figures of the block do not leave out the slow ones."""
         return self._over and not self._open

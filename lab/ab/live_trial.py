@@ -1,4 +1,4 @@
-"""A live A/B test: what a server tells of its arms' requests, and what can be said of the arms so far."""
+"""A live A/B test: takes reports of the arms' requests, and tells how the arms compare so far."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turnout.lab.ab.blocks import Block, BlockSize
 from turnout.lab.ab.sequential import differences
 from turnout.lab.ab.tally import Tally
 from turnout.lab.ab.verdicts import live_verdict
-from turnout.lab.compare.comparison import Row
+from turnout.lab.compare.comparison import MetricRow
 from turnout.lab.compare.report.as_json import row_as_json
 from turnout.lab.compare.statistics.metrics import Figures, Metric, measure, metrics
 from turnout.lab.compare.statistics.statistics import Logs, log_ratios
@@ -24,11 +24,11 @@ from turnout.lab.compare.statistics.statistics import Logs, log_ratios
 __all__ = ["LiveTrial"]
 
 METRICS = tuple(metric for metric in metrics(goodput=False, clients=False) if metric.unit == "ms")
-"""Latencies: how much an arm serves is not its own doing, but its share's."""
+"""Latencies alone: how much an arm serves depends on its share of the requests."""
 WATCHED = "mean_e2el"
-"""What successive blocks are held against each other by."""
-ENOUGH = 20
-"""Blocks, to say that successive ones are alike."""
+"""The metric by which successive blocks are compared with each other."""
+MIN_BLOCKS = 20
+"""Blocks that it takes to tell whether successive ones are alike."""
 
 
 class LiveTrial:
@@ -56,7 +56,7 @@ class LiveTrial:
         self._figures: list[dict[str, Figures]] = []
         """Of each complete block, by arm."""
 
-    # -------------------------------------------------------------- what the server tells
+    # -------------------------------------------------------------- reports of the server
 
     def arrived(self, arm: str) -> Leave:
         self._tallies[arm].requests += 1
@@ -66,7 +66,7 @@ class LiveTrial:
         return partial(self._left, arm, block)
 
     def close(self) -> None:
-        """The block that is not full is dropped; those that are full wait for their last requests."""
+        """End the test: the block that is not full is dropped, full ones wait for their last requests."""
         self._block, self._closed = None, True
 
     def _current(self) -> Block | None:
@@ -90,7 +90,7 @@ class LiveTrial:
         if block.complete:
             self._figures.append({arm: measure(records, None) for arm, records in block.records.items()})
 
-    # -------------------------------------------------------------- what can be said
+    # -------------------------------------------------------------- the state of the test
 
     def standing(self) -> dict[str, Any]:
         return {
@@ -104,15 +104,15 @@ class LiveTrial:
             "differences": {self._other: [row_as_json(row) for row in self._rows()]},
         }
 
-    def _rows(self) -> list[Row]:
+    def _rows(self) -> list[MetricRow]:
         found = differences({metric.name: self._pairs(metric) for metric in METRICS})
         base, other = (self._tallies[arm].figures() for arm in (self._base, self._other))
         pace = float(np.mean(self._spans)) if self._spans else math.nan
 
-        def row(metric: Metric) -> Row:
+        def row(metric: Metric) -> MetricRow:
             difference = found.get(metric.name)
             verdict = live_verdict(self._other, metric, difference, self._see, pace)
-            return Row(metric, base[metric.name], other[metric.name], difference, verdict)
+            return MetricRow(metric, base[metric.name], other[metric.name], difference, verdict)
 
         return [row(metric) for metric in METRICS]
 
@@ -127,7 +127,7 @@ class LiveTrial:
             if tally.failed
         ]
         logs = log_ratios(self._pairs(_watched()))
-        alike = _autocorrelation(logs) if len(logs) >= ENOUGH else 0.0
+        alike = _autocorrelation(logs) if len(logs) >= MIN_BLOCKS else 0.0
         if alike > 2 / math.sqrt(max(1, len(logs))):
             found.append(
                 f"successive blocks are alike (autocorrelation {alike:.2f}): they are not independent, and "
@@ -141,7 +141,7 @@ def _watched() -> Metric:
 
 
 def _autocorrelation(values: Logs) -> float:
-    """Of each with the next."""
+    """The correlation of each value with the next."""
     rest = values - values.mean()
     total = float(rest @ rest)
     return float(rest[:-1] @ rest[1:]) / total if total else 0.0

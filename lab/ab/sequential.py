@@ -1,7 +1,7 @@
-"""How sure one may be of a difference while it is being measured, however often one looks.
+"""Measures how certain a difference is while it is being measured, however often one looks.
 
-Who looks at a test again and again, and stops when it says something, is deceived: an interval of 95% that
-is right once is wrong at one of a hundred looks far more often (Armitage, McPherson and Rowe 1969). The
+A test that is looked at again and again, and stopped when it shows something, deceives: an interval of 95%
+that is right once is wrong at one of a hundred looks far more often (Armitage, McPherson and Rowe 1969). The
 intervals here hold at all looks together. n pairs are n measurements of a ratio's logarithm, as in
 `turnout.lab.compare.statistics`; in place of Student's t stands its sequential form. With effects spread as
 widely as the measurements are around it (prior variance G times theirs), the odds of "a difference" against
@@ -35,7 +35,7 @@ __all__ = ["MOST_BLOCKS", "blocks_to_see", "differences", "log_evidence", "reach
 G = 1.0
 """Variance of the prior on the effect, in variances of a measurement."""
 MOST_BLOCKS = 10_000
-"""Nobody waits longer: a week and more of them."""
+"""Where the search for how many blocks it takes ends: a week of them, and more."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -72,7 +72,7 @@ def differences(pairs: Mapping[Key, Sequence[tuple[float, float]]]) -> dict[Key,
 
 
 def blocks_to_see(change: float, difference: Difference) -> int | None:
-    """Blocks in all that would probably show `change`; None: more than anybody waits for."""
+    """Blocks in all that would probably show `change`; None: more than `MOST_BLOCKS`."""
     wanted = math.log1p(change)
 
     def shows(blocks: int) -> bool:

@@ -1,4 +1,4 @@
-"""All that an arm has served so far, in bounded memory."""
+"""Counts what an arm has served so far, in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXACT = 10_000
 
 
 class Tally:
-    """Of one arm."""
+    """The counts of one arm."""
 
     def __init__(self) -> None:
         self.requests = self.completed = self.failed = self.left = 0

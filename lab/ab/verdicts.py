@@ -1,4 +1,4 @@
-"""A difference in plain words, while it is being measured."""
+"""States a difference in plain words, while it is being measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Before any figure: did the arms do the same work, and say the same?
+"""Checks, before any figure, that the arms did the same work and gave the same answers.
 
-A scheduler, a KV backend or a batch's size must not change what is said. Where arms differ that must not, or
-one served fewer requests, their figures do not compare, however narrow the intervals.
+A scheduler, a KV backend or a batch's size must not change the output. Where outputs differ that must be
+equal, or one arm served fewer requests, the arms' figures do not compare, however narrow the intervals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turnout.lab.results.record import Record
 __all__ = ["Finding", "check"]
 
 SPECULATING = ("spec_draft", "spec_ngram", "spec_tokens")
-"""What sampled tokens depend on and greedy ones do not: guesses may be accepted by rejection sampling."""
+"""Options that change sampled tokens and not greedy ones: guesses may be accepted by rejection sampling."""
 
 Repeat = Mapping[str, Run]
 """By arm."""
@@ -29,11 +29,11 @@ class Finding(NamedTuple):
     text: str
     """A sentence."""
     serious: bool
-    """The figures below it do not hold."""
+    """The figures of the comparison do not hold."""
 
 
 def check(arms: Sequence[Arm], repeats: Sequence[Repeat], *, greedy: bool) -> list[Finding]:
-    """What a reader must know first, the worst first."""
+    """What a reader must know before the figures, the worst first."""
     found = [
         *_totals(arms, repeats),
         *_lengths(arms, repeats),
@@ -113,7 +113,7 @@ def _outputs(arms: Sequence[Arm], repeats: Sequence[Repeat], *, greedy: bool) ->
 
 
 def _may_differ(one: EngineConfig, other: EngineConfig, *, greedy: bool) -> str:
-    """In which fields that decide over tokens; "" where outputs must be equal."""
+    """The fields in which they differ and that decide over tokens; "" where outputs must be equal."""
     fields = ("decoding",) if greedy else ("decoding", *SPECULATING)
     differing = [field for field in fields if getattr(one, field) != getattr(other, field)]
     return ", ".join([*different_predictions(one, other), *differing])

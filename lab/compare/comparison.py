@@ -1,4 +1,4 @@
-"""What runs of several arms say about the arms."""
+"""Compares arms by their runs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from statistics import fmean
 from types import MappingProxyType
 
 from turnout.lab.compare.agreement import Finding, check
-from turnout.lab.compare.runs.experiment_spec import Question
-from turnout.lab.compare.runs.protocol import Incomparable, Judged
+from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
+from turnout.lab.compare.runs.protocol import Incomparable, QualityResult
 from turnout.lab.compare.runs.run import Run
 from turnout.lab.compare.statistics.metrics import Figures, Metric, measure, metrics
 from turnout.lab.compare.statistics.statistics import Difference, differences
 from turnout.lab.compare.statistics.verdicts import verdict
 from turnout.lab.quality.deviation import Deviation
 
-__all__ = ["Comparison", "Judgement", "Row", "compare"]
+__all__ = ["Comparison", "MetricRow", "QualityOutcome", "compare"]
 
 
-Judgement = Judged | Incomparable
+QualityOutcome = QualityResult | Incomparable
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """One metric of one arm, beside the first arm's."""
 
     metric: Metric
@@ -35,7 +35,7 @@ class Row:
     verdict: str
 
     @property
-    def judged(self) -> str:
+    def direction(self) -> str:
         """``better`` or ``worse``; "" where no difference is declared."""
         if self.difference is None or not self.difference.declared:
             return ""
@@ -44,17 +44,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    question: Question
+    spec: ExperimentSpec
     repeats: Sequence[Mapping[str, Run]]
     """Complete ones: runs by arm."""
     figures: Sequence[Mapping[str, Figures]]
     """The same, measured."""
     findings: Sequence[Finding]
-    """What to know before looking at the figures."""
-    rows: Mapping[str, Sequence[Row]]
+    """What a reader must know before looking at the figures."""
+    rows: Mapping[str, Sequence[MetricRow]]
     """By arm; the first has none."""
     quality: Mapping[str, Deviation]
-    """From the first arm's model, by arm; those that predict the same have none."""
+    """The deviation of each arm's predictions from the first arm's; arms that predict the same have none."""
 
     @property
     def sound(self) -> bool:
@@ -63,34 +63,34 @@ class Comparison:
 
 
 def compare(
-    question: Question, runs: Sequence[Run], judged: Mapping[str, Judgement] = MappingProxyType({})
+    spec: ExperimentSpec, runs: Sequence[Run], quality: Mapping[str, QualityOutcome] = MappingProxyType({})
 ) -> Comparison:
-    """Of runs in any order, incomplete repeats left out. With no complete one there are no figures.
+    """Compares runs, in any order, without incomplete repeats; with no complete one there are no figures.
 
-    judged: by arm, what was measured of its answers.
+    quality: by arm, what was measured of its answers.
     """
-    repeats = _complete(question, runs)
+    repeats = _complete(spec, runs)
     figures = [
-        {name: measure(run.records, question.goodput) for name, run in repeat.items()} for repeat in repeats
+        {name: measure(run.records, spec.goodput) for name, run in repeat.items()} for repeat in repeats
     ]
-    wanted = metrics(goodput=question.goodput is not None, clients=_several_clients(runs))
-    findings = [*check(question.arms, repeats, greedy=question.greedy), *_not_judged(question, judged)]
-    quality = {arm: found.deviation for arm, found in judged.items() if isinstance(found, Judged)}
-    return Comparison(question, repeats, figures, findings, _rows(question, wanted, figures), quality)
+    wanted = metrics(goodput=spec.goodput is not None, clients=_several_clients(runs))
+    findings = [*check(spec.arms, repeats, greedy=spec.greedy), *_not_measured(spec, quality)]
+    deviations = {arm: found.deviation for arm, found in quality.items() if isinstance(found, QualityResult)}
+    return Comparison(spec, repeats, figures, findings, _rows(spec, wanted, figures), deviations)
 
 
-def _not_judged(question: Question, judged: Mapping[str, Judgement]) -> Iterator[Finding]:
-    for arm, found in judged.items():
+def _not_measured(spec: ExperimentSpec, quality: Mapping[str, QualityOutcome]) -> Iterator[Finding]:
+    for arm, found in quality.items():
         if isinstance(found, Incomparable):
-            text = f"answers of {arm} are not judged by those of {question.arms[0].name}: {found.reason}"
+            text = f"answers of {arm} are not judged by those of {spec.arms[0].name}: {found.reason}"
             yield Finding(text, serious=False)
 
 
-def _complete(question: Question, runs: Sequence[Run]) -> list[dict[str, Run]]:
+def _complete(spec: ExperimentSpec, runs: Sequence[Run]) -> list[dict[str, Run]]:
     repeats: dict[int, dict[str, Run]] = {}
     for run in runs:
         repeats.setdefault(run.repeat, {})[run.arm] = run
-    names = [arm.name for arm in question.arms]
+    names = [arm.name for arm in spec.arms]
     complete = [repeat for _, repeat in sorted(repeats.items()) if len(repeat) == len(names)]
     return [{name: repeat[name] for name in names} for repeat in complete]
 
@@ -100,10 +100,10 @@ def _several_clients(runs: Sequence[Run]) -> bool:
 
 
 def _rows(
-    question: Question, wanted: Sequence[Metric], figures: Sequence[Mapping[str, Figures]]
-) -> dict[str, list[Row]]:
-    base, *others = (arm.name for arm in question.arms)
-    # Judged together, over all arms and metrics: whoever looks at more finds more by chance.
+    spec: ExperimentSpec, wanted: Sequence[Metric], figures: Sequence[Mapping[str, Figures]]
+) -> dict[str, list[MetricRow]]:
+    base, *others = (arm.name for arm in spec.arms)
+    # Judged together, over all arms and metrics: who looks at more figures finds more by chance.
     found = differences(
         {
             (arm, metric.name): [(of[base][metric.name], of[arm][metric.name]) for of in figures]
@@ -112,14 +112,14 @@ def _rows(
         }
     )
 
-    def row(arm: str, metric: Metric) -> Row:
+    def row(arm: str, metric: Metric) -> MetricRow:
         difference = found.get((arm, metric.name))
-        return Row(
+        return MetricRow(
             metric,
             _mean([of[base][metric.name] for of in figures]),
             _mean([of[arm][metric.name] for of in figures]),
             difference,
-            "not measured" if difference is None else verdict(arm, metric, difference, question.see),
+            "not measured" if difference is None else verdict(arm, metric, difference, spec.see),
         )
 
     return {arm: [row(arm, metric) for metric in wanted] for arm in others}

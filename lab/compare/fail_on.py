@@ -1,4 +1,4 @@
-"""``--fail-on "p99_ttft:+5%"``: changes that a guard does not let pass."""
+"""``--fail-on "p99_ttft:+5%"``: the changes beyond which a comparison fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORM = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+-])\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 @dataclass(frozen=True)
 class Limit:
-    """Beyond this an arm fails."""
+    """A change beyond which an arm fails."""
 
     metric: str
     change: float
@@ -28,7 +28,7 @@ class Limit:
 
 
 def parse_limits(text: str, metrics: Iterable[Metric]) -> list[Limit]:
-    """Several with commas between. Raises ConfigError that names what there is to limit."""
+    """Several with commas between. Raises ConfigError with a list of the metrics that there are."""
     known = [metric.name for metric in metrics]
     return [_parse_limit(part, known) for part in text.split(",")]
 

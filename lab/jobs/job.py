@@ -1,4 +1,4 @@
-"""The one form that every workload takes, wherever it comes from: requests to come, by their lengths.
+"""The form that every workload takes, wherever it comes from: requests to come, by their lengths.
 
 Traces and generators make jobs; the load generator, the comparison and the simulator read them. A job says
 how long a prompt is and what it shares, not what it says: `turnout.lab.jobs.prompts` makes token ids of it.
@@ -31,7 +31,7 @@ class Job:
     think: float | None = None
     """Seconds after the end of the session's previous turn, instead of `at`; None: `at` it is."""
     client: str = ""
-    """Who sends it, as the API's `user`."""
+    """The client that sends it, as the API's `user`."""
     priority: int = 0
     """Lower is served first, by policies that look at it."""
 
@@ -47,5 +47,5 @@ class Workload:
 
 
 def seed_of(run: int, index: int) -> int:
-    """What a job's request samples by in a run of that seed: the same whoever serves it."""
+    """The sampling seed of a job's request in a run of that seed: the same for every server and arm."""
     return run * 1_000_003 + index

@@ -16,7 +16,7 @@ from turnout.lab.jobs.job import Job
 __all__ = ["DEFAULT_VOCABULARY", "Prompts", "ordinary_tokens"]
 
 DEFAULT_VOCABULARY = 4096
-"""Where nobody says how large it is: every model has as many tokens."""
+"""Used where the vocabulary's size is not given: every model has as many tokens."""
 
 
 def ordinary_tokens(vocabulary: int) -> range:

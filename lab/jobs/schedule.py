@@ -1,4 +1,4 @@
-"""Which jobs are sent at their time, and which follow the turn before them."""
+"""Decides which jobs are sent at their time, and which follow the turn before them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Schedule"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Numbers of jobs in their workload."""
+    """Jobs, by their index in the workload."""
 
     heads: list[int]
-    """Those that wait for nobody, by arrival."""
+    """Jobs that wait for no other job, by arrival."""
     followers: dict[int, int]
-    """By the job after whose end each comes."""
+    """The job to send after each job that has one, when that has ended."""
 
     @classmethod
     def of(cls, workload: Workload) -> Schedule:

@@ -1,4 +1,4 @@
-"""Whether a run measured what it was meant to: counts of tokens, and its own lag."""
+"""Checks that a run measured what it was meant to: counts of tokens, and the load generator's own lag."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.lab.load.sender import Answer
+from turnout.lab.load.sender import StreamedAnswer
 from turnout.lab.load.target import Target
 from turnout.lab.results.record import Record
 
 __all__ = ["LAG_LIMIT", "Checks", "lag_p99"]
 
 LAG_LIMIT = 0.005
-"""Seconds. A load generator that is later than this is itself part of what it measures."""
+"""Seconds. A load generator that lags by more is itself part of what it measures."""
 
 
 @dataclass
 class Checks:
-    """What is not as asked for, counted."""
+    """Counts answers that are not as they were asked for."""
 
     target: Target
 
@@ -28,7 +28,7 @@ class Checks:
         self._found: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
 
-    def add(self, record: Record, answer: Answer) -> None:
+    def add(self, record: Record, answer: StreamedAnswer) -> None:
         if record.error:
             self._errors[record.error] += 1
             return
@@ -52,5 +52,5 @@ class Checks:
 
 
 def lag_p99(records: Sequence[Record]) -> float:
-    """How much later than due requests were sent, in seconds."""
+    """How much later than due requests were sent, in seconds: the 99th percentile."""
     return float(np.percentile([record.sent - record.due for record in records], 99)) if records else 0.0

@@ -1,4 +1,4 @@
-"""What a workload's requests say to a server, in tokens, in text or as chats."""
+"""The contents of a workload's requests to a server: tokens, text or chats."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ through until work both second early any life day while name them number along c
 area place left house found large end family team
 """
 WORDS = _COMMON.split()
-"""Which nearly every vocabulary has as one token, with the space before."""
+"""Words that nearly every vocabulary has as one token, with the space before."""
 
 
 class Contents(Protocol):
     def of(self, index: int) -> Content:
-        """Of the job of this number; turns of a session are asked for in order."""
+        """The content of the job of this index; turns of a session are asked for in order."""
 
     def answered(self, index: int, text: str) -> None: ...
 
@@ -37,7 +37,7 @@ def contents_for(target: Target, jobs: Sequence[Job], prompts: Prompts) -> Conte
 
 
 class _Tokens:
-    """Servers tell answers as text: what tokens they were is not known, so sessions go on with stand-ins."""
+    """Prompts as token ids. Servers answer in text, of unknown tokens: sessions go on with stand-ins."""
 
     def __init__(self, prompts: Prompts) -> None:
         self._prompts = prompts
@@ -49,7 +49,7 @@ class _Tokens:
 
 
 class _Text:
-    """A word for each token, and true answers."""
+    """Prompts of a word for each token; sessions go on with the true answers."""
 
     def __init__(self, jobs: Sequence[Job], prompts: Prompts, *, chat: bool) -> None:
         self._jobs = jobs
@@ -58,7 +58,7 @@ class _Text:
         self._last_turns = {job.session: index for index, job in enumerate(jobs) if job.session}
         self._said: dict[str, list[dict[str, str]]] = {}
         self._tokens: dict[str, int] = {}
-        """So many have been said in a session, as the workload counts."""
+        """By session: its tokens so far, as the workload counts them."""
 
     def of(self, index: int) -> Content:
         job, ids = self._jobs[index], self._prompts.of(index)

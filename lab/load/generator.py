@@ -20,27 +20,27 @@ from turnout.lab.results.record import Record
 
 __all__ = ["LoadRun", "run_load"]
 
-AHEAD = 128
-"""So many requests are written before they are due."""
-QUIET = 0.003
-"""Seconds until the next one is due, above which there is time to write another."""
-POLLED = 0.0015
+MAX_AHEAD = 128
+"""Bodies of requests that are written before they are due."""
+QUIET_SECONDS = 0.003
+"""Seconds until the next request is due, above which there is time to write another body."""
+POLLED_SECONDS = 0.0015
 """Seconds before a request is due in which the loop no longer sleeps."""
 
 
 @dataclass(frozen=True)
 class LoadRun:
-    """What came of it."""
+    """What a run measured."""
 
     records: list[Record]
-    """By the numbers of their jobs."""
+    """By the index of their jobs."""
     duration: float
     """Seconds from the beginning to the last answer."""
     lag: float
     """Seconds by which the generator itself was late in sending, p99."""
     warnings: list[str]
     interrupted: bool = False
-    """Ctrl-C ended it: who was being served then, or was still to come, is not in it."""
+    """Ctrl-C ended it: requests that were being served then, or were still to come, are not in it."""
 
 
 def run_load(
@@ -92,14 +92,14 @@ class _Run:
     def _body(self, index: int) -> bytes:
         return self._target.request(self._workload.jobs[index], self._contents.of(index))
 
-    # -------------------------------------------------------------- when they are sent
+    # -------------------------------------------------------------- when requests are sent
 
     async def _open(self, bodies: _Ahead) -> None:
         async with asyncio.TaskGroup() as tasks:
             for index in self._schedule.heads:
                 due = self._workload.jobs[index].at
                 body = bodies.pop()
-                while due - self._now() > QUIET and bodies.write_one():
+                while due - self._now() > QUIET_SECONDS and bodies.write_one():
                     await asyncio.sleep(0)
                 await self._until(due)
                 tasks.create_task(self._session(index, due, body))
@@ -116,7 +116,7 @@ class _Run:
                 tasks.create_task(worker())
 
     async def _session(self, index: int, due: float, body: bytes) -> None:
-        """A job, and those that follow it."""
+        """Sends a job, and those that follow it."""
         while True:
             record, answer = await self._sender.send(self._workload.jobs[index], index, due, body)
             self._records.append(record)
@@ -132,14 +132,14 @@ class _Run:
 
     async def _until(self, due: float) -> None:
         """Sleeps until shortly before, since timers are late by up to a millisecond; then polls the loop."""
-        if (left := due - self._now()) > POLLED:
-            await asyncio.sleep(left - POLLED)
+        if (left := due - self._now()) > POLLED_SECONDS:
+            await asyncio.sleep(left - POLLED_SECONDS)
         while self._now() < due:
             await asyncio.sleep(0)
 
 
 class _Ahead:
-    """Bodies of requests to come, some of them written already."""
+    """The bodies of requests to come, some of them written ahead."""
 
     def __init__(self, indices: Sequence[int], write: Callable[[int], bytes]) -> None:
         self._todo = deque(indices)
@@ -150,7 +150,7 @@ class _Ahead:
 
     def write_one(self) -> bool:
         """False when enough are written."""
-        if len(self._written) >= AHEAD or not self._todo:
+        if len(self._written) >= MAX_AHEAD or not self._todo:
             return False
         self._written.append(self._write(self._todo.popleft()))
         return True

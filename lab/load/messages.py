@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Event", "Usage"]
+__all__ = ["Event", "TokenUsage"]
 
 
 class _Delta(msgspec.Struct):
@@ -24,7 +24,7 @@ class _Choice(msgspec.Struct):
         return self.delta.content or self.delta.reasoning_content or ""
 
 
-class Usage(msgspec.Struct):
+class TokenUsage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
@@ -33,7 +33,7 @@ class Event(msgspec.Struct):
     """The content of one ``data:`` line of completions or of chat."""
 
     choices: list[_Choice] = []
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     error: dict[str, object] | str | None = None
 
     @property
@@ -42,7 +42,7 @@ class Event(msgspec.Struct):
 
     @property
     def brings_tokens(self) -> bool:
-        """Also where their text is not there yet; but chat's opening message has only a role."""
+        """True also where their text is not there yet; but the opening message of a chat has only a role."""
         if not self.choices:
             return False
         choice = self.choices[0]

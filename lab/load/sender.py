@@ -1,4 +1,4 @@
-"""One request to a server, and the record of it."""
+"""Sends one request to a server, and records what comes back."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import aiohttp
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.jobs.job import Job
 from turnout.lab.load.event_reader import EventReader, error_message, error_text
-from turnout.lab.load.messages import Event, Usage
+from turnout.lab.load.messages import Event, TokenUsage
 from turnout.lab.load.target import Target
 from turnout.lab.results.record import Record
 
-__all__ = ["Answer", "Sender"]
+__all__ = ["Sender", "StreamedAnswer"]
 
 
 @dataclass
-class Answer:
-    """As it comes."""
+class StreamedAnswer:
+    """An answer, as its messages come."""
 
     times: list[float] = field(default_factory=list)
     """Of messages that brought tokens."""
     pieces: list[str] = field(default_factory=list)
     ended: float | None = None
-    """When a message without text said why it ends: there may have been a token without text, too."""
-    usage: Usage | None = None
+    """When a message without text gave the reason why it ends: there may have been a token without text."""
+    usage: TokenUsage | None = None
 
     @property
     def text(self) -> str:
@@ -46,7 +46,7 @@ class Answer:
             self.usage = event.usage
 
     def token_times(self) -> list[float]:
-        """Of each token that the server counted, spread evenly over messages where one brought several."""
+        """The time of each token that the server counted, spread evenly where a message brought several."""
         tokens = self.usage.completion_tokens if self.usage else len(self.times)
         times = self.times
         if self.ended is not None and tokens > len(times):
@@ -80,9 +80,9 @@ class Sender:
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def send(self, job: Job, index: int, due: float, body: bytes) -> tuple[Record, Answer]:
-        """Whatever goes wrong is in the record."""
-        record, answer = Record(job, index, due, sent=self._clock()), Answer()
+    async def send(self, job: Job, index: int, due: float, body: bytes) -> tuple[Record, StreamedAnswer]:
+        """Whatever goes wrong is told in the record."""
+        record, answer = Record(job, index, due, sent=self._clock()), StreamedAnswer()
         try:
             await self._exchange(body, answer, {SESSION_HEADER: job.session} if job.session else {})
         except TimeoutError:
@@ -94,7 +94,7 @@ class Sender:
         _fill(record, answer)
         return record, answer
 
-    async def _exchange(self, body: bytes, answer: Answer, headers: dict[str, str]) -> None:
+    async def _exchange(self, body: bytes, answer: StreamedAnswer, headers: dict[str, str]) -> None:
         reader, clock = EventReader(Event), self._clock
         async with self._http.post(self._url, data=body, headers=headers) as response:
             if response.status != 200:
@@ -107,7 +107,7 @@ class Sender:
             raise ValueError("the answer broke off")
 
 
-def _fill(record: Record, answer: Answer) -> None:
+def _fill(record: Record, answer: StreamedAnswer) -> None:
     record.token_times = answer.token_times()
     record.output_tokens = len(record.token_times)
     if answer.usage is not None:

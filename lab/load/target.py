@@ -1,4 +1,4 @@
-"""Where requests go, and what each says."""
+"""The server that requests go to, and the body of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Target:
     ignore_eos: bool = True
     """Ask for outputs of just the workload's length. OpenAI's own servers refuse the parameter."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Over what is sent otherwise."""
+    """Fields that are added to each request, over those of the same name."""
     api_key: str = ""
 
     def __post_init__(self) -> None:

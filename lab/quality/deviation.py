@@ -1,4 +1,4 @@
-"""How well a model predicts a text, and how far it is from another one; no torch."""
+"""How well a model predicts a text, and how far its predictions are from another's. Needs no torch."""
 
 from __future__ import annotations
 

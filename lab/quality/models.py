@@ -1,4 +1,4 @@
-"""Models to compare, loaded as they are asked for."""
+"""Compares the predictions of a checkpoint, quantized in some way, with a reference's."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from turnout.runner.weights import load_weights, quantization_of
 from turnout.text.tokenizer import load_tokenizer
 from turnout.text.vocabulary import vocabulary_difference
 
-__all__ = ["Evaluation"]
+__all__ = ["ModelComparison"]
 
 
 @dataclass
-class Evaluation:
+class ModelComparison:
     """A checkpoint, quantized in one way or another, beside a reference as it is."""
 
     registry: Registry
@@ -35,7 +35,9 @@ class Evaluation:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, registry: Registry, model: str, reference: str | None, dtype: str, device: str) -> Evaluation:
+    def of(
+        cls, registry: Registry, model: str, reference: str | None, dtype: str, device: str
+    ) -> ModelComparison:
         """Raises ModelError or ConfigError, as `turnout serve` would."""
         checkpoint = open_checkpoint(registry, model)
         other = open_checkpoint(registry, reference) if reference is not None else checkpoint
@@ -54,7 +56,7 @@ class Evaluation:
         return quantization_of(self.reference, UNQUANTIZED)
 
     def name(self, quantization: str) -> str:
-        """What the checkpoint's weights are then."""
+        """The format that the checkpoint's weights then have."""
         return quantization_of(self.checkpoint, quantization)
 
     def read(self, text: str, most: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What an engine predicts when it serves: by its own steps, read from its own KV memory."""
+"""Predictions of an engine as it serves: by its own steps, read from its own KV memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["of_engine"]
 
 
 def of_engine(engine: Engine) -> Predict:
-    """Of an engine that serves nobody meanwhile. Its scheduler and its decoding are not asked."""
+    """Predictions of an engine that serves no requests meanwhile; its scheduler and decoding are left out."""
     kv, runner = engine.scheduler.kv, engine.runner
 
     def predict(tokens: Sequence[int]) -> Iterator[Tensor]:

@@ -28,7 +28,7 @@ class Record:
     output_tokens: int = 0
     """As the server counted them."""
     digest: str = ""
-    """Of the output: equal outputs have equal ones; "" where nobody asked for it."""
+    """Of the output: equal outputs have equal digests; "" where none was asked for."""
     error: str = ""
     """Why it failed; "" where it did not."""
 

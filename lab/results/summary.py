@@ -47,7 +47,7 @@ class Summary:
     total_output_tokens: int
     request_throughput: float
     request_goodput: float | None
-    """Good requests a second; None where nobody said what is good."""
+    """Good requests a second; None where no limits of good requests were given."""
     output_throughput: float
     total_token_throughput: float
     latencies: Mapping[str, Latency]

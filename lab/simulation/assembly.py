@@ -20,14 +20,14 @@ from turnout.lab.simulation.virtual_engine import VirtualClock, virtual_engine
 from turnout.runner.policies import SPECULATIVE, build_host_policies
 from turnout.runner.scheduler_setup import batched_tokens, build_scheduler, choose_preemption, context_length
 
-__all__ = ["Simulated", "build_simulated"]
+__all__ = ["SimulatedEngine", "build_simulated"]
 
 GPU_SWAP = 4 * 2**30
 """Bytes of swap memory beside a GPU unless told otherwise, as the server has."""
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedEngine:
     engine: Engine
     scheduler: FastForwardScheduler
     clock: VirtualClock
@@ -38,7 +38,7 @@ class Simulated:
     """A plugin wants to hear of every step from the engine."""
 
 
-def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -> Simulated:
+def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -> SimulatedEngine:
     """The engine that `config` asks for. Its model, device, dtype and quantization are the cost model's.
 
     Raises ConfigError for what cannot work, as the server does, and for what is not simulated.
@@ -60,7 +60,9 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
     observers = Observers(**registry.observers())
     engine = virtual_engine(scheduler, runner, [script], limits, observers)
-    return Simulated(engine, scheduler, runner.clock, runner, script, policies.kv, bool(observers.of_steps))
+    return SimulatedEngine(
+        engine, scheduler, runner.clock, runner, script, policies.kv, bool(observers.of_steps)
+    )
 
 
 def _check(config: EngineConfig) -> None:

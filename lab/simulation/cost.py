@@ -1,4 +1,4 @@
-"""What a step takes: a sum of a few terms that mean something, each with one coefficient.
+"""The duration of a step: a sum of a few terms that have a meaning, each with one coefficient.
 
 ::
 
@@ -165,7 +165,7 @@ _MEANINGS = {
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """How well a fitted model says what was measured. Errors are relative, of a step."""
+    """How well a fitted model agrees with what was measured. Errors are relative, of a step."""
 
     steps: int
     mean: float
@@ -177,7 +177,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model on a machine: all that a simulation has to know beside an `EngineConfig`."""
+    """A model on a machine: everything that a simulation needs beside an `EngineConfig`."""
 
     name: str
     note: str = ""
@@ -195,7 +195,7 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     fit: Fit | None = None
 
     def swap_costs(self) -> SwapCosts:
-        """What the engine would measure at start-up."""
+        """The costs that the engine would measure at start-up."""
         return SwapCosts(
             moved_token=2 * self.seconds.move,
             computed_token=self.seconds.tokens[-1][1] if self.seconds.tokens else 0.0,

@@ -23,7 +23,7 @@ from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
 from turnout.core.types.plan import Plan
 from turnout.core.types.request import Request
 from turnout.core.types.views import View
-from turnout.lab.simulation.assembly import Simulated
+from turnout.lab.simulation.assembly import SimulatedEngine
 from turnout.lab.simulation.cost import GRAIN, Kind, kind
 
 __all__ = ["FastForward", "can_fast_forward"]
@@ -33,7 +33,7 @@ MAX_STEP_ENDS = 1 << 14
 """How many steps' end times are kept before old ones are dropped."""
 
 
-def can_fast_forward(simulated: Simulated) -> bool:
+def can_fast_forward(simulated: SimulatedEngine) -> bool:
     """Whether skipping steps leaves the results of this simulation as they are."""
     policy = type(simulated.engine.scheduler.policy)
     ordering = next(base for base in policy.__mro__ if "order" in vars(base))
@@ -53,7 +53,7 @@ OnTokens = Callable[[Request, list[float]], None]
 class FastForward:
     """Wraps the steps of one engine: `before`, then `pass_over` or a step, then `after`."""
 
-    def __init__(self, simulated: Simulated, on_tokens: OnTokens) -> None:
+    def __init__(self, simulated: SimulatedEngine, on_tokens: OnTokens) -> None:
         scheduler = simulated.scheduler
         self._queues, self._kv, self._budget = scheduler.queues, scheduler.kv, scheduler.capacity.tokens
         self._grows_at = simulated.backend.grows_at or 0

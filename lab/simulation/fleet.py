@@ -36,7 +36,7 @@ ENDED, SENT, STEP = range(3)
 
 
 class Mix:
-    """A workload's requests, as they are sent."""
+    """Makes a workload's requests as they are sent."""
 
     def __init__(self, workload: Workload, seed: int, vocabulary: int) -> None:
         self.jobs = workload.jobs

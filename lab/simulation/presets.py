@@ -1,4 +1,4 @@
-"""Cost models of machines nobody has here: estimates, from data sheets and the arithmetic of a transformer.
+"""Cost models of machines that are not at hand: estimates, by data sheets and a transformer's arithmetic.
 
 A step reads the weights once and does 2 FLOPs a weight and token, whichever takes longer; attention reads
 keys and values, and does 4 FLOPs a query, position and channel. Neither peak is reached: of bandwidth 80% is

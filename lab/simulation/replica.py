@@ -9,7 +9,7 @@ from turnout.core.interfaces.observers import StepRecord
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, RequestSpec
 from turnout.lab.results.record import Record
-from turnout.lab.simulation.assembly import Simulated
+from turnout.lab.simulation.assembly import SimulatedEngine
 from turnout.lab.simulation.fast_forward import FastForward, can_fast_forward
 
 __all__ = ["SimulatedReplica", "Totals", "Watch"]
@@ -43,7 +43,7 @@ class SimulatedReplica:
     """An engine on its own clock, which is ahead of the world's by a step at most."""
 
     def __init__(
-        self, simulated: Simulated, *, fast_forward: bool = True, watch: Watch | None = None
+        self, simulated: SimulatedEngine, *, fast_forward: bool = True, watch: Watch | None = None
     ) -> None:
         self.simulated = simulated
         self._engine, self._clock = simulated.engine, simulated.clock

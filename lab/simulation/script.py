@@ -1,4 +1,4 @@
-"""Outputs of the length that was asked for, and tokens that nobody computed."""
+"""Decoding for simulations: outputs of the length that was asked for, of tokens that no model computed."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ class Script(Decoding):
 
 @cache
 def _cycle(vocab_size: int) -> list[int]:
-    """For all replicas; nobody changes it."""
+    """The tokens of all replicas; never changed."""
     rng = random.Random("script")
     return [rng.randrange(vocab_size) for _ in range(PERIOD)]

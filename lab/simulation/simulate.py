@@ -20,7 +20,7 @@ __all__ = ["Simulation", "run_simulated"]
 
 @dataclass
 class Simulation:
-    """What to simulate; `records` does it."""
+    """What to simulate; `records` runs it."""
 
     config: EngineConfig
     """The server's own; what it says of model, device, dtype and quantization is the cost model's to say."""

@@ -1,4 +1,4 @@
-"""When a workload's jobs are sent: at their time, after what they follow, or as soon as there is room."""
+"""Times at which a workload's jobs are sent: their own, after the job they follow, or when there is room."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Traffic"]
 
 
 class Traffic:
-    """Whoever plays a workload asks what is due at first, and what follows from each job that ended."""
+    """Tells the driver of a workload what is due at first, and what follows each job that has ended."""
 
     def __init__(self, workload: Workload, only: Collection[int] | None = None) -> None:
-        """`only`: jobs to send, by their index, that wait for nobody; the others are somebody else's."""
+        """`only`: the jobs to send, by index; none waits for another, and other replicas serve the rest."""
         schedule = Schedule.of(workload) if only is None else Schedule(sorted(only), {})
         self._jobs = workload.jobs
         self._followers = schedule.followers
@@ -29,7 +29,7 @@ class Traffic:
         return ((0.0, index) for index in islice(self._begins, self._concurrency))
 
     def after(self, index: int, now: float) -> Iterator[tuple[float, int]]:
-        """What a job that ended leads to."""
+        """What to send, and when, after a job that has ended."""
         follower = self._followers.get(index)
         if follower is not None:
             yield now + (self._jobs[follower].think or 0.0), follower

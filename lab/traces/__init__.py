@@ -1,1 +1,1 @@
-"""Traces of requests that somebody once served, read into one form; a file's header says which it has."""
+"""Traces of requests that a server once served, read into one form; a file's header tells its format."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from turnout.core.errors import ConfigError
 
-__all__ = ["Entry"]
+__all__ = ["TraceEntry"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class TraceEntry:
     """One line's fields, by name."""
 
     fields: Mapping[str, Any]

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, TextIO
 
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
-from turnout.lab.traces.csv_forms import CSV_FORMS, read_csv
-from turnout.lab.traces.entry import Entry
-from turnout.lab.traces.jsonl_forms import read_bailian, read_mooncake
-from turnout.lab.traces.own import MARK, VERSION, read_own
+from turnout.lab.traces.csv_formats import CSV_FORMS, read_csv
+from turnout.lab.traces.entry import TraceEntry
+from turnout.lab.traces.jsonl_formats import read_bailian, read_mooncake
 from turnout.lab.traces.sharegpt import read_sharegpt
 from turnout.lab.traces.tokens import CountTokens
+from turnout.lab.traces.turnout_format import MARK, VERSION, read_own
 
 __all__ = ["TraceFile", "read_trace"]
 
@@ -80,9 +80,9 @@ def _read_json_lines(path: Path, lines: Iterable[str]) -> TraceFile:
     )
 
 
-def _entries(path: Path, objects: Iterable[tuple[int, Any]], form: str) -> Iterator[Entry]:
+def _entries(path: Path, objects: Iterable[tuple[int, Any]], form: str) -> Iterator[TraceEntry]:
     for number, fields in objects:
-        entry = Entry(fields if isinstance(fields, dict) else {}, path, number, form)
+        entry = TraceEntry(fields if isinstance(fields, dict) else {}, path, number, form)
         if not isinstance(fields, dict):
             raise entry.fault("an object is expected")
         yield entry

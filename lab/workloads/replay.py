@@ -21,7 +21,7 @@ __all__ = ["Trace"]
 
 
 class Trace(BaseModel):
-    """What somebody once served, from ShareGPT, Azure, BurstGPT, Mooncake, Qwen-Bailian, Vidur or Turnout."""
+    """Requests that were once served: ShareGPT, Azure, BurstGPT, Mooncake, Qwen-Bailian, Vidur, Turnout."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -22,10 +22,10 @@ from turnout.cli.main import cli
 from turnout.config import EngineConfig
 from turnout.lab.arms import Arm
 from turnout.lab.compare.runs import child, worker
-from turnout.lab.compare.runs.live import judge_live
-from turnout.lab.compare.runs.protocol import Judged
+from turnout.lab.compare.runs.live import measure_quality_live
+from turnout.lab.compare.runs.protocol import QualityResult
 from turnout.lab.compare.runs.quality import QualityText
-from turnout.lab.compare.runs.simulated import Simulated
+from turnout.lab.compare.runs.simulated import SimulatedRuns
 from turnout.models.hub.resolve import resolve_model
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
@@ -143,7 +143,7 @@ def test_a_text_that_judges_nobody_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(b"\xff")
     given = ("--quality-text", text)
-    assert "--quality-text has nobody to judge" in refused("--arm", FAST, "--arm", SLOW, *given)
+    assert "--quality-text has no arm to judge" in refused("--arm", FAST, "--arm", SLOW, *given)
     arms = ("--arm", FAST, "--arm", "few:quantization=int8")
     assert "is not UTF-8 text" in refused(*arms, *given)
     text.write_text("words")
@@ -154,16 +154,16 @@ def test_a_text_that_judges_nobody_is_refused(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made, run = 0, Simulated.run
+    made, run = 0, SimulatedRuns.run
 
-    def interrupted(self: Simulated, *given: object) -> object:
+    def interrupted(self: SimulatedRuns, *given: object) -> object:
         nonlocal made
         made += 1
         if made == 6:
             raise KeyboardInterrupt
         return run(self, *given)
 
-    monkeypatch.setattr(Simulated, "run", interrupted)
+    monkeypatch.setattr(SimulatedRuns, "run", interrupted)
     done = two("--repeat", "5", "--json", tmp_path / "all.json")
     assert done.exit_code == 130
     assert "2 of 5 repeats" in done.stdout
@@ -192,8 +192,8 @@ def test_a_judgement_is_made_in_a_process_of_its_own() -> None:
     base, other = (
         Arm(name, {}, EngineConfig(quantization=name, kv_memory="64MiB")) for name in ("none", "int8")
     )
-    found = judge_live(base, other, QualityText("a text", "import os\n" * 20, tokens=32))
-    assert isinstance(found, Judged) and found.deviation.own.tokens == 31
+    found = measure_quality_live(base, other, QualityText("a text", "import os\n" * 20, tokens=32))
+    assert isinstance(found, QualityResult) and found.deviation.own.tokens == 31
 
 
 class InThisProcess:

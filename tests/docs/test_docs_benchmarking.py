@@ -15,7 +15,7 @@ from turnout.config import EngineConfig
 from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.summary import LATENCIES, summarize
-from turnout.lab.traces.csv_forms import CSV_FORMS
+from turnout.lab.traces.csv_formats import CSV_FORMS
 from turnout.lab.workloads.generators import GENERATORS, Generator
 from turnout.lab.workloads.lengths import FORMS, KINDS
 from turnout.lab.workloads.source import load_workload, source_options

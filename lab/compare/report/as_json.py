@@ -1,4 +1,4 @@
-"""A comparison for machines: all that was measured, and all that was made of it."""
+"""Writes a comparison as JSON: everything that was measured, and what was computed from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from turnout.lab.compare.comparison import Comparison, Row
+from turnout.lab.compare.comparison import Comparison, MetricRow
 from turnout.lab.compare.runs.run import Run
 from turnout.lab.results.record import Record
 
@@ -15,27 +15,27 @@ __all__ = ["as_json", "row_as_json"]
 
 
 def as_json(comparison: Comparison) -> bytes:
-    """UTF-8; numbers that are none (an interval of one repeat) are null."""
+    """UTF-8; numbers that do not exist (an interval of one repeat) are null."""
     return msgspec.json.encode(_document(comparison)) + b"\n"
 
 
 def _document(comparison: Comparison) -> dict[str, Any]:
-    question = comparison.question
+    spec = comparison.spec
     return {
-        "workload": question.workload,
-        "seed": question.seed,
+        "workload": spec.workload,
+        "seed": spec.seed,
         "repeats": len(comparison.repeats),
-        "warm_up": question.warm_up,
-        "temperature": question.asked_temperature,
-        "simulated": question.simulated or None,
-        "goodput": dict(question.goodput.limits) if question.goodput else None,
+        "warm_up": spec.warm_up,
+        "temperature": spec.request_temperature,
+        "simulated": spec.simulated or None,
+        "goodput": dict(spec.goodput.limits) if spec.goodput else None,
         "arms": [
             {
                 "name": arm.name,
                 "changes": dict(arm.changes),
                 "config": arm.config.model_dump(mode="json", exclude_unset=True),
             }
-            for arm in question.arms
+            for arm in spec.arms
         ],
         "sound": comparison.sound,
         "findings": [finding._asdict() for finding in comparison.findings],
@@ -47,8 +47,8 @@ def _document(comparison: Comparison) -> dict[str, Any]:
 
 
 def _quality(comparison: Comparison) -> dict[str, Any] | None:
-    """Of the arms that may predict something else than the first."""
-    text = comparison.question.text
+    """The quality of the arms that may predict something else than the first."""
+    text = comparison.spec.text
     if text is None or not comparison.quality:
         return None
     return {
@@ -67,7 +67,7 @@ def _quality(comparison: Comparison) -> dict[str, Any] | None:
     }
 
 
-def row_as_json(row: Row) -> dict[str, Any]:
+def row_as_json(row: MetricRow) -> dict[str, Any]:
     metric, difference = row.metric, row.difference
     numbers = vars(difference) if difference else {}
     return {

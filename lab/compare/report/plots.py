@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from turnout.lab.compare.comparison import Comparison, Row
+from turnout.lab.compare.comparison import Comparison, MetricRow
 from turnout.lab.compare.report.svg import COLOURS, drawn
 from turnout.lab.compare.runs.run import Run
 from turnout.lab.compare.statistics.metrics import client_waits, duration
@@ -27,15 +27,15 @@ POINTS = 400
 """Of a line, at most."""
 BINS = 80
 WIDE = 8
-"""Times its smallest value, and a range is drawn logarithmically."""
+"""A range whose end is more than so many times its beginning is drawn logarithmically."""
 
 Floats = npt.NDArray[np.float64]
 
 
 def changes(comparison: Comparison, arm: str) -> str:
-    """Each metric's change, its interval, and what each repeat said."""
+    """Each metric's change, its interval, and the change in each repeat."""
     rows = [row for row in comparison.rows[arm] if row.difference is not None]
-    names = [each.name for each in comparison.question.arms]
+    names = [each.name for each in comparison.spec.arms]
     colour, base = COLOURS[names.index(arm) % len(COLOURS)], names[0]
 
     def draw(axes: list[Axes]) -> None:
@@ -53,7 +53,7 @@ def changes(comparison: Comparison, arm: str) -> str:
     return drawn(f"changes {arm}", (WIDTH, 0.9 + 0.3 * len(rows)), 1, 1, draw)
 
 
-def _change(ax: Axes, place: int, row: Row, colour: str) -> None:
+def _change(ax: Axes, place: int, row: MetricRow, colour: str) -> None:
     difference = row.difference
     assert difference is not None
     shade = colour if difference.declared else "#777777"
@@ -64,7 +64,7 @@ def _change(ax: Axes, place: int, row: Row, colour: str) -> None:
     ax.plot([100 * difference.change], [place], "D", color=shade, mfc=filled, ms=6, zorder=4)
 
 
-def _reach(comparison: Comparison, base: str, arm: str, rows: Sequence[Row]) -> tuple[float, float]:
+def _reach(comparison: Comparison, base: str, arm: str, rows: Sequence[MetricRow]) -> tuple[float, float]:
     """All points and declared intervals; a vague interval would press everything else together."""
     shown = [-5.0, 5.0]
     for row in rows:
@@ -157,7 +157,7 @@ def throughput(comparison: Comparison) -> str:
 
 
 def _thinned(times: Sequence[float], values: Sequence[float]) -> tuple[Floats, Floats]:
-    """At most `POINTS`, each the mean of those it stands for."""
+    """At most `POINTS` points, each the mean of those it stands for."""
     if len(times) <= POINTS:
         return np.array(times), np.array(values)
     parts = zip(np.array_split(times, POINTS), np.array_split(values, POINTS), strict=True)
@@ -170,14 +170,14 @@ def _thinned(times: Sequence[float], values: Sequence[float]) -> tuple[Floats, F
 
 def clients(comparison: Comparison) -> str | None:
     """Mean TTFT of each client over all repeats; None where there is but one."""
-    names = sorted({record.job.client for record in _served(comparison, comparison.question.arms[0].name)})
+    names = sorted({record.job.client for record in _served(comparison, comparison.spec.arms[0].name)})
     if len(names) < 2:
         return None
     shown = names[:20]
 
     def draw(axes: list[Axes]) -> None:
         (ax,) = axes
-        width = 0.8 / len(comparison.question.arms)
+        width = 0.8 / len(comparison.spec.arms)
         for number, (arm, colour) in enumerate(_arms(comparison)):
             waits = client_waits(_served(comparison, arm))
             means = [waits.get(name, 0.0) for name in shown]
@@ -199,12 +199,12 @@ def _jain(values: Sequence[float]) -> float:
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
 
 
-# ------------------------------------------------------------------ what all need
+# ------------------------------------------------------------------ shared
 
 
 def _arms(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Names and colours."""
-    return ((arm.name, colour) for arm, colour in zip(comparison.question.arms, cycle(COLOURS), strict=False))
+    return ((arm.name, colour) for arm, colour in zip(comparison.spec.arms, cycle(COLOURS), strict=False))
 
 
 def _legend_above(ax: Axes) -> None:

@@ -1,4 +1,4 @@
-"""A comparison as one page that needs nothing but itself."""
+"""Writes a comparison as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["as_html", "check_plots"]
 
 
 def as_html(comparison: Comparison) -> str:
-    """Of a comparison with a complete repeat. Raises ConfigError where the plotting library is missing."""
+    """The page of a comparison with a complete repeat. Raises ConfigError without the plotting library."""
     check_plots()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {"amount": amount, "percent": percent, "within": within}
@@ -28,18 +28,18 @@ def as_html(comparison: Comparison) -> str:
 
 
 def _values(comparison: Comparison) -> dict[str, Any]:
-    question, first = comparison.question, comparison.repeats[0]
-    base = question.arms[0].name
-    simulated = f"simulated on the cost model {question.simulated}"
+    spec, first = comparison.spec, comparison.repeats[0]
+    base = spec.arms[0].name
+    simulated = f"simulated on the cost model {spec.simulated}"
     clients = plots.clients(comparison)
     return {
-        "title": " · ".join(arm.name for arm in question.arms),
-        "question": question,
+        "title": " · ".join(arm.name for arm in spec.arms),
+        "spec": spec,
         "repeats": len(comparison.repeats),
         "requests": len(first[base].records),
-        "how": simulated if question.simulated else "each run in a fresh process",
+        "how": simulated if spec.simulated else "each run in a fresh process",
         "findings": comparison.findings,
-        "arms": list(zip(question.arms, cycle(COLOURS), strict=False)),
+        "arms": list(zip(spec.arms, cycle(COLOURS), strict=False)),
         "base": base,
         "blocks": [_block(comparison, arm) for arm in comparison.rows],
         "quality": _quality(comparison),
@@ -49,22 +49,22 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         "clients": Markup(clients) if clients else None,
         "preemptions": [
             (arm.name, sum(repeat[arm.name].preemptions for repeat in comparison.repeats))
-            for arm in question.arms
+            for arm in spec.arms
         ],
-        "see": f"{100 * question.see:g}%",
+        "see": f"{100 * spec.see:g}%",
         "described": [(name, run.described) for name, run in first.items() if run.described],
     }
 
 
 def _quality(comparison: Comparison) -> dict[str, Any] | None:
-    question, found = comparison.question, comparison.quality
-    if question.text is None or not found:
+    spec, found = comparison.spec, comparison.quality
+    if spec.text is None or not found:
         return None
     tokens = next(iter(found.values())).own.tokens
     return {
-        "text": f"{tokens:,} tokens of {question.text.name}",
+        "text": f"{tokens:,} tokens of {spec.text.name}",
         "headings": HEADINGS,
-        "rows": quality_rows(question.arms, found),
+        "rows": quality_rows(spec.arms, found),
     }
 
 

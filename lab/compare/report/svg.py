@@ -1,4 +1,4 @@
-"""Figures as SVG that stands in a page: text stays text, so any script shows in the reader's own fonts."""
+"""Draws figures as SVG for a page: text stays text, so any script shows in the reader's own fonts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part of a comparison in a process of its own."""
+"""Carries out a part of a comparison in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from turnout.core.errors import ConfigError, EngineError
-from turnout.lab.compare.runs.protocol import Done, Failed, Incomparable, Judged, Message, Order, Progress
+from turnout.lab.compare.runs.protocol import (
+    Incomparable,
+    Message,
+    Order,
+    QualityResult,
+    RunDone,
+    RunFailed,
+    RunProgress,
+)
 
 __all__ = ["Watch", "carry_out"]
 
 Watch = Callable[[int, int], None]
-"""Told how many of how many requests have ended."""
+"""Called with the number of requests that have ended, and of all requests."""
 
 
-def carry_out(order: Order, arm: str, what: str, watch: Watch) -> Done | Judged | Incomparable:
+def carry_out(order: Order, arm: str, what: str, watch: Watch) -> RunDone | QualityResult | Incomparable:
     """Raises ConfigError for an arm that cannot work, EngineError for a process that broke.
 
-    `what`: the process, for whom it is told that it did.
+    `what`: the name of the process, for the message of that error.
     """
     with _worker() as process:
         assert process.stdin is not None and process.stdout is not None
@@ -30,9 +38,9 @@ def carry_out(order: Order, arm: str, what: str, watch: Watch) -> Done | Judged 
             process.stdin.flush()
         for line in process.stdout:
             message: Message = msgspec.json.decode(line, type=Message)
-            if isinstance(message, Progress):
+            if isinstance(message, RunProgress):
                 watch(message.done, message.total)
-            elif isinstance(message, Failed):
+            elif isinstance(message, RunFailed):
                 raise _failure(arm, message)
             else:
                 return message
@@ -41,7 +49,7 @@ def carry_out(order: Order, arm: str, what: str, watch: Watch) -> Done | Judged 
 
 @contextmanager
 def _worker() -> Iterator[subprocess.Popen[bytes]]:
-    """It is gone when this is left, however that is."""
+    """The worker process; it is killed when the block is left, however that is."""
     # -P: the working folder is the user's, and nothing in it may stand in for a module of ours.
     command = [sys.executable, "-P", "-m", "turnout.lab.compare.runs.worker"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -52,8 +60,8 @@ def _worker() -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
-def _failure(arm: str, failed: Failed) -> Exception:
-    kind = ConfigError if failed.asked_wrongly else EngineError
+def _failure(arm: str, failed: RunFailed) -> Exception:
+    kind = ConfigError if failed.is_config_error else EngineError
     return kind(f"arm {arm!r}: {failed.message}")
 
 

@@ -1,7 +1,7 @@
-"""An engine in this process, fed with a workload on the wall clock.
+"""Drives an engine in this process with a workload, on the wall clock.
 
-Nothing stands between: no HTTP, no tokenizer, no other process. A request arrives when it is due, in the
-midst of a step too, and its waiting counts from there.
+There is no HTTP, no tokenizer and no other process between them. A request arrives when it is due, even in
+the midst of a step, and its waiting counts from then.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from turnout.core.engine.engine import Engine
 from turnout.core.errors import RequestError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
-from turnout.lab.compare.runs.run import Sample
-from turnout.lab.compare.runs.samples import Samples
+from turnout.lab.compare.runs.run import EngineSample
+from turnout.lab.compare.runs.samples import EngineSamples
 from turnout.lab.jobs.job import Workload
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.traffic import Traffic
 
-__all__ = ["Feed", "Requests"]
+__all__ = ["Driver", "Requests"]
 
 Sleep = Callable[[float], None]
 
 
 class Requests(Protocol):
-    """What the jobs of a workload ask of an engine."""
+    """Makes the requests of a workload's jobs."""
 
     def spec(self, index: int, arrival: float) -> RequestSpec: ...
 
     def answered(self, index: int, tokens: list[int]) -> None: ...
 
 
-class Feed:
+class Driver:
     """Serves one workload, once."""
 
     def __init__(
@@ -56,10 +56,10 @@ class Feed:
         self._sleep = sleep
         self._traffic = Traffic(workload)
         self._due: list[tuple[float, int]] = []
-        """What follows from jobs that ended."""
+        """Jobs that follow ones that have ended, with their times."""
         self._open: dict[str, Record] = {}
         self._outputs: dict[str, list[int]] = {}
-        self._samples = Samples()
+        self._samples = EngineSamples()
 
     def records(self) -> Iterator[Record]:
         """In the order in which requests end."""
@@ -75,7 +75,7 @@ class Feed:
             else:
                 return
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[EngineSample]:
         return self._samples.all()
 
     # -------------------------------------------------------------- arrivals
@@ -84,12 +84,12 @@ class Feed:
         return self._clock() - self._start
 
     def _next(self) -> float | None:
-        """When something is due."""
+        """When the next request is due."""
         times = [entry[0] for entry in (self._upcoming, self._due[0] if self._due else None) if entry]
         return min(times, default=None)
 
     def _send(self) -> Iterator[Record]:
-        """All that is due; yields those that the engine refuses."""
+        """Sends every request that is due; yields the records of those that the engine refuses."""
         while (at := self._next()) is not None and at <= self._now():
             if self._upcoming is not None and self._upcoming[0] == at:
                 _, index = self._upcoming
@@ -118,10 +118,10 @@ class Feed:
                 yield self._ended(record)
         stats = self._engine.stats()
         used = 1 - stats.kv_free / stats.kv_capacity
-        self._samples.add(Sample(now, stats.running, stats.waiting, used))
+        self._samples.add(EngineSample(now, stats.running, stats.waiting, used))
 
     def _take(self, delta: Delta, now: float) -> Record | None:
-        """The record, if that was its end."""
+        """The request's record, if it has ended."""
         record, output = self._open[delta.request_id], self._outputs[delta.request_id]
         record.token_times += [now] * len(delta.tokens)
         output += delta.tokens

@@ -1,4 +1,4 @@
-"""What is compared, on what, and how often."""
+"""The specification of an experiment: what is compared, on what workload, and how often."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from turnout.lab.arms import Arm
 from turnout.lab.compare.runs.quality import QualityText
 from turnout.lab.results.goodput import Goodput
 
-__all__ = ["Question"]
+__all__ = ["ExperimentSpec"]
 
 
 @dataclass(frozen=True)
-class Question:
+class ExperimentSpec:
     arms: tuple[Arm, ...]
-    """The first is what the others are compared with."""
+    """The others are compared with the first."""
     workload: str
     """As `load_workload` reads it."""
     repeats: int = 5
@@ -32,7 +32,7 @@ class Question:
     simulated: str = ""
     """The cost model's name; "" for engines that compute."""
     text: QualityText | None = None
-    """By which arms are judged that may predict something else than the first; None: none are."""
+    """The text by which arms are judged that may predict something else than the first; None: none are."""
 
     def __post_init__(self) -> None:
         if len(self.arms) < 2:
@@ -46,15 +46,15 @@ class Question:
             raise ConfigError(f"see must be between 0% and 100%, not {100 * self.see:g}%")
 
     @property
-    def asked_temperature(self) -> float | None:
-        """What requests say; None: nothing."""
+    def request_temperature(self) -> float | None:
+        """The temperature that requests carry; None: none."""
         if self.temperature is not None or any(_names_decoding(arm.config) for arm in self.arms):
             return self.temperature
         return 0.0
 
     @property
     def greedy(self) -> bool:
-        return self.asked_temperature == 0
+        return self.request_temperature == 0
 
 
 def _names_decoding(config: EngineConfig) -> bool:

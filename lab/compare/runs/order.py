@@ -1,4 +1,4 @@
-"""Who runs when."""
+"""The order in which arms run."""
 
 from __future__ import annotations
 

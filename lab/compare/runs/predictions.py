@@ -1,4 +1,4 @@
-"""Which options decide what a model predicts, whoever asks and whenever."""
+"""The options that decide what a model predicts, whatever else is served and when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["different_predictions", "predicting_options"]
 
 DECIDING = ("model", "revision", "quantization", "dtype", "device")
 KV = ("kv", "block_size", "plugins_folder", "disable_plugin")
-"""Which KV backend there is, and its options."""
+"""The KV backend, its options, and the plugins to find it among."""
 BESIDE = (
     *KV,
     "cpu_kernels",
@@ -22,11 +22,11 @@ BESIDE = (
     "memory_share",
     "strict_plugins",
 )
-"""What it takes to compute them as they are served."""
+"""What else is needed to compute predictions as they are served."""
 
 
 def different_predictions(one: EngineConfig, other: EngineConfig) -> list[str]:
-    """The names of what differs that decides; none: they predict the same, up to rounding."""
+    """The names of deciding options that differ; with none, both predict the same, up to rounding."""
     differing = _differing(DECIDING, one, other)
     if _differing(KV, one, other) and _approximation(one) != _approximation(other):
         differing.append("what is kept of keys and values")
@@ -34,7 +34,7 @@ def different_predictions(one: EngineConfig, other: EngineConfig) -> list[str]:
 
 
 def predicting_options(config: EngineConfig) -> dict[str, Any]:
-    """All that is set of what an engine needs to predict as one of this configuration would."""
+    """The options that are set and that an engine needs to predict as one of this configuration would."""
     return config.model_dump(mode="json", exclude_unset=True, include={*DECIDING, *BESIDE})
 
 
@@ -43,5 +43,5 @@ def _differing(fields: Iterable[str], one: EngineConfig, other: EngineConfig) ->
 
 
 def _approximation(config: EngineConfig) -> str:
-    """As the KV backend says it, ours or a third party's."""
+    """The approximation that the KV backend declares."""
     return build_kv(Registry.of(config), config).approximation

@@ -1,4 +1,4 @@
-"""What passes between a comparison and the process that does a part of it: lines of JSON."""
+"""The messages between a comparison and the process that does a part of it: lines of JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ import msgspec
 from turnout.lab.compare.runs.run import Run
 from turnout.lab.quality.deviation import Deviation
 
-__all__ = ["Done", "Failed", "Incomparable", "Judge", "Judged", "Message", "Order", "Progress", "Task"]
+__all__ = [
+    "Incomparable",
+    "Message",
+    "Order",
+    "QualityResult",
+    "QualityTask",
+    "RunDone",
+    "RunFailed",
+    "RunProgress",
+    "RunTask",
+]
 
 
-class Task(msgspec.Struct, frozen=True, tag=True):
-    """Make this run."""
+class RunTask(msgspec.Struct, frozen=True, tag=True):
+    """An order to make a run."""
 
     arm: str
     repeat: int
@@ -25,8 +35,8 @@ class Task(msgspec.Struct, frozen=True, tag=True):
     temperature: float | None
 
 
-class Judge(msgspec.Struct, frozen=True, tag=True):
-    """Say how far the second engine's predictions are from the first one's."""
+class QualityTask(msgspec.Struct, frozen=True, tag=True):
+    """An order to measure how far the second engine's predictions are from the first one's."""
 
     configs: tuple[dict[str, Any], dict[str, Any]]
     """Fields of `EngineConfig`, those that decide what is predicted."""
@@ -35,36 +45,36 @@ class Judge(msgspec.Struct, frozen=True, tag=True):
     """Of the text, at most."""
 
 
-Order = Task | Judge
+Order = RunTask | QualityTask
 """One line on standard input, which stays open as long as the comparison lives."""
 
 
-class Progress(msgspec.Struct, frozen=True, tag=True):
-    """So many requests have ended."""
+class RunProgress(msgspec.Struct, frozen=True, tag=True):
+    """The number of requests that have ended."""
 
     done: int
     total: int
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class RunDone(msgspec.Struct, frozen=True, tag=True):
     run: Run
 
 
-class Judged(msgspec.Struct, frozen=True, tag=True):
+class QualityResult(msgspec.Struct, frozen=True, tag=True):
     deviation: Deviation
 
 
 class Incomparable(msgspec.Struct, frozen=True, tag=True):
-    """There is no such thing as a distance between the two."""
+    """There is no distance between the two engines' predictions."""
 
     reason: str
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class RunFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
-    asked_wrongly: bool
-    """What was asked for cannot work; else something broke."""
+    is_config_error: bool
+    """The order cannot be carried out as given; otherwise something broke."""
 
 
-Message = Progress | Done | Judged | Incomparable | Failed
-"""Lines on standard output; the last is any but `Progress`."""
+Message = RunProgress | RunDone | QualityResult | Incomparable | RunFailed
+"""Lines on standard output; the last is any but `RunProgress`."""

@@ -1,4 +1,4 @@
-"""What arms do to answers: how far each one's predictions are from the first arm's, on a text."""
+"""The quality of arms' answers: how far each arm's predictions are from the first one's, on a text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from turnout.lab.arms import Arm
 from turnout.lab.compare.runs.predictions import different_predictions
 from turnout.lab.quality.deviation import Deviation
 
-__all__ = ["HEADINGS", "QualityText", "held_out", "quality_rows", "to_judge"]
+__all__ = ["HEADINGS", "QualityText", "arms_to_measure", "held_out", "quality_rows"]
 
 HEADINGS = ("perplexity", "change", "agreement", "KL (nats)")
 
 
 @dataclass(frozen=True)
 class QualityText:
-    """What is to be predicted."""
+    """The text to be predicted."""
 
     name: str
-    """As a reader is told."""
+    """The name that reports show."""
     content: str
     tokens: int
     """Of it, at most."""
@@ -33,14 +33,14 @@ def held_out(tokens: int) -> QualityText:
     return QualityText("held-out Python", "\n".join(texts), tokens)
 
 
-def to_judge(arms: Sequence[Arm]) -> list[Arm]:
-    """Those that may predict something else than the first."""
+def arms_to_measure(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms that may predict something else than the first."""
     base, *others = arms
     return [arm for arm in others if different_predictions(base.config, arm.config)]
 
 
 def quality_rows(arms: Sequence[Arm], found: Mapping[str, Deviation]) -> list[tuple[str, ...]]:
-    """Cells under the arm's name and `HEADINGS`; without those that could not be judged."""
+    """Cells under the arm's name and `HEADINGS`; arms that could not be measured are left out."""
     base, *others = arms
     reference = next(iter(found.values())).reference
     rows: list[tuple[str, ...]] = [(base.name, f"{reference.perplexity:.3f}", "", "", "")]

@@ -1,4 +1,4 @@
-"""What jobs ask of an engine: exactly so many tokens, with prompts and seeds that are every arm's."""
+"""The requests of a workload's jobs: exactly so many tokens, and for every arm the same prompts and seeds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.jobs.job import Job, Workload, seed_of
 from turnout.lab.jobs.prompts import Prompts
 
-__all__ = ["Asked", "warm_up"]
+__all__ = ["JobRequests", "warm_up"]
 
 
-class Asked:
+class JobRequests:
     """Implements `Requests` for one run."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Asked:
 
 
 def warm_up(workload: Workload, requests: int) -> Workload:
-    """Some jobs of `workload`, on their own and all at once: what a first step has to load is loaded then."""
+    """Some jobs of `workload`, on their own and all at once, for what an engine loads on its first step."""
     jobs = workload.jobs
     step = max(1, len(jobs) // requests) if requests else 1
     chosen = jobs[::step][:requests]

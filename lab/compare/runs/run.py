@@ -1,4 +1,4 @@
-"""What came of one arm serving the workload once."""
+"""The records of one arm serving the workload once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from turnout.lab.results.record import Record
 
-__all__ = ["Run", "Sample"]
+__all__ = ["EngineSample", "Run"]
 
 
-class Sample(NamedTuple):
-    """How an engine stood after a step."""
+class EngineSample(NamedTuple):
+    """An engine's state after a step."""
 
     at: float
     """Seconds after the run's beginning."""
@@ -28,8 +28,8 @@ class Run:
     """From 0; runs of one repeat served the same requests."""
     records: list[Record]
     """In the order of the workload's jobs."""
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[EngineSample] = field(default_factory=list)
     """In order of time, thinned."""
     preemptions: int = 0
     described: list[str] = field(default_factory=list)
-    """What the engine says of itself: model, policies, memory."""
+    """The engine's summary of itself: model, policies, memory."""

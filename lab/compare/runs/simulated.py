@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.observers import StepRecord
 from turnout.lab.compare.runs.child import Watch
-from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.order import Turn
-from turnout.lab.compare.runs.run import Run, Sample
-from turnout.lab.compare.runs.samples import Samples
+from turnout.lab.compare.runs.run import EngineSample, Run
+from turnout.lab.compare.runs.samples import EngineSamples
 from turnout.lab.simulation import CostModel, Simulation
 from turnout.lab.workloads.source import load_workload
 
-__all__ = ["Simulated"]
+__all__ = ["SimulatedRuns"]
 
 
 @dataclass(frozen=True)
-class Simulated:
-    """Makes the runs of a question, in this process. There is nothing to warm up."""
+class SimulatedRuns:
+    """Makes the runs of an experiment, in this process. There is nothing to warm up."""
 
-    question: Question
+    spec: ExperimentSpec
     cost: CostModel
 
     def run(self, turn: Turn, watch: Watch) -> Run:
         """Raises ConfigError for an arm that cannot work or is not simulated."""
-        seed = self.question.seed + turn.repeat
-        workload = load_workload(self.question.workload, seed)
+        seed = self.spec.seed + turn.repeat
+        workload = load_workload(self.spec.workload, seed)
         steps: list[StepRecord] = []
         simulation = Simulation(turn.arm.config, workload, self.cost, seed, watch=steps.append)
         records = []
@@ -44,8 +44,8 @@ class Simulated:
         return Run(turn.arm.name, turn.repeat, records, samples, totals.preemptions, described)
 
 
-def _thinned(steps: list[StepRecord], capacity: int) -> list[Sample]:
-    samples = Samples()
+def _thinned(steps: list[StepRecord], capacity: int) -> list[EngineSample]:
+    samples = EngineSamples()
     for step in steps:
-        samples.add(Sample(step.ended, step.running, step.waiting, 1 - step.kv_free / capacity))
+        samples.add(EngineSample(step.ended, step.running, step.waiting, 1 - step.kv_free / capacity))
     return samples.all()

@@ -1,6 +1,7 @@
-"""One run, or one judgement, in a process of its own: ``python -m turnout.lab.compare.runs.worker``.
+"""Makes one run, or measures quality once, in a process of its own.
 
-So nothing that an arm leaves behind (caches, compiled kernels, memory, threads) meets the next one.
+It is ``python -m turnout.lab.compare.runs.worker``, so nothing that an arm leaves behind (caches, compiled
+kernels, memory, threads) meets the next one.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import msgspec
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.process import exit_with_parent, steady
-from turnout.lab.compare.runs.driver import Feed
-from turnout.lab.compare.runs.protocol import Done, Failed, Message, Order, Progress, Task
-from turnout.lab.compare.runs.requests import Asked, warm_up
+from turnout.lab.compare.runs.driver import Driver
+from turnout.lab.compare.runs.protocol import Message, Order, RunDone, RunFailed, RunProgress, RunTask
+from turnout.lab.compare.runs.requests import JobRequests, warm_up
 from turnout.lab.compare.runs.run import Run
 from turnout.lab.workloads.source import load_workload
 
@@ -43,43 +44,45 @@ def answer(order: bytes, lines: BinaryIO) -> None:
     try:
         _send(lines, _carried_out(msgspec.json.decode(order, type=Order), lines))
     except TurnoutError as error:
-        _send(lines, Failed(str(error), asked_wrongly=isinstance(error, ConfigError)))
+        _send(lines, RunFailed(str(error), is_config_error=isinstance(error, ConfigError)))
     except Exception as error:
         logger.exception("the process failed")
-        _send(lines, Failed(f"{type(error).__name__}: {error}", asked_wrongly=False))
+        _send(lines, RunFailed(f"{type(error).__name__}: {error}", is_config_error=False))
 
 
 def _carried_out(order: Order, lines: BinaryIO) -> Message:
-    if isinstance(order, Task):
-        return Done(_run(order, lines))
-    from turnout.lab.compare.runs.judge import judge  # torch; an idle worker should be there at once
+    if isinstance(order, RunTask):
+        return RunDone(_run(order, lines))
+    from turnout.lab.compare.runs.compare_predictions import (
+        compare_predictions,  # torch; an idle worker should be there at once
+    )
 
-    return judge(order)
+    return compare_predictions(order)
 
 
-def _run(task: Task, lines: BinaryIO) -> Run:
+def _run(task: RunTask, lines: BinaryIO) -> Run:
     from turnout.runner.assembly import build_engine  # torch, as above
 
     workload = load_workload(task.workload, task.seed)
     assembled = build_engine(EngineConfig(**task.config))
     engine, ready = assembled.engine, assembled.ready
 
-    def asked(seed: int) -> Asked:
-        return Asked(workload, seed, ready.vocab_size, ready.defaults, task.temperature)
+    def requests(seed: int) -> JobRequests:
+        return JobRequests(workload, seed, ready.vocab_size, ready.defaults, task.temperature)
 
     first = warm_up(workload, task.warm_up)
-    for _ in Feed(engine, first, asked(~task.seed)).records():
+    for _ in Driver(engine, first, requests(~task.seed)).records():
         pass
     before = engine.stats().preemptions
-    feed = Feed(engine, workload, asked(task.seed))
+    driver = Driver(engine, workload, requests(task.seed))
     records = []
     with steady():
-        for record in feed.records():
+        for record in driver.records():
             records.append(record)
-            _send(lines, Progress(len(records), len(workload.jobs)))
+            _send(lines, RunProgress(len(records), len(workload.jobs)))
     records.sort(key=lambda record: record.index)
     preemptions = engine.stats().preemptions - before
-    return Run(task.arm, task.repeat, records, feed.samples(), preemptions, ready.summary)
+    return Run(task.arm, task.repeat, records, driver.samples(), preemptions, ready.summary)
 
 
 def _send(lines: BinaryIO, message: Message) -> None:

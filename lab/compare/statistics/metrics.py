@@ -1,4 +1,4 @@
-"""What is compared: figures of a run, each one number, with the names that vLLM's benchmark gives them."""
+"""The metrics that are compared: one number each for a run, named as vLLM's benchmark names them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Metric:
 
 
 def metrics(*, goodput: bool, clients: bool) -> tuple[Metric, ...]:
-    """`goodput`: somebody said what is good; `clients`: there are several."""
+    """`goodput`: limits of good requests were given; `clients`: the workload has several clients."""
     return (
         Metric("request_throughput", "request throughput", "req/s", True),
         *([Metric("request_goodput", "goodput", "req/s", True)] if goodput else []),

@@ -1,4 +1,4 @@
-"""How sure one may be of a difference: paired by repeat, in logarithms, with several metrics allowed for.
+"""Measures how certain a difference is: paired by repeat, in logarithms, with several metrics allowed for.
 
 A repeat serves the same requests with every arm, so the ratio of two arms' figures within a repeat is free
 of what repeats differ in: the draw of the workload and the machine's mood. Requests within a run share a
@@ -6,7 +6,7 @@ queue: they are no independent measurements, but repeats are. So n repeats are n
 logarithm, and the interval is Student's t over them. Bootstrapping five of them claims 95% and holds in 83%
 of cases (``bench/comparison/intervals.py``).
 
-Who looks at many metrics finds some that differ by chance. Differences are declared by the procedure of
+Of many metrics some differ by chance. Differences are declared by the procedure of
 Benjamini and Hochberg (1995): of those declared, at most 5% are expected to be false; where nothing
 differs, anything at all is declared in at most 5% of comparisons. Intervals are widened to match (Benjamini
 and Yekutieli 2005), so one excludes 0 if and only if its difference is declared.
@@ -38,9 +38,9 @@ __all__ = [
 
 ALPHA = 0.05
 POWER = 0.8
-"""How probably a real difference should be found, where repeats are counted out."""
+"""The probability with which a real difference should be found, where the repeats it takes are estimated."""
 MOST_REPEATS = 500
-"""Nobody makes more."""
+"""Where the search for how many repeats it takes ends."""
 
 Logs = npt.NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
@@ -78,7 +78,7 @@ def differences(pairs: Mapping[Key, Sequence[tuple[float, float]]]) -> dict[Key,
 
 
 def repeats_to_see(change: float, difference: Difference) -> int | None:
-    """Repeats in all that would probably show `change`; None: more than anybody makes."""
+    """Repeats in all that would probably show `change`; None: more than `MOST_REPEATS`."""
     wanted = math.log1p(change)
 
     def shows(repeats: int) -> bool:

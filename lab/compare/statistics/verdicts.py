@@ -1,4 +1,4 @@
-"""A difference in plain words."""
+"""States a difference in plain words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from turnout.lab.compare.statistics.statistics import MOST_REPEATS, Difference, 
 __all__ = ["amount", "percent", "settled", "verdict", "within"]
 
 
-MOST = 99.99
-"""Two repeats that differ have intervals without end; nobody reads their digits."""
+MAX_SHARE = 99.99
+"""The largest share that is written out: the interval of two repeats that differ is all but infinite."""
 
 
 def verdict(arm: str, metric: Metric, difference: Difference, see: float) -> str:
@@ -20,7 +20,7 @@ def verdict(arm: str, metric: Metric, difference: Difference, see: float) -> str
 
 
 def settled(arm: str, metric: Metric, difference: Difference, see: float) -> str | None:
-    """What more measurements would probably not change; None: nothing yet."""
+    """The verdict, where more measurements would probably not change it; else None."""
     if difference.declared:
         return _declared(arm, metric, difference)
     if difference.low == difference.high:
@@ -40,8 +40,8 @@ def within(difference: Difference) -> str:
 
 def percent(share: float, places: int | None = None, *, sign: bool = True) -> str:
     """``+31%``: to the percent where there are ten or more, else to a tenth, below one to a hundredth."""
-    if share > MOST:
-        return f"over {percent(MOST, 0, sign=sign)}"
+    if share > MAX_SHARE:
+        return f"over {percent(MAX_SHARE, 0, sign=sign)}"
     if places is None:
         places = _places(share)
     rounded = round(100 * share, places) or 0.0  # no -0.0

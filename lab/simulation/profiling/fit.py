@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from turnout.core.errors import TurnoutError
 from turnout.lab.simulation.cost import Fit, Seconds, Work
 
-__all__ = ["Sample", "fit"]
+__all__ = ["StepSample", "fit"]
 
 Floats = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ LEAST = 40
 
 
 @dataclass(frozen=True)
-class Sample:
+class StepSample:
     """A step that was taken."""
 
     work: Work
@@ -48,7 +48,7 @@ class Sample:
     """Seconds in the rest of the step."""
 
 
-def fit(samples: Sequence[Sample], move: float = 0.0) -> tuple[Seconds, Fit]:
+def fit(samples: Sequence[StepSample], move: float = 0.0) -> tuple[Seconds, Fit]:
     """Coefficients that are not negative, by least squares of relative errors.
 
     `move`: seconds, of a position. Errors are relative to what is expected of a step (iteratively reweighted

@@ -23,7 +23,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.process import steady
 from turnout.core.types.plan import Move, Plan, Way
 from turnout.lab.simulation.cost import CostModel
-from turnout.lab.simulation.profiling.fit import Sample, fit
+from turnout.lab.simulation.profiling.fit import StepSample, fit
 from turnout.lab.simulation.profiling.scenes import DECODES, Scene, scenes
 from turnout.lab.simulation.profiling.stage import Stage
 from turnout.runner.assembly import AssembledEngine, build_engine
@@ -39,7 +39,7 @@ FEW = 200
 """Tokens that are computed in a scene, from which on it says what one of them takes."""
 TOKENS_OF_A_STEP = 16
 """Tokens that take as long as a small step; a guess, until a scene says."""
-ENOUGH = 60
+MIN_KINDS = 60
 """Different steps that are measured however long that takes."""
 
 Progress = Callable[[float], None]
@@ -70,7 +70,7 @@ class Profiler:
     """Measures the steps of an engine of its own, scene by scene."""
 
     def __init__(self, config: EngineConfig, clock: Clock) -> None:
-        # Steps of known contents, one after the other: nobody guesses ahead.
+        # Steps of known contents, one after the other: without speculation.
         alone = {"spec_draft": None, "spec_ngram": False, "spec_tokens": None, "async_scheduling": False}
         config = config.model_copy(update=alone)
         self._model, self._clock = config.model, clock
@@ -90,7 +90,7 @@ class Profiler:
         touch(engine)
         self._runner = engine.runner
         self._stage = Stage(assembled, clock)
-        self._taken: dict[tuple[Scene, int], list[Sample]] = {}
+        self._taken: dict[tuple[Scene, int], list[StepSample]] = {}
 
     def measure(self, seconds: float) -> Iterator[float]:
         """Go over the grid until the time is up; over a part of it where once takes longer than that.
@@ -105,7 +105,7 @@ class Profiler:
         longest = max(SLICE * seconds, 2 * least)
         spent, token, played = 0.0, step / TOKENS_OF_A_STEP, []
         for scene in _spread(self._grid):
-            if spent >= seconds and len(self._taken) >= ENOUGH:
+            if spent >= seconds and len(self._taken) >= MIN_KINDS:
                 break
             room = int((longest - least) / token) - 3 * decodes * scene.batch
             if room < 0:
@@ -179,7 +179,7 @@ def _spread(grid: Sequence[Scene]) -> list[Scene]:
     return [grid[place] for place in places]
 
 
-def _mean(samples: list[Sample]) -> Sample:
+def _mean(samples: list[StepSample]) -> StepSample:
     """Of equal steps."""
     device, host = (mean(getattr(s, part) for s in samples) for part in ("device", "host"))
     return replace(samples[0], device=device, host=host)

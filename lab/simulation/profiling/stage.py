@@ -23,7 +23,7 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.kernels.gpu.staging import gather_rows
 from turnout.lab.simulation.cost import Work, work_of
-from turnout.lab.simulation.profiling.fit import Sample
+from turnout.lab.simulation.profiling.fit import StepSample
 from turnout.lab.simulation.profiling.scenes import Scene
 from turnout.runner.assembly import AssembledEngine
 
@@ -45,7 +45,7 @@ class Stage:
         self._ids = count()
         self._rng = random.Random("profile")
 
-    def play(self, scene: Scene, decodes: int, fills: int) -> list[Sample]:
+    def play(self, scene: Scene, decodes: int, fills: int) -> list[StepSample]:
         """Every step that is computed: at most `fills` that fill its context, and `decodes` of each kind."""
         engine = self._engine
         capacity = engine.scheduler.capacity
@@ -71,7 +71,7 @@ class Stage:
         for request in requests:
             self._engine.abort(request)
 
-    def _until_level(self, computed: Collection[int]) -> Iterator[Sample]:
+    def _until_level(self, computed: Collection[int]) -> Iterator[StepSample]:
         """Steps until all can decode; those not `computed`, by place, are only planned."""
         queues = self._engine.scheduler.queues
         for place in count():
@@ -88,16 +88,16 @@ class Stage:
         self._engine.step()
         self._engine.runner = self._runner
 
-    def _steps(self, steps: int) -> list[Sample]:
+    def _steps(self, steps: int) -> list[StepSample]:
         return [self._step() for _ in range(steps)]
 
-    def _step(self) -> Sample:
+    def _step(self) -> StepSample:
         since = self._clock()
         self._engine.step()
         return self._runner.sample(self._clock() - since)
 
     def _add(self, length: int, output: int) -> str:
-        """A prompt of so many tokens that nobody has seen before."""
+        """A prompt of so many tokens that no request had before."""
         vocabulary = self._engine.limits.vocab_size
         request = RequestSpec(
             id=f"profile-{next(self._ids)}",
@@ -140,6 +140,6 @@ class TimedRunner(Runner):
         self.work.running, self.work.waiting = self._queues.running_count, self._queues.waiting_count
         return logits
 
-    def sample(self, whole: float) -> Sample:
+    def sample(self, whole: float) -> StepSample:
         """Of the last step, which took so many seconds in all."""
-        return Sample(self.work, self.seconds, max(0.0, whole - self.seconds))
+        return StepSample(self.work, self.seconds, max(0.0, whole - self.seconds))

@@ -31,7 +31,7 @@ def sharegpt(requests: int, *, longest: int, seed: int) -> list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Scans:
-    """Long prompts that nobody sends again, with short answers."""
+    """Long prompts that are never sent again, with short answers."""
 
     scans: int
     rate: float

@@ -10,7 +10,7 @@ import msgspec
 from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
 from turnout.lab.compare.runs.child import Watch
-from turnout.lab.compare.runs.experiment_spec import Question
+from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.order import Turn
 from turnout.lab.compare.runs.run import Run
 from turnout.lab.jobs.job import Job
@@ -22,8 +22,8 @@ from turnout.lab.workloads.source import load_workload
 H100 = preset("h100-7b")
 
 
-def question(*arms: str, workload: str = "poisson:rate=1", **given: object) -> Question:
-    return Question(parse_arms(arms or ("base", "other"), EngineConfig()), workload, **given)
+def spec(*arms: str, workload: str = "poisson:rate=1", **given: object) -> ExperimentSpec:
+    return ExperimentSpec(parse_arms(arms or ("base", "other"), EngineConfig()), workload, **given)
 
 
 def record(index: int = 0, **changes: object) -> Record:
@@ -59,7 +59,7 @@ def slower(share: float) -> CostModel:
 class NoisyMachine:
     """Makes runs of a simulated engine on a machine that is now faster, now slower."""
 
-    question: Question
+    spec: ExperimentSpec
     noise: float
     """Of a run's speed: standard deviation of its logarithm."""
     rng: random.Random
@@ -67,9 +67,9 @@ class NoisyMachine:
     """Of every arm but the first."""
 
     def run(self, turn: Turn, watch: Watch) -> Run:
-        planted = self.slowdown if turn.arm is not self.question.arms[0] else 0.0
+        planted = self.slowdown if turn.arm is not self.spec.arms[0] else 0.0
         mood = self.rng.lognormvariate(0, self.noise)
-        workload = load_workload(self.question.workload, turn.repeat)
+        workload = load_workload(self.spec.workload, turn.repeat)
         cost = slower((1 + planted) * mood - 1)
         records = run_simulated(turn.arm.config, workload, cost, seed=turn.repeat)
         return Run(turn.arm.name, turn.repeat, records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compare_runs import question, record, run
+from compare_runs import record, run, spec
 
 from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
@@ -14,8 +14,8 @@ from turnout.lab.compare.runs.run import Run
 
 
 def findings(arms: tuple[str, str], *runs: Run, greedy: bool = True) -> list[Finding]:
-    asked = question(*arms)
-    return check(asked.arms, [{each.arm: each for each in runs}], greedy=greedy)
+    given = spec(*arms)
+    return check(given.arms, [{each.arm: each for each in runs}], greedy=greedy)
 
 
 def test_arms_that_agree_have_no_findings() -> None:
@@ -101,18 +101,18 @@ def test_what_is_serious_comes_first() -> None:
 
 
 def test_repeats_of_one_trace_are_told_from_repeats_of_a_kind_of_workload() -> None:
-    asked = question("a", "b", repeats=2)
-    found = compare(asked, [run(arm, repeat) for arm in "ab" for repeat in (0, 1)]).findings
+    given = spec("a", "b", repeats=2)
+    found = compare(given, [run(arm, repeat) for arm in "ab" for repeat in (0, 1)]).findings
     assert [finding.text for finding in found] == [
         "every repeat served the same jobs: intervals speak of this workload alone"
     ]
 
 
 def test_a_repeat_that_not_all_arms_have_made_is_left_out() -> None:
-    comparison = compare(question("a", "b", repeats=2), [run("a"), run("b"), run("b", 1)])
+    comparison = compare(spec("a", "b", repeats=2), [run("a"), run("b"), run("b", 1)])
     assert len(comparison.repeats) == 1
 
 
 def test_without_a_complete_repeat_there_are_no_figures() -> None:
-    comparison = compare(question("a", "b"), [run("a")])
+    comparison = compare(spec("a", "b"), [run("a")])
     assert comparison.repeats == [] and all(row.difference is None for row in comparison.rows["b"])

@@ -11,7 +11,7 @@ import pytest
 
 from turnout.core.errors import EngineError
 from turnout.lab.compare.runs import child
-from turnout.lab.compare.runs.protocol import Judge
+from turnout.lab.compare.runs.protocol import QualityTask
 
 
 def test_one_that_is_gone_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +25,6 @@ def test_one_that_is_gone_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) ->
             yield process
 
     monkeypatch.setattr(child, "_worker", gone)
-    order = Judge(configs=({}, {}), text="x" * 10_000, tokens=1)
+    order = QualityTask(configs=({}, {}), text="x" * 10_000, tokens=1)
     with pytest.raises(EngineError, match="arm 'b': the judge ended with code 3"):
         child.carry_out(order, "b", "the judge", lambda done, total: None)

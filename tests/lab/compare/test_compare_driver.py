@@ -8,11 +8,11 @@ from compare_runs import H100
 
 from turnout.config import EngineConfig
 from turnout.core.registry.registry import Registry
-from turnout.lab.compare.runs.driver import Feed
+from turnout.lab.compare.runs.driver import Driver
 from turnout.lab.compare.runs.order import turns
-from turnout.lab.compare.runs.requests import Asked, warm_up
-from turnout.lab.compare.runs.run import Sample
-from turnout.lab.compare.runs.samples import MOST, Samples
+from turnout.lab.compare.runs.requests import JobRequests, warm_up
+from turnout.lab.compare.runs.run import EngineSample
+from turnout.lab.compare.runs.samples import MOST, EngineSamples
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.record import Record
 from turnout.lab.simulation import run_simulated
@@ -20,7 +20,7 @@ from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.workloads.source import load_workload
 
 
-def fed(workload: Workload, **config: object) -> tuple[list[Record], list[Sample]]:
+def fed(workload: Workload, **config: object) -> tuple[list[Record], list[EngineSample]]:
     """By an engine on a virtual clock, for which sleeping is turning the clock forward."""
     simulated = build_simulated(EngineConfig(**config), H100, Registry.load())
     clock = simulated.clock
@@ -28,10 +28,10 @@ def fed(workload: Workload, **config: object) -> tuple[list[Record], list[Sample
     def sleep(seconds: float) -> None:
         clock.now += seconds
 
-    asked = Asked(workload, 0, H100.model.vocab_size, {}, temperature=0.0)
-    feed = Feed(simulated.engine, workload, asked, clock=clock, sleep=sleep)
-    records = sorted(feed.records(), key=lambda record: record.index)
-    return records, feed.samples()
+    requests = JobRequests(workload, 0, H100.model.vocab_size, {}, temperature=0.0)
+    driver = Driver(simulated.engine, workload, requests, clock=clock, sleep=sleep)
+    records = sorted(driver.records(), key=lambda record: record.index)
+    return records, driver.samples()
 
 
 def test_an_engine_that_is_fed_and_one_that_is_simulated_take_the_same_time() -> None:
@@ -83,9 +83,9 @@ def test_samples_say_how_the_engine_stood() -> None:
 
 
 def test_samples_of_a_long_run_are_thinned_evenly() -> None:
-    samples = Samples()
+    samples = EngineSamples()
     for step in range(100_000):
-        samples.add(Sample(step / 100, 1, 0, 0.5))
+        samples.add(EngineSample(step / 100, 1, 0, 0.5))
     times = [sample.at for sample in samples.all()]
     assert MOST / 2 <= len(times) <= MOST
     gaps = [b - a for a, b in pairwise(times[1:])]

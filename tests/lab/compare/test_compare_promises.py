@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from compare_runs import NoisyMachine, question
+from compare_runs import NoisyMachine, spec
 
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.experiment import Experiment
@@ -17,20 +17,22 @@ NOISE = 0.03
 
 
 def compared(seed: int, slowdown: float) -> Comparison:
-    asked = question(workload=WORKLOAD)
-    experiment = Experiment(asked, NoisyMachine(asked, NOISE, random.Random(seed), slowdown))
+    given = spec(workload=WORKLOAD)
+    experiment = Experiment(given, NoisyMachine(given, NOISE, random.Random(seed), slowdown))
     experiment.make(lambda turn: lambda done, total: None)
     return experiment.comparison()
 
 
 def test_an_arm_against_itself_twenty_times_differs_in_at_most_a_tenth_of_the_verdicts() -> None:
     rows = [row for seed in range(20) for row in compared(seed, 0.0).rows["other"]]
-    declared = sum(row.judged != "" for row in rows)
+    declared = sum(row.direction != "" for row in rows)
     assert declared <= 0.1 * len(rows)
 
 
 def test_a_slowdown_of_a_tenth_is_found_with_five_repeats() -> None:
     """In nine comparisons of ten, by each metric that it shows in."""
-    found = [{row.metric.name: row.judged for row in compared(seed, 0.1).rows["other"]} for seed in range(10)]
+    found = [
+        {row.metric.name: row.direction for row in compared(seed, 0.1).rows["other"]} for seed in range(10)
+    ]
     for name in ("mean_tpot", "median_tpot", "mean_e2el", "median_e2el"):
         assert [verdicts[name] for verdicts in found].count("worse") >= 9, name

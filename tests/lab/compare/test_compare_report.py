@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from compare_runs import H100, question
+from compare_runs import H100, spec
 
 from turnout.core.errors import ConfigError
 from turnout.lab.compare.comparison import Comparison
@@ -16,21 +16,21 @@ from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.report import svg as canvas
 from turnout.lab.compare.report.as_json import as_json
 from turnout.lab.compare.report.report import as_html
-from turnout.lab.compare.runs.simulated import Simulated
+from turnout.lab.compare.runs.simulated import SimulatedRuns
 
 WORKLOAD = "gamma:rate=40,requests=40,prompt=100,output=lognormal:mean=40,clients=3"
 
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    asked = question(
+    given = spec(
         "base:max-num-seqs=8",
         "长作业优先:max-num-seqs=4,scheduler=ljf",
         workload=WORKLOAD,
         repeats=3,
         simulated="h100-7b",
     )
-    experiment = Experiment(asked, Simulated(asked, H100))
+    experiment = Experiment(given, SimulatedRuns(given, H100))
     experiment.make(lambda turn: lambda done, total: None)
     return experiment.comparison()
 
@@ -66,17 +66,17 @@ def test_ids_of_the_plots_do_not_clash(page: str) -> None:
 
 
 def test_it_says_what_the_table_says(page: str, comparison: Comparison) -> None:
-    declared = [row for row in comparison.rows["长作业优先"] if row.judged]
+    declared = [row for row in comparison.rows["长作业优先"] if row.direction]
     assert declared and all(row.verdict in page for row in declared)
 
 
 def test_what_users_named_is_escaped() -> None:
-    asked = question("a", "b", workload="<script>.jsonl", repeats=1)
+    given = spec("a", "b", workload="<script>.jsonl", repeats=1)
     from compare_runs import run
 
     from turnout.lab.compare.comparison import compare
 
-    page = as_html(compare(asked, [run("a"), run("b")]))
+    page = as_html(compare(given, [run("a"), run("b")]))
     assert "<script>.jsonl" not in page and "&lt;script&gt;.jsonl" in page
 
 

@@ -11,7 +11,8 @@ from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.load.generator import LoadRun, run_load
-from turnout.lab.load.sender import Answer, Usage
+from turnout.lab.load.messages import TokenUsage
+from turnout.lab.load.sender import StreamedAnswer
 from turnout.lab.load.target import Target
 
 
@@ -104,7 +105,7 @@ def test_tokens_that_came_in_one_message_have_one_time() -> None:
 
 
 def test_the_last_token_counts_when_it_has_no_text() -> None:
-    answer = Answer([1.0, 2.0], usage=Usage(5, 3), ended=2.5)
+    answer = StreamedAnswer([1.0, 2.0], usage=TokenUsage(5, 3), ended=2.5)
     assert answer.token_times() == [1.0, 2.0, 2.5]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from turnout.config import EngineConfig
 from turnout.core.registry.registry import Registry
-from turnout.lab.quality.models import Evaluation
+from turnout.lab.quality.models import ModelComparison
 from turnout.lab.quality.perplexity import Predict, measure_deviation, measure_quality
 from turnout.lab.quality.served import of_engine
 from turnout.runner.assembly import AssembledEngine, build_engine
@@ -36,7 +36,7 @@ def reference() -> tuple[Predict, tuple[int, ...]]:
 
 def test_an_engine_predicts_what_eval_says() -> None:
     predict, tokens = reference()
-    eval_ = Evaluation.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
+    eval_ = ModelComparison.of(Registry.load(), "turnout-tiny", None, "float32", "cpu")
     assert measure_quality(predict, tokens, window=WINDOW).nats == pytest.approx(
         eval_.base(list(tokens), WINDOW).nats, rel=1e-5
     )

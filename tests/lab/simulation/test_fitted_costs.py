@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
 from turnout.lab.simulation.cost import Seconds, Work
-from turnout.lab.simulation.profiling.fit import Sample, fit
+from turnout.lab.simulation.profiling.fit import StepSample, fit
 from turnout.lab.simulation.profiling.profile import Profiler, profile
 from turnout.lab.simulation.profiling.scenes import Scene, scenes
 
@@ -32,12 +32,12 @@ TRUE = Seconds(
 )
 
 
-def steps(count: int, noise: float = 0.0) -> list[Sample]:
+def steps(count: int, noise: float = 0.0) -> list[StepSample]:
     rng = random.Random(0)
     return [_sample(rng, noise) for _ in range(count)]
 
 
-def _sample(rng: random.Random, noise: float) -> Sample:
+def _sample(rng: random.Random, noise: float) -> StepSample:
     sequences, context = 2 ** rng.randrange(8), 4 ** rng.randrange(1, 6)
     prompt = rng.choice([0, 3, 16, 64, 256])
     work = Work(
@@ -52,7 +52,7 @@ def _sample(rng: random.Random, noise: float) -> Sample:
     )
     host = TRUE.host + TRUE.runner * work.running + TRUE.waiter * work.waiting
     off = 1 + rng.uniform(-noise, noise)
-    return Sample(work, off * (TRUE.of(work) - host), off * host)
+    return StepSample(work, off * (TRUE.of(work) - host), off * host)
 
 
 def test_coefficients_come_back() -> None:
@@ -159,7 +159,9 @@ def test_of_a_slow_model_small_and_large_steps_are_measured(monkeypatch: pytest.
         return took[-1]
 
     monkeypatch.setattr(profiler, "_play", play)
-    monkeypatch.setattr(profiler._stage, "play", lambda scene, decodes, fills: [Sample(Work(), 0.05, 0.0)])
+    monkeypatch.setattr(
+        profiler._stage, "play", lambda scene, decodes, fills: [StepSample(Work(), 0.05, 0.0)]
+    )
     assert len(list(profiler.measure(20.0))) == len(played) < len(profiler._grid) / 2
     batches = [scene.batch for scene in played]
     assert min(batches) == 1 and max(batches) >= 55

@@ -15,7 +15,7 @@ from turnout.core.registry.registry import Registry
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.goodput import Goodput
 from turnout.lab.simulation.fleet import Fleet, Mix
-from turnout.lab.simulation.outcome import simulate
+from turnout.lab.simulation.result import simulate
 from turnout.lab.simulation.traffic import Traffic
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job, Workload
-from turnout.lab.traces.own import write_workload
+from turnout.lab.traces.turnout_format import write_workload
 from turnout.lab.workloads.source import load_workload
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens

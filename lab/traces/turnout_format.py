@@ -17,7 +17,7 @@ from pathlib import Path
 
 from turnout.core.errors import nearest
 from turnout.lab.jobs.job import Job, Workload
-from turnout.lab.traces.entry import Entry
+from turnout.lab.traces.entry import TraceEntry
 
 __all__ = ["MARK", "VERSION", "read_own", "write_workload"]
 
@@ -36,7 +36,7 @@ def write_workload(workload: Workload, path: Path) -> None:
             file.write(json.dumps({k: v for k, v in values.items() if v != FIELDS[k]}) + "\n")
 
 
-def read_own(entries: Iterable[Entry]) -> Iterator[Job]:
+def read_own(entries: Iterable[TraceEntry]) -> Iterator[Job]:
     for entry in entries:
         if unknown := entry.fields.keys() - FIELDS.keys():
             name = min(unknown)
@@ -46,7 +46,7 @@ def read_own(entries: Iterable[Entry]) -> Iterator[Job]:
         yield _job(entry)
 
 
-def _job(entry: Entry) -> Job:
+def _job(entry: TraceEntry) -> Job:
     job = Job(
         at=entry.number("at"),
         prompt=entry.tokens("prompt"),

@@ -1,4 +1,4 @@
-"""A simulation in a few figures: of each request only what they need is kept."""
+"""Runs a simulation for its figures: of each request only what they need is kept."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from turnout.lab.simulation.replica import Totals
 from turnout.lab.simulation.simulate import Simulation
 from turnout.lab.simulation.traffic import Traffic
 
-__all__ = ["Outcome", "divisible", "simulate"]
+__all__ = ["SimulationResult", "divisible", "simulate"]
 
 Progress = Callable[[int], None]
-"""Told of so many more requests that have ended."""
+"""Called with the number of further requests that have ended."""
 TOLD = 1000
 """Requests between two calls of it."""
 
 
 @dataclass
-class Outcome:
+class SimulationResult:
     accumulator: Accumulator
     totals: Totals = field(default_factory=Totals)
     duration: float = 0.0
@@ -47,7 +47,7 @@ class Outcome:
                 untold = 0
         progress(untold)
 
-    def merge(self, other: Outcome) -> None:
+    def merge(self, other: SimulationResult) -> None:
         self.accumulator.merge(other.accumulator)
         self.totals += other.totals
         self.duration = max(self.duration, other.duration)
@@ -59,12 +59,12 @@ def simulate(
     workers: int = 1,
     goodput: Goodput | None = None,
     progress: Progress = lambda ended: None,
-) -> Outcome:
-    """Run it, in so many processes if replicas have nothing to do with one another; the figures are the same.
+) -> SimulationResult:
+    """Runs it, in up to `workers` processes where replicas are independent; the figures are the same.
 
     Raises ConfigError for what cannot work.
     """
-    outcome = Outcome(Accumulator(goodput))
+    outcome = SimulationResult(Accumulator(goodput))
     registry = Registry.of(simulation.config)
     router = registry.create("router", simulation.router)
     if simulation.replicas == 1 or not divisible(simulation, router):
@@ -80,7 +80,7 @@ def simulate(
 
 
 def divisible(simulation: Simulation, router: Router) -> bool:
-    """Is it settled beforehand which replica serves what, and when, and does nobody watch?"""
+    """Whether it is settled beforehand which replica serves what, and when, and no step is watched."""
     workload = simulation.workload
     if simulation.watch is not None:
         return False
@@ -89,7 +89,7 @@ def divisible(simulation: Simulation, router: Router) -> bool:
 
 def _parts(
     simulation: Simulation, shares: list[list[int]], workers: int, goodput: Goodput | None
-) -> Iterator[Outcome]:
+) -> Iterator[SimulationResult]:
     """Of each replica."""
     if workers == 1:
         registry = Registry.of(simulation.config)
@@ -121,21 +121,21 @@ def _shares(simulation: Simulation, router: Router) -> list[list[int]]:
 # ------------------------------------------------------------------ one replica, maybe in another process
 
 _mine: list[tuple[Simulation, Registry]] = []
-"""What this process works on: sent and loaded once, not with every part."""
+"""The simulation that this process works on: sent and loaded once, not with every part."""
 
 
 def _begin(simulation: Simulation) -> None:
     _mine[:] = [(simulation, Registry.of(simulation.config))]
 
 
-def _part_of_mine(number: int, share: list[int], goodput: Goodput | None) -> Outcome:
+def _part_of_mine(number: int, share: list[int], goodput: Goodput | None) -> SimulationResult:
     ((simulation, registry),) = _mine
     return _part(simulation, registry, number, share, goodput)
 
 
 def _part(
     simulation: Simulation, registry: Registry, number: int, share: list[int], goodput: Goodput | None
-) -> Outcome:
+) -> SimulationResult:
     """One replica, which serves its share of the jobs."""
     fleet = Fleet(
         simulation.config,
@@ -146,14 +146,14 @@ def _part(
         fast_forward=simulation.fast_forward,
     )
     mix = Mix(simulation.workload, simulation.seed, simulation.cost.model.vocab_size)
-    outcome = Outcome(Accumulator(goodput))
+    outcome = SimulationResult(Accumulator(goodput))
     outcome.take(fleet.serve(Traffic(simulation.workload, share), mix), lambda ended: None)
     outcome.totals = fleet.totals()
     return outcome
 
 
 class _Only(Router):
-    """There is but one."""
+    """A router for one replica."""
 
     def route(self, request: Routable, replicas: object) -> int:
         return 0

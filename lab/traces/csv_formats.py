@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
-from turnout.lab.traces.entry import Entry
+from turnout.lab.traces.entry import TraceEntry
 
 __all__ = ["CSV_FORMS", "read_csv"]
 
 
-def _azure(row: Entry) -> Job:
+def _azure(row: TraceEntry) -> Job:
     """Microsoft's Azure LLM inference traces of 2023 and 2024."""
     text = row.text("TIMESTAMP")
     try:
@@ -26,8 +26,8 @@ def _azure(row: Entry) -> Job:
     return Job(at.timestamp(), row.tokens("ContextTokens"), row.tokens("GeneratedTokens"))
 
 
-def _burstgpt(row: Entry) -> Job:
-    """BurstGPT (Wang et al. 2024); seconds. The model is whom requests are counted for."""
+def _burstgpt(row: TraceEntry) -> Job:
+    """BurstGPT (Wang et al. 2024); seconds. The model is taken for the client."""
     return Job(
         row.number("Timestamp"),
         row.tokens("Request tokens"),
@@ -36,7 +36,7 @@ def _burstgpt(row: Entry) -> Job:
     )
 
 
-def _vidur(row: Entry) -> Job:
+def _vidur(row: TraceEntry) -> Job:
     """Vidur's traces; some have only lengths, and then all arrive at once."""
     at = row.number("arrived_at") if "arrived_at" in row.fields else 0.0
     return Job(at, row.tokens("num_prefill_tokens"), row.tokens("num_decode_tokens"))
@@ -46,7 +46,7 @@ class CSVForm(NamedTuple):
     name: str
     columns: tuple[str, ...]
     """That its header must have; there may be others."""
-    read: Callable[[Entry], Job]
+    read: Callable[[TraceEntry], Job]
 
 
 CSV_FORMS = (
@@ -69,7 +69,7 @@ def read_csv(path: Path, lines: Iterable[str]) -> Iterator[Job]:
     for row in rows:
         if not row:
             continue
-        entry = Entry(dict(zip(header, row, strict=False)), path, rows.line_num, form.name)
+        entry = TraceEntry(dict(zip(header, row, strict=False)), path, rows.line_num, form.name)
         if len(row) != len(header):
             raise entry.fault(f"{len(row)} values for {len(header)} columns")
         job = form.read(entry)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from turnout.lab.jobs.job import Job
-from turnout.lab.traces.entry import Entry
+from turnout.lab.traces.entry import TraceEntry
 
 __all__ = ["MOONCAKE_BLOCK", "QWEN_BLOCK", "read_bailian", "read_mooncake"]
 
@@ -14,7 +14,7 @@ MOONCAKE_BLOCK = 512
 QWEN_BLOCK = 16
 
 
-def read_mooncake(entries: Iterable[Entry]) -> Iterator[Job]:
+def read_mooncake(entries: Iterable[TraceEntry]) -> Iterator[Job]:
     """Mooncake (Qin et al. 2024): milliseconds, blocks of 512 tokens by the hash of all up to their end."""
     for entry in entries:
         job = _job(entry, entry.number("timestamp") / 1000, MOONCAKE_BLOCK)
@@ -22,7 +22,7 @@ def read_mooncake(entries: Iterable[Entry]) -> Iterator[Job]:
             yield job
 
 
-def read_bailian(entries: Iterable[Entry]) -> Iterator[Job]:
+def read_bailian(entries: Iterable[TraceEntry]) -> Iterator[Job]:
     """Qwen-Bailian (Wang et al. 2025): seconds, blocks of 16 tokens, chats that name the turn before."""
     roots: dict[str, str] = {}
     for entry in entries:
@@ -34,7 +34,7 @@ def read_bailian(entries: Iterable[Entry]) -> Iterator[Job]:
             yield job
 
 
-def _job(entry: Entry, at: float, block: int, **more: Any) -> Job:
+def _job(entry: TraceEntry, at: float, block: int, **more: Any) -> Job:
     blocks = entry.names("hash_ids")
     prompt = entry.tokens("input_length")
     if len(blocks) > -(-prompt // block):
