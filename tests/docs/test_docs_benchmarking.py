@@ -1,4 +1,4 @@
-"""docs/how-to/benchmark.md has every flag, option, figure and form of trace as they are."""
+"""benchmark.md and workloads.md have every flag, option, figure and form of trace as they are."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from turnout.lab.workloads.lengths import FORMS, KINDS
 from turnout.lab.workloads.source import load_workload, source_options
 
 (BENCHMARKING,) = (document for document in DOCS if document.path.name == "benchmark.md")
+(WORKLOADS,) = (document for document in DOCS if document.path.name == "workloads.md")
 SECTIONS = {"serve": "A server", "throughput": "Throughput", "latency": "Latency", "startup": "Startup"}
 
 
@@ -64,7 +65,7 @@ def common_options() -> list[Option]:
 
 def table(section: str) -> dict[str, list[str]]:
     """All rows of a section, by what stands first in them."""
-    return {code(row[0])[0]: row for row in rows(BENCHMARKING.section(section)) if code(row[0])}
+    return {code(row[0])[0]: row for row in rows(WORKLOADS.section(section)) if code(row[0])}
 
 
 def test_every_generator_is_there_with_its_options() -> None:
@@ -85,7 +86,7 @@ def test_every_option_is_there_with_its_default(section: str, options: list[Opti
 
 
 def test_every_form_of_lengths_is_there() -> None:
-    listed = first_column(BENCHMARKING.section("Generators"))
+    listed = first_column(WORKLOADS.section("Generators"))
     for name in KINDS.keys() - {"fixed"}:
         assert [form for form in FORMS.split(", ") if form.startswith(name)] == [
             form for form in listed if form.startswith(f"{name}:")
@@ -93,14 +94,14 @@ def test_every_form_of_lengths_is_there() -> None:
 
 
 def test_every_form_of_csv_is_there() -> None:
-    table = {row[0]: row[1] for row in rows(BENCHMARKING.section("Traces"))}
+    table = {row[0]: row[1] for row in rows(WORKLOADS.section("Traces"))}
     for form in CSV_FORMS:
         assert set(form.columns) == {column for cell in code(table[form.name]) for column in cell.split(",")}
 
 
 def test_the_example_of_our_own_form_is_one(tmp_path: Path) -> None:
     file = tmp_path / "example"
-    (example,) = BENCHMARKING.blocks("json")
+    (example,) = WORKLOADS.blocks("json")
     file.write_text(example)
     jobs = load_workload(str(file), 0).jobs
     assert len(jobs) == len(example.splitlines()) - 1
@@ -109,7 +110,9 @@ def test_the_example_of_our_own_form_is_one(tmp_path: Path) -> None:
 
 
 def test_the_workloads_that_are_shown_are_workloads() -> None:
-    shown = re.findall(r"--workload (\"[^\"]+\"|\S+)", "\n".join(BENCHMARKING.blocks("")))
+    shown = re.findall(
+        r"--workload (\"[^\"]+\"|\S+)", "\n".join([*BENCHMARKING.blocks(""), *WORKLOADS.blocks("")])
+    )
     generated = [spec.strip('"') for spec in shown if "trace" not in spec]
     assert len(generated) == 3
     assert all(load_workload(spec, 0).jobs for spec in generated)
