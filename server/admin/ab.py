@@ -20,6 +20,8 @@ __all__ = ["ABReport", "ArmChange", "ArmState", "change_arms", "show_arms"]
 
 
 class ArmChange(BaseModel):
+    """The body of a request to stop an arm, or to promote it."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
 
     action: Literal["stop", "promote"]
@@ -27,6 +29,8 @@ class ArmChange(BaseModel):
 
 
 class ArmState(msgspec.Struct):
+    """An arm, as clients see it."""
+
     name: str
     changes: dict[str, str]
     """What the arm changes of the server's own configuration."""
@@ -41,6 +45,8 @@ class ArmState(msgspec.Struct):
 
 
 class ABReport(msgspec.Struct):
+    """The arms and their comparison."""
+
     arms: list[ArmState]
     comparison: dict[str, Any]
     """What the test can tell so far, as `Trial.standing` returns it."""

@@ -32,6 +32,8 @@ __all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_p
 
 
 class PrefixRequest(BaseModel):
+    """The body of a request to pin a prefix."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -58,6 +60,8 @@ class PrefixState(msgspec.Struct):
 
 
 class PrefixList(msgspec.Struct):
+    """The pinned prefixes."""
+
     prefixes: list[PrefixState]
 
 

@@ -23,6 +23,8 @@ OptionName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
 
 
 class PolicyChange(BaseModel):
+    """The body of a request to change the scheduling policy."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
 
     name: str

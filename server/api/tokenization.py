@@ -18,6 +18,8 @@ __all__ = ["detokenize", "tokenize"]
 
 
 class TokenizeRequest(BaseModel):
+    """The body of a request to tokenize a text."""
+
     model_config = ConfigDict(strict=True)
 
     model: str | None = None
@@ -26,6 +28,8 @@ class TokenizeRequest(BaseModel):
 
 
 class DetokenizeRequest(BaseModel):
+    """The body of a request to decode tokens."""
+
     model_config = ConfigDict(strict=True)
 
     model: str | None = None
@@ -33,6 +37,8 @@ class DetokenizeRequest(BaseModel):
 
 
 class TokenizeResponse(msgspec.Struct):
+    """The tokens of a text."""
+
     count: int
     max_model_len: int
     tokens: list[int]

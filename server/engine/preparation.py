@@ -18,6 +18,8 @@ POLL_SECONDS = 0.002
 
 
 class _Job(NamedTuple):
+    """A request and its work."""
+
     request: RequestSpec
     done: Future[None]
 

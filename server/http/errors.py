@@ -40,6 +40,8 @@ class ApiError(TurnoutError):
 
 
 class ErrorDetails(msgspec.Struct):
+    """What went wrong, in OpenAI's terms."""
+
     message: str
     type: str
     param: str | None
@@ -47,6 +49,8 @@ class ErrorDetails(msgspec.Struct):
 
 
 class ErrorBody(msgspec.Struct):
+    """The body of an error response."""
+
     error: ErrorDetails
 
 

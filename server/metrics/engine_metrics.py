@@ -73,7 +73,7 @@ def _load(stats: Stats) -> Rows:
 
 def _work(stats: Stats) -> Rows:
     yield "num_preemptions", "Times that a running request lost its KV memory to others.", stats.preemptions
-    yield "num_swap_outs", "Preemptions that kept what was computed, in host memory.", stats.swap_outs
+    yield "num_swap_outs", "Preemptions that swapped KV memory out to host memory.", stats.swap_outs
     yield (
         "policy_faults",
         "Answers of scheduling policies that could not be carried out.",
@@ -95,7 +95,7 @@ def _memory(kv: KVSnapshot, bytes_per_token: int) -> Rows:
     yield "kv_cache_cached_tokens", "Free positions that hold a prefix for requests to reuse.", kv.cached
     yield "kv_cache_pinned_tokens", "Cached or held positions that belong to pinned prefixes.", kv.pinned
     yield "kv_cache_swap_tokens", "Positions in host memory for preempted requests.", kv.swap
-    yield "kv_cache_swapped_tokens", "Positions in host memory that are taken.", kv.swapped
+    yield "kv_cache_swapped_tokens", "Positions of swapped-out requests in host memory.", kv.swapped
     yield "kv_cache_block_tokens", "Positions in a block.", kv.unit
     yield "kv_cache_bytes_per_token", "Bytes of KV memory that a position takes.", bytes_per_token
     yield "kv_cache_waste_ratio", "Share of held positions without a computed token.", kv.waste

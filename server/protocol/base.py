@@ -60,6 +60,8 @@ SAMPLING_FIELDS = (
 
 
 class StreamOptions(BaseModel):
+    """OpenAI's ``stream_options``."""
+
     model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None

@@ -36,10 +36,14 @@ encode = msgspec.json.Encoder().encode
 
 
 class PromptTokensDetails(msgspec.Struct):
+    """How the prompt's tokens were served."""
+
     cached_tokens: int
 
 
 class Usage(msgspec.Struct):
+    """The tokens of a request."""
+
     prompt_tokens: int
     completion_tokens: int
     """Tokens generated, a stop token or the tokens of a stop string included."""
@@ -71,6 +75,8 @@ PromptLogprobs = list[dict[str, RankedLogprob] | None]
 
 
 class CompletionChoice(msgspec.Struct):
+    """A choice, or a part of one, in a response to completions."""
+
     index: int
     text: str
     logprobs: CompletionLogprobs | None
@@ -82,12 +88,16 @@ class CompletionChoice(msgspec.Struct):
 
 
 class TopLogprob(msgspec.Struct):
+    """One of the likeliest tokens at a position."""
+
     token: str
     logprob: float
     bytes: list[int] | None
 
 
 class ChatTokenLogprob(msgspec.Struct):
+    """A token's log-probability in a response to a chat."""
+
     token: str
     logprob: float
     bytes: list[int] | None
@@ -95,17 +105,23 @@ class ChatTokenLogprob(msgspec.Struct):
 
 
 class ChatLogprobs(msgspec.Struct):
+    """The log-probabilities of a message."""
+
     content: list[ChatTokenLogprob]
     refusal: None = None
 
 
 class ChatMessage(msgspec.Struct):
+    """A message of the assistant."""
+
     role: str
     content: str
     refusal: None = None
 
 
 class ChatChoice(msgspec.Struct):
+    """A choice in a response to a chat."""
+
     index: int
     message: ChatMessage
     logprobs: ChatLogprobs | None
@@ -116,11 +132,15 @@ class ChatChoice(msgspec.Struct):
 
 
 class ChatDelta(msgspec.Struct):
+    """A part of a message."""
+
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct):
+    """A part of a choice in a streamed response to a chat."""
+
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None
@@ -167,6 +187,8 @@ class TimedEnvelope(Envelope, kw_only=True):
 
 
 class ModelCard(msgspec.Struct):
+    """A model, as ``/v1/models`` lists it."""
+
     id: str
     created: int
     max_model_len: int
