@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from turnout.core.errors import ConfigError
 from turnout.core.sizes import ByteSize, SizeOrZero
-from turnout.core.validation import problems_of
+from turnout.core.validation import explain_validation_error
 from turnout.plugins.defaults import (
     DECODING,
     KV,
@@ -57,7 +57,7 @@ class _Config(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(problems_of(error, type(self).model_fields)) from None
+            raise ConfigError(explain_validation_error(error, type(self).model_fields)) from None
 
 
 class EngineConfig(_Config):

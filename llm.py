@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.config import EngineConfig
 from turnout.core.errors import EngineError, RequestError
 from turnout.core.types.logprobs import TokenLogprobs
-from turnout.core.types.param_groups import over_defaults
+from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 
@@ -87,7 +87,7 @@ class LLM:
 
     def default_params(self, **given: Any) -> SamplingParams:
         """The default sampling parameters of the checkpoint and the decoding, overridden by `given` ones."""
-        return SamplingParams(**over_defaults(given, self.ready.defaults))
+        return SamplingParams(**merge_defaults(given, self.ready.defaults))
 
     def generate(
         self,

@@ -26,7 +26,7 @@ import torch
 from turnout.cli.profile import CLOCKS
 from turnout.config import EngineConfig
 from turnout.core.clock import Clock
-from turnout.core.process import steady
+from turnout.core.process import freeze_garbage
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.results.record import Record
@@ -107,7 +107,7 @@ def run_real(
     records: list[Record] = []
     samples: list[StepSample] = []
     turns = RealTurns(profiler.measure(seconds), skipping)
-    with steady():
+    with freeze_garbage():
         began = skipping()
         while len(records) < len(specs) or engine.busy:
             turns.maybe()

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from turnout.core.clock import monotonic
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import PoolSize
-from turnout.core.process import steady
+from turnout.core.process import freeze_garbage
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.model_spec import ModelSpec
@@ -87,7 +87,7 @@ def build(running: int, context: int) -> Engine:
     decodings: list[Decoding] = [registry.create("decoding", name) for name in ("greedy", "sampling")]
     runner = ModelRunner(Nothing(), attention, device, Replays())
     limits = Limits(context, VOCABULARY, running, frozenset())
-    return Engine(scheduler, runner, decodings, limits, monotonic, None, Processors(), overlaps=True)
+    return Engine(scheduler, runner, decodings, limits, monotonic, None, LogitsProcessors(), overlaps=True)
 
 
 def measure(wish: dict[str, Any], running: int, prompt: int, steps: int) -> dict[str, float]:
@@ -116,7 +116,7 @@ def measure(wish: dict[str, Any], running: int, prompt: int, steps: int) -> dict
         step()
     while engine.scheduler.queues.waiting_count:
         step()
-    with steady():
+    with freeze_garbage():
         for _ in range(steps):
             step()
     return {name: 1e3 * statistics.median(found[-steps:]) for name, found in times.items()}

@@ -21,7 +21,7 @@ import torch
 from llguidance import LLMatcher, LLTokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from turnout.core.engine.logits_processing import Processors, adjust
+from turnout.core.engine.logits_processing import LogitsProcessors, adjust
 from turnout.core.interfaces.logits_processor import Row, ServedModel
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -204,7 +204,7 @@ def with_processor(folder: Path, vocab_size: int, path: list[int], rows: int) ->
     """Seconds for each step, all rows at the same place in their text."""
     processor = StructuredOutput()
     processor.start(ServedModel(folder, vocab_size, frozenset({0})))
-    processors = Processors([("structured output", processor)])
+    processors = LogitsProcessors([("structured output", processor)])
     params = SamplingParams(max_tokens=1000, structured_outputs=StructuredOutputs(json=SCHEMA))
     requests = []
     for number in range(rows):

@@ -31,9 +31,9 @@ __all__ = [
     "RequestError",
     "TurnoutError",
     "UnknownPlugin",
-    "blaming",
-    "described",
-    "nearest",
+    "as_plugin_errors",
+    "describe_error",
+    "did_you_mean",
 ]
 
 
@@ -88,7 +88,7 @@ class EngineGone(EngineError):
     """The whole engine failed or ended, not one request."""
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Returns the message of an error, with the type in front unless it is a TurnoutError."""
     name, text = type(error).__name__, str(error)
     if not text:
@@ -97,17 +97,17 @@ def described(error: Exception) -> str:
 
 
 @contextmanager
-def blaming(plugin: str) -> Iterator[None]:
+def as_plugin_errors(plugin: str) -> Iterator[None]:
     """Turns errors raised in the block, other than TurnoutErrors, into a PluginError that names `plugin`."""
     try:
         yield
     except TurnoutError:
         raise
     except Exception as error:
-        raise PluginError(f"{plugin} failed: {described(error)}") from error
+        raise PluginError(f"{plugin} failed: {describe_error(error)}") from error
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns ``"; did you mean 'fcfs'?"`` if a known name is close to `name`, else an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

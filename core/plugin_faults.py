@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from turnout.core.errors import described
+from turnout.core.errors import describe_error
 
 __all__ = ["PluginFaults"]
 
@@ -18,7 +18,7 @@ class PluginFaults:
 
     def report(self, plugin: str, error: Exception) -> str:
         """Logs a fault, and returns a line that names the plugin and says what went wrong."""
-        message = f"{plugin} failed: {described(error)}"
+        message = f"{plugin} failed: {describe_error(error)}"
         if (plugin, type(error)) not in self._reported:
             self._reported.add((plugin, type(error)))
             self._logger.error(message, exc_info=error)

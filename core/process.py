@@ -9,11 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["exit_with_parent", "steady"]
+__all__ = ["exit_with_parent", "freeze_garbage"]
 
 
 @contextmanager
-def steady() -> Iterator[None]:
+def freeze_garbage() -> Iterator[None]:
     """Keeps the garbage collector from looking at the objects that exist already.
 
     A full collection visits every object of torch, transformers and the model: 100 ms in which no request

@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from pydantic import ValidationError
 
-from turnout.core.errors import nearest
+from turnout.core.errors import did_you_mean
 
-__all__ = ["problems_of"]
+__all__ = ["explain_validation_error"]
 
 
-def problems_of(error: ValidationError, known: Collection[str]) -> str:
+def explain_validation_error(error: ValidationError, known: Collection[str]) -> str:
     """Returns a line for each problem. `known`: the valid options."""
     return "\n".join(_explained(dict(problem), known) for problem in error.errors())
 
@@ -21,7 +21,7 @@ def _explained(problem: dict[str, object], known: Collection[str]) -> str:
     assert isinstance(loc, tuple)
     name = ".".join(map(str, loc))
     if problem["type"] == "extra_forbidden":
-        return f"unknown option {name!r}; known: {', '.join(known) or 'none'}{nearest(name, known)}"
+        return f"unknown option {name!r}; known: {', '.join(known) or 'none'}{did_you_mean(name, known)}"
     if problem["type"] == "missing":
         return f"the option {name!r} must be given"
     return f"{name}: {message} (given: {problem['input']!r})"

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import parse_options
@@ -91,7 +91,7 @@ def _check_fields(changes: Mapping[str, str]) -> None:
     for field in changes:
         if field not in EngineConfig.model_fields:
             shown = field.replace("_", "-")
-            hint = nearest(shown, known) or f"; known: {', '.join(known)}"
+            hint = did_you_mean(shown, known) or f"; known: {', '.join(known)}"
             raise ConfigError(
                 f"no option of serve is called {shown!r}{hint}{_quotes_missing(field, changes)}"
             )

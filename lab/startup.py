@@ -15,7 +15,7 @@ from typing import IO
 
 import aiohttp
 
-from turnout.core.errors import EngineError, described
+from turnout.core.errors import EngineError, describe_error
 
 __all__ = ["Startup", "measure_startup"]
 
@@ -74,7 +74,7 @@ def _first_token(url: str, timeout: float) -> None:
     try:
         asyncio.run(_first_bytes(f"{url}/v1/completions", timeout))
     except (aiohttp.ClientError, OSError, EOFError) as error:  # OSError: TimeoutError, too
-        raise EngineError(f"turnout serve at {url} gave no first token: {described(error)}") from None
+        raise EngineError(f"turnout serve at {url} gave no first token: {describe_error(error)}") from None
 
 
 async def _first_bytes(url: str, timeout: float) -> None:

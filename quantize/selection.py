@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from turnout.core.errors import ConfigError, PluginError, blaming
+from turnout.core.errors import ConfigError, PluginError, as_plugin_errors
 from turnout.core.interfaces.quantization import Exporter, Quantizer
 from turnout.core.registry.registry import Registry
 from turnout.models.blueprint import linear_layers
@@ -28,7 +28,7 @@ def exporter_of(registry: Registry, name: str, quantizer: Quantizer) -> Exporter
 
     Raises ConfigError where it has no exporter, PluginError where no quantizer would read the result.
     """
-    with blaming(f"quantizer {name}"):
+    with as_plugin_errors(f"quantizer {name}"):
         exporter = quantizer.exporter()
     if exporter is None:
         raise ConfigError(
@@ -53,7 +53,7 @@ def select_layers(module: nn.Module, quantization: str, quantizer: Quantizer) ->
     linear = linear_layers(module)
     embeddings = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Embedding)}
     tied = {id(embedding.weight) for embedding in embeddings.values()}
-    with blaming(f"quantizer {type(quantizer).__name__}"):
+    with as_plugin_errors(f"quantizer {type(quantizer).__name__}"):
         wanted = [name for name, layer in linear.items() if quantizer.wants(name, layer)]
         wanted_embeddings = [name for name in embeddings if quantizer.wants_embedding(name)]
     for name in wanted_embeddings:

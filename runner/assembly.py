@@ -15,7 +15,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers
-from turnout.core.errors import blaming
+from turnout.core.errors import as_plugin_errors
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
@@ -114,7 +114,7 @@ def build_engine(
 
 def _start_decodings(policies: Policies, resources: EngineResources) -> None:
     for decoding in policies.decodings:
-        with blaming(f"decoding strategy {type(decoding).__name__}"):
+        with as_plugin_errors(f"decoding strategy {type(decoding).__name__}"):
             decoding.start(resources)
 
 

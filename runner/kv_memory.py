@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from turnout.core.errors import ConfigError, blaming
+from turnout.core.errors import ConfigError, as_plugin_errors
 from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.eviction import EvictionPolicy
@@ -46,7 +46,7 @@ class KVHalves:
 
     def blamed(self) -> AbstractContextManager[None]:
         """Returns a context in which exceptions name the backend, for calls of a half that is built."""
-        return blaming(f"kv backend {self.name!r}")
+        return as_plugin_errors(f"kv backend {self.name!r}")
 
 
 @dataclass(frozen=True)

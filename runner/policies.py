@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from turnout.config import EngineConfig
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
@@ -57,7 +57,7 @@ class Policies(HostPolicies):
     """In the order in which they are asked who serves a request."""
     defaults: Mapping[str, Any]
     """Sampling parameters that the decoding of the configuration gives to requests that set none."""
-    processors: Processors
+    processors: LogitsProcessors
 
 
 class Choice(NamedTuple):
@@ -118,7 +118,7 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
         **vars(build_host_policies(registry, config)),
         decodings=(*decodings, *_other_decodings(registry, config)),
         defaults=decodings[-1].defaults,
-        processors=Processors(registry.logits_processors()),
+        processors=LogitsProcessors(registry.logits_processors()),
     )
 
 

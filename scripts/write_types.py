@@ -40,7 +40,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.interfaces.logits_processor": ("Row", "ServedModel"),
         "turnout.core.types.request": ("Sequence", "Request", "RequestSpec"),
         "turnout.core.types.sampling_params": ("SamplingParams",),
-        "turnout.core.interfaces.proposer": ("Wish", "Proposal"),
+        "turnout.core.interfaces.proposer": ("DraftRequest", "Proposal"),
         "turnout.core.types.decision": ("Continuation", "Chosen", "Choice"),
         "turnout.core.types.plan": ("Logits",),
         "turnout.core.interfaces.resources": ("Resources", "Companion"),

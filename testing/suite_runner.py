@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from unittest import SkipTest
 
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import Registry
 from turnout.testing.suites.decoding import DecodingSuite
@@ -85,7 +85,9 @@ def set_claim(suite: AnySuite, name: str, value: object) -> None:
     known = sorted(claims - {"kind", "light", "spec", "plugin"})
     if name not in known:
         kind = type(suite).__name__
-        raise ConfigError(f"{kind} has no claim {name!r}; it has {', '.join(known)}{nearest(name, known)}")
+        raise ConfigError(
+            f"{kind} has no claim {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}"
+        )
     setattr(suite, name, value)
 
 

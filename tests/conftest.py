@@ -49,7 +49,7 @@ def _range(text: str) -> range:
 def _what_is_there_is_no_garbage() -> None:
     """All tests and what they import: Python would go through it again and again, for a second each time.
 
-    Once, and after a module whose tests have thawed it (`turnout.core.process.steady`).
+    Once, and after a module whose tests have thawed it (`turnout.core.process.freeze_garbage`).
     """
     if not gc.get_freeze_count():
         gc.collect()

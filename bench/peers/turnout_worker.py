@@ -9,7 +9,7 @@ import torch
 from worker import Jobs, serve
 
 from turnout.config import EngineConfig
-from turnout.core.process import steady
+from turnout.core.process import freeze_garbage
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.runner.assembly import build_engine
@@ -39,5 +39,5 @@ def run(jobs: Jobs) -> int:
     return tokens
 
 
-with steady():  # as the server has it
+with freeze_garbage():  # as the server has it
     serve(run)

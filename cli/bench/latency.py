@@ -12,7 +12,7 @@ import numpy as np
 from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.options.engine_options import engine_options, offline_config
 from turnout.cli.terminal.table import tabular
-from turnout.core.process import steady
+from turnout.core.process import freeze_garbage
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.record import Record
 
@@ -52,7 +52,7 @@ def command(
     click.echo("\n".join(assembled.ready.summary), err=True)
     jobs = [Job(0.0, prompt, output)] * batch_size
     rows: list[dict[str, float]] = []
-    with steady(), progress_bar(repeat + warm_up, "batches") as done:
+    with freeze_garbage(), progress_bar(repeat + warm_up, "batches") as done:
         for number in range(warm_up + repeat):
             prompts = Prompts(jobs, seed + number, assembled.ready.vocab_size)
             records = run_offline(assembled.engine, jobs, prompts)

@@ -11,7 +11,7 @@ import click
 from turnout.cli.bench.output import output_options, progress_bar, run_facts, write_csv, write_json
 from turnout.cli.options.engine_options import engine_options, offline_config
 from turnout.cli.terminal.table import tabular
-from turnout.core.process import steady
+from turnout.core.process import freeze_garbage
 from turnout.lab.results.record import Record
 from turnout.lab.workloads.source import load_workload
 
@@ -54,7 +54,7 @@ def command(
     assembled = build_engine(config)
     click.echo("\n".join(assembled.ready.summary), err=True)
     rows: list[Figures] = []
-    with steady(), progress_bar(len(jobs) * (repeat + warm_up)) as done:
+    with freeze_garbage(), progress_bar(len(jobs) * (repeat + warm_up)) as done:
         for number in range(warm_up + repeat):
             prompts = Prompts(jobs, seed + number, assembled.ready.vocab_size)
             records = run_offline(assembled.engine, jobs, prompts, progress=done)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from turnout.core.errors import ConfigError, TurnoutError, described
+from turnout.core.errors import ConfigError, TurnoutError, describe_error
 from turnout.lab.load.event_reader import EventReader, error_message, error_text
 from turnout.lab.load.target import server_url
 
@@ -102,7 +102,7 @@ class ChatClient:
                 f"no server answers at {self.url} ({error}); start one with: turnout serve"
             ) from None
         except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError, too
-            raise ChatError(f"the connection to {self.url} broke: {described(error)}") from None
+            raise ChatError(f"the connection to {self.url} broke: {describe_error(error)}") from None
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.config import EngineConfig, ServerConfig
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.spec import PluginSpec
 
@@ -35,7 +35,7 @@ def read_config_file(file: Path) -> dict[str, Any]:
         name = str(key).replace("-", "_")
         if name not in _FIELDS:
             known = [field.replace("_", "-") for field in _FIELDS]
-            hint = nearest(str(key).replace("_", "-"), known)
+            hint = did_you_mean(str(key).replace("_", "-"), known)
             raise ConfigError(f"{file}: unknown key {str(key)!r}; known: {', '.join(known)}{hint}")
         if name in values:
             raise ConfigError(f"{file}: {key!r} is given twice, once with '-' and once with '_'")

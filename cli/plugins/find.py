@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from turnout.core.errors import UnknownPlugin, nearest
+from turnout.core.errors import UnknownPlugin, did_you_mean
 from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import PluginEntry, Registry
 
@@ -24,7 +24,9 @@ def find_plugin(registry: Registry, target: str) -> PluginEntry:
         raise click.UsageError(f"{name!r} is a name of more than one kind; say {known}")
     if not found:
         names = sorted({entry.name for entry in registry.entries()})
-        raise UnknownPlugin(f"no plugin is called {name!r}; known: {', '.join(names)}{nearest(name, names)}")
+        raise UnknownPlugin(
+            f"no plugin is called {name!r}; known: {', '.join(names)}{did_you_mean(name, names)}"
+        )
     return found[0]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from turnout.cli.terminal.errors import reported
-from turnout.core.errors import nearest
+from turnout.core.errors import did_you_mean
 
 __all__ = ["LazyCommand", "LazyGroup"]
 
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in self._lazy and not name.startswith("-"):
             known = ", ".join(self._lazy)
-            ctx.fail(f"there is no command {name!r}; known: {known}{nearest(name, self._lazy)}")
+            ctx.fail(f"there is no command {name!r}; known: {known}{did_you_mean(name, self._lazy)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

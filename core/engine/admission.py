@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.engine.decoding_dispatch import DecodingDispatch
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.errors import RequestError
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.request import Request, RequestSpec
@@ -29,7 +29,7 @@ class Admission:
     """Rejects requests that could never run, which would block the head of the queue for ever."""
 
     def __init__(
-        self, limits: Limits, scheduler: Scheduler, dispatch: DecodingDispatch, processors: Processors
+        self, limits: Limits, scheduler: Scheduler, dispatch: DecodingDispatch, processors: LogitsProcessors
     ) -> None:
         self._limits = limits
         self._scheduler = scheduler

@@ -11,7 +11,7 @@ from turnout.core.engine.admission import Admission, Limits
 from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
 from turnout.core.engine.decoding_dispatch import Decision, DecodingDispatch, by_decoding
 from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.observers import Observers
 from turnout.core.engine.request_table import RequestTable
 from turnout.core.errors import Overloaded
@@ -38,7 +38,7 @@ class Engine:
         limits: Limits,
         clock: Clock,
         observers: Observers | None = None,
-        processors: Processors | None = None,
+        processors: LogitsProcessors | None = None,
         *,
         overlaps: bool = False,
     ) -> None:
@@ -48,7 +48,7 @@ class Engine:
         self.limits = limits
         self.clock = clock
         self._dispatch = DecodingDispatch(decodings, limits.vocab_size)
-        self._processors = processors or Processors()
+        self._processors = processors or LogitsProcessors()
         self._admission = Admission(limits, scheduler, self._dispatch, self._processors)
         self._observers = observers or Observers()
         self._requests = RequestTable(scheduler, self._dispatch, self._observers)

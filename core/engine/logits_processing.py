@@ -9,7 +9,7 @@ from functools import partial
 from operator import getitem
 from typing import TYPE_CHECKING
 
-from turnout.core.errors import RequestError, blaming
+from turnout.core.errors import RequestError, as_plugin_errors
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
 from turnout.core.plugin_faults import PluginFaults
 from turnout.core.types.extra_args import check_known
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from turnout.core.types.request import Request, RequestSpec
 
-__all__ = ["ActiveProcessor", "Processors", "adjust"]
+__all__ = ["ActiveProcessor", "LogitsProcessors", "adjust"]
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class ActiveProcessor:
             raise RequestError(self._plugin_faults.report(self.title, error)) from error
 
 
-class Processors:
+class LogitsProcessors:
     """All logits processors, in the order in which they apply: masks last."""
 
     def __init__(self, processors: Iterable[tuple[str, LogitsProcessor]] = ()) -> None:
@@ -99,7 +99,7 @@ class Processors:
         """
         for active in self._active:
             active.pick, active.put = pick, put
-            with blaming(active.title):
+            with as_plugin_errors(active.title):
                 active.processor.start(model)
 
     def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from turnout.core.errors import described
+from turnout.core.errors import describe_error
 from turnout.core.interfaces.observers import Observer, RequestRecord, StepRecord
 from turnout.core.types.request import Request
 
@@ -66,5 +66,5 @@ def _tell(observers: list[Observer], argument: str, record: object) -> None:
         try:
             observer.hook(**{argument: record})
         except Exception as error:
-            logger.exception("%s failed and is not called again: %s", observer.name, described(error))
+            logger.exception("%s failed and is not called again: %s", observer.name, describe_error(error))
             observers.remove(observer)

@@ -66,8 +66,8 @@ class RequestTable:
         self, request: Request, deltas: list[Delta], ended: list[TokenSequence], now: float
     ) -> list[Delta]:
         """Adds prompt logprobs and timing to `deltas`, and retires the sequences that ended."""
-        if deltas and request.tells_prompt:
-            request.tells_prompt = False
+        if deltas and request.prompt_scores_due:
+            request.prompt_scores_due = False
             deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
         if ended:
             self._retire(request, ended, deltas[-1].finish_reason or "", now)

@@ -17,7 +17,7 @@ from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, PrefixPins,
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
 from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.observers import RequestRecord, StepRecord
-from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.quantization import Adopter, ExportedLayer, Exporter, Quantizer
 from turnout.core.interfaces.resources import Companion, Resources
 from turnout.core.interfaces.router import Replica, Routable, Router, rendezvous
@@ -34,6 +34,7 @@ __all__ = [
     "Companion",
     "ComputeContext",
     "Decoding",
+    "DraftRequest",
     "Drop",
     "Entry",
     "EvictionPolicy",
@@ -64,6 +65,5 @@ __all__ = [
     "Share",
     "Span",
     "StepRecord",
-    "Wish",
     "rendezvous",
 ]

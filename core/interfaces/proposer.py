@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from turnout.core.interfaces.resources import Resources
     from turnout.core.types.request import Sequence as TokenSequence
 
-__all__ = ["Proposal", "Proposer", "Wish"]
+__all__ = ["DraftRequest", "Proposal", "Proposer"]
 
 
-class Wish(NamedTuple):
+class DraftRequest(NamedTuple):
     """Asks for guesses for a sequence."""
 
     sequence: TokenSequence
     """The sequence to continue."""
     tokens: int
     """How many guesses to give at most."""
-    weighed: bool
+    needs_probabilities: bool
     """Whether the probabilities of the guesses are needed."""
 
 
@@ -33,9 +33,9 @@ class Proposal(NamedTuple):
     """Guesses of what comes next in a sequence."""
 
     sequence: TokenSequence
-    """The sequence of the `Wish`."""
+    """The sequence of the `DraftRequest`."""
     tokens: list[int]
-    """The guesses, at most as many as the `Wish` says."""
+    """The guesses, at most as many as the `DraftRequest` says."""
     probabilities: Tensor | None = None
     """fp32 [tokens, vocab_size]: for each guess, the distribution that it was drawn from. None: not given."""
 
@@ -52,10 +52,10 @@ class Proposer(ABC):
         return 0.0
 
     @abstractmethod
-    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
         """Returns guesses for the sequences of `wishes`, or for some of them.
 
-        Called before a step, at most once. Probabilities are given where a wish is `weighed` and the
+        Called before a step, at most once. Probabilities are given if a request `needs_probabilities` and the
         guesses are random, and only then; guesses drawn by `plugins.decoding.draw` for the row agree with
         what is drawn there more often than others.
         """

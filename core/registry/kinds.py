@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
@@ -58,6 +58,6 @@ decoding strategy that asks it; a router stands in front of engines, not in one.
 
 def kind_named(name: str) -> Kind:
     if name not in KINDS:
-        known = f"{', '.join(KINDS)}{nearest(name, KINDS)}"
+        known = f"{', '.join(KINDS)}{did_you_mean(name, KINDS)}"
         raise ConfigError(f"no kind of plugin is called {name!r}; known: {known}")
     return KINDS[name]

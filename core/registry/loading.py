@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pluggy
 
-from turnout.core.errors import ConfigError, PluginError, nearest
+from turnout.core.errors import ConfigError, PluginError, did_you_mean
 from turnout.core.registry import hookspecs
 from turnout.core.registry.entry import UNKNOWN_KIND, Origin, PluginEntry, explain
 from turnout.core.registry.hookspecs import PROJECT, Factory
@@ -182,7 +182,7 @@ def _check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
     for hook in hooks:
         needed = any(not implementation.optionalhook for implementation in hook.get_hookimpls())
         if needed and not hook.has_spec():
-            hint = nearest(hook.name, _HOOKS)
+            hint = did_you_mean(hook.name, _HOOKS)
             raise PluginError(f"there is no hook {hook.name!r}; known: {', '.join(_HOOKS)}{hint}")
 
 

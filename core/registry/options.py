@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, crea
 from pydantic.fields import FieldInfo
 
 from turnout.core.errors import ConfigError
-from turnout.core.validation import problems_of
+from turnout.core.validation import explain_validation_error
 
 __all__ = ["Option", "Options", "read_options"]
 
@@ -49,7 +49,7 @@ class Options:
         try:
             options = self.model.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(problems_of(error, self.model.model_fields)) from None
+            raise ConfigError(explain_validation_error(error, self.model.model_fields)) from None
         if self.parameter is not None:
             return {self.parameter: options}
         return {name: getattr(options, name) for name in options.model_fields_set}

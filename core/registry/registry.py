@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Protocol, overload
 
-from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, nearest
+from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
@@ -155,7 +155,7 @@ class Registry:
             listed = ", ".join(sorted(supported)) or "none"
             raise ModelError(
                 f"no model family builds {architecture!r}; supported: {listed}"
-                f"{nearest(architecture, supported)}{self._broken_note()}"
+                f"{did_you_mean(architecture, supported)}{self._broken_note()}"
             )
         return self.create("model", names[0])
 
@@ -202,7 +202,7 @@ class Registry:
         known = self.names(kind)
         listed = ", ".join(known) or "none (is turnout itself installed? its own come by an entry point)"
         return UnknownPlugin(
-            f"no {kind} is called {name!r}; known: {listed}{nearest(name, known)}{self._broken_note()}"
+            f"no {kind} is called {name!r}; known: {listed}{did_you_mean(name, known)}{self._broken_note()}"
         )
 
     def _broken_note(self) -> str:

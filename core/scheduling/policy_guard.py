@@ -6,7 +6,7 @@ import logging
 from collections.abc import Container, Iterator
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.errors import PolicyError, described
+from turnout.core.errors import PolicyError, describe_error
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.request import Request
@@ -124,7 +124,7 @@ class PolicyGuard:
     def fault(self, error: Exception, instead: str = "served in arrival order instead") -> None:
         """Counts a fault and logs it once, with what happens `instead`. Raises PolicyError if strict."""
         self.faults += 1
-        message = f"scheduling policy {type(self.policy).__name__} failed: {described(error)}"
+        message = f"scheduling policy {type(self.policy).__name__} failed: {describe_error(error)}"
         if self._strict:
             raise PolicyError(message) from error
         if self.faults == 1:

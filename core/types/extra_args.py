@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from turnout.core.errors import RequestError, nearest
+from turnout.core.errors import RequestError, did_you_mean
 
 __all__ = ["ExtraArg", "check_extra_args", "check_known"]
 
@@ -33,7 +33,7 @@ def check_known(given: Mapping[str, ExtraArg], known: Collection[str]) -> None:
             listed = ", ".join(sorted(known)) or "none"
             raise RequestError(
                 f"no logits processor takes the extra argument {_short(name)}; known: {listed}"
-                f"{nearest(name[:40], known)}",
+                f"{did_you_mean(name[:40], known)}",
                 FIELD,
             )
 

@@ -290,7 +290,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
     final: bool = False
     """A new engine would fail as well, as the configuration cannot work."""
-    asked_wrongly: bool = False
+    bad_config: bool = False
     """The configuration is at fault: a ConfigError, before the engine began to serve."""
 
 

@@ -10,7 +10,7 @@ from turnout.core.errors import RequestError
 if TYPE_CHECKING:
     from turnout.core.types.sampling_params import SamplingParams
 
-__all__ = ["check_choices", "over_defaults"]
+__all__ = ["check_param_groups", "merge_defaults"]
 
 SAMPLING: dict[str, tuple[float, ...]] = {
     "temperature": (0, 1),
@@ -27,7 +27,7 @@ BEAM_SEARCH: dict[str, tuple[object, ...]] = {
 """The parameters of beam search, with the values that are compatible with sampling."""
 
 
-def over_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def merge_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Merges the parameters that a client gave with the defaults of the server and the model.
 
     The client chooses between sampling and beam search: if it names a parameter of one, the defaults for the
@@ -41,7 +41,7 @@ def over_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     return {**kept, **given}
 
 
-def check_choices(params: SamplingParams) -> None:
+def check_param_groups(params: SamplingParams) -> None:
     """Raises RequestError for parameters that contradict each other."""
     if not isinstance(params.use_beam_search, bool):
         raise RequestError("use_beam_search must be true or false", "use_beam_search")

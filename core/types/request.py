@@ -177,11 +177,11 @@ class Request:
         "output_tokens",
         "processors",
         "prompt_scores",
+        "prompt_scores_due",
         "spec",
         "state",
         "status",
         "stop_ids",
-        "tells_prompt",
         "timing",
         "view",
         "width",
@@ -214,7 +214,7 @@ class Request:
         """Its sequences that have not ended."""
         self.prompt_scores: list[TokenLogprobs] = []
         """Log-probabilities of the prompt from its second token on, as far as computed, if it wants them."""
-        self.tells_prompt = spec.params.prompt_logprobs is not None
+        self.prompt_scores_due = spec.params.prompt_logprobs is not None
         """Whether the `prompt_scores` still have to be sent to the client."""
         self.cached_tokens = 0
         """Prompt tokens that were cached when it was first admitted."""
@@ -236,7 +236,7 @@ class Request:
         if not resume.choices:
             return
         self.timing.first_token = resume.first_token
-        self.tells_prompt = False
+        self.prompt_scores_due = False
         self.forks = self.width - 1
         self.output_tokens = sum(len(output) for _, output in resume.choices)
         self.live = tuple(Sequence(self, self.prompt + output, index) for index, output in resume.choices)
@@ -267,7 +267,7 @@ class Request:
     @property
     def unscored(self) -> range:
         """Positions of the prompt to compute for the scores that are missing, cached or not."""
-        if not self.tells_prompt:
+        if not self.prompt_scores_due:
             return range(0)
         return range(len(self.prompt_scores), len(self.prompt) - 1)
 

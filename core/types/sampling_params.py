@@ -11,7 +11,7 @@ import msgspec
 
 from turnout.core.errors import RequestError
 from turnout.core.types.extra_args import ExtraArg, check_extra_args
-from turnout.core.types.param_groups import check_choices
+from turnout.core.types.param_groups import check_param_groups
 from turnout.core.types.structured_outputs import StructuredOutputs
 
 __all__ = ["SamplingParams"]
@@ -103,7 +103,7 @@ class SamplingParams(
                 f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})", "min_tokens"
             )
         self._check_collections()
-        check_choices(self)
+        check_param_groups(self)
 
     def _take_lists_for_tuples(self) -> None:
         for name in _LISTS:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError, did_you_mean
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.statistics.metrics import Metric
 
@@ -56,7 +56,9 @@ def _parse_limit(text: str, known: list[str]) -> Limit:
         raise ConfigError(f"{text!r} is no limit; expected METRIC:+N% or METRIC:-N%, such as p99_ttft:+5%")
     name, sign, size = match[1].removesuffix("_ms"), match[2], float(match[3]) / 100
     if name not in known:
-        raise ConfigError(f"no metric is called {name!r}{nearest(name, known)}; known: {', '.join(known)}")
+        raise ConfigError(
+            f"no metric is called {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}"
+        )
     if size == 0:
         raise ConfigError(
             f"{text!r} limits a change to none at all; give a share above 0%, such as {name}:+1%"

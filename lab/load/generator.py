@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from turnout.core.process import steady
+from turnout.core.process import freeze_garbage
 from turnout.lab.jobs.job import Workload
 from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.jobs.schedule import Schedule
@@ -71,7 +71,7 @@ class _Run:
 
     async def play(self, timeout: float | None) -> LoadRun:
         async with Sender(self._target, self._now, timeout) as self._sender:
-            with steady():
+            with freeze_garbage():
                 bodies = _Ahead(self._schedule.heads, self._body)
                 self._begin = time.perf_counter()
                 await self._all(bodies)

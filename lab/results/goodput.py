@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError, did_you_mean
 from turnout.lab.results.record import Record
 
 __all__ = ["Goodput"]
@@ -29,7 +29,7 @@ class Goodput:
             if metric not in METRICS:
                 known = ", ".join(METRICS)
                 raise ConfigError(
-                    f"goodput {text!r}: {metric!r} is none of {known}{nearest(metric, METRICS)}"
+                    f"goodput {text!r}: {metric!r} is none of {known}{did_you_mean(metric, METRICS)}"
                 )
             limits[metric] = _milliseconds(text, limit)
         return cls(limits)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.types.model_spec import ModelSpec, RopeSpec
 from turnout.lab.simulation.cost import CostModel, Seconds
 
@@ -93,7 +93,7 @@ def preset(name: str) -> CostModel:
     """Raises ConfigError for a name that is not in `PRESETS`."""
     if name not in PRESETS:
         raise ConfigError(
-            f"no cost model is called {name!r}{nearest(name, PRESETS)}; known: {', '.join(PRESETS)}"
+            f"no cost model is called {name!r}{did_you_mean(name, PRESETS)}; known: {', '.join(PRESETS)}"
         )
     gpu, count, spec = PRESETS[name]
     weights = BYTES * _parameters(spec)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from turnout.core.errors import nearest
+from turnout.core.errors import did_you_mean
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.traces.entry import TraceEntry
 
@@ -41,7 +41,7 @@ def read_own(entries: Iterable[TraceEntry]) -> Iterator[Job]:
         if unknown := entry.fields.keys() - FIELDS.keys():
             name = min(unknown)
             raise entry.fault(
-                f"there is no field {name!r}; known: {', '.join(FIELDS)}{nearest(name, FIELDS)}"
+                f"there is no field {name!r}; known: {', '.join(FIELDS)}{did_you_mean(name, FIELDS)}"
             )
         yield _job(entry)
 

@@ -19,7 +19,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from turnout.core.errors import nearest
+from turnout.core.errors import did_you_mean
 
 __all__ = ["Bimodal", "Fixed", "Lengths", "LengthsOption", "Lognormal", "Uniform", "parse_lengths"]
 
@@ -123,7 +123,7 @@ def parse_lengths(text: object) -> Lengths:
         return Fixed(int(name))
     kind = KINDS.get(name)
     if kind is None:
-        raise ValueError(f"{text!r} is no length; expected {FORMS}{nearest(name, KINDS)}")
+        raise ValueError(f"{text!r} is no length; expected {FORMS}{did_you_mean(name, KINDS)}")
     try:
         return kind(**_arguments(kind, arguments))
     except (TypeError, ValueError) as error:
@@ -142,7 +142,7 @@ def _arguments(kind: type[Lengths], given: list[str]) -> dict[str, float]:
         if not named:
             _check(place < len(known), f"at most {len(known)} values")
             name = list(known)[place]
-        _check(name in known, f"there is no {name!r}{nearest(name, known)}")
+        _check(name in known, f"there is no {name!r}{did_you_mean(name, known)}")
         arguments[name] = int(value) if known[name] == "int" else float(value)
     return arguments
 

@@ -18,7 +18,7 @@ from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
-from turnout.core.errors import ConfigError, nearest
+from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.options import Option, Options
 from turnout.core.registry.spec import PluginSpec
 from turnout.lab.jobs.job import Workload
@@ -70,7 +70,7 @@ def _source(text: str) -> Source:
     if spec.name not in SOURCES:
         raise ConfigError(
             f"no workload is called {spec.name!r}; expected a file or one of {', '.join(SOURCES)}"
-            f"{nearest(spec.name, SOURCES)}"
+            f"{did_you_mean(spec.name, SOURCES)}"
         )
     try:
         source: Source = Options(SOURCES[spec.name], "source").validate(spec.options)["source"]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from turnout.core.errors import ModelError, blaming
+from turnout.core.errors import ModelError, as_plugin_errors
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
@@ -101,7 +101,7 @@ def _adopt(
         tensors["bias"] = tensors["bias"].to(context.dtype)
     like = module.get_submodule(name)
     assert isinstance(like, nn.Linear)
-    with blaming(f"{type(adopter).__name__} on {name}"):
+    with as_plugin_errors(f"{type(adopter).__name__} on {name}"):
         module.set_submodule(name, widths.checked(adopter.adopt(name, tensors, like, context), like))
     return sum(tensor.nbytes for tensor in tensors.values())
 
@@ -115,7 +115,7 @@ def _convert(
         layer = module.get_submodule(name)
         if not isinstance(layer, nn.Linear) or any(value.is_meta for value in layer.parameters()):
             continue
-        with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
+        with as_plugin_errors(f"quantizer {type(quantizer).__name__} on {name}"):
             if quantizer.wants(name, layer):
                 made = quantizer.convert_named(name, layer, context)
                 module.set_submodule(name, widths.checked(made, layer))
@@ -130,7 +130,7 @@ def _convert_embedding(module: nn.Module, slot: Slot, quantizer: Quantizer, cont
     head_rows = next(readable, None)
     for name, layer in layers.items():
         if isinstance(layer, nn.Embedding) and quantizer.wants_embedding(name):
-            with blaming(f"quantizer {type(quantizer).__name__} on {name}"):
+            with as_plugin_errors(f"quantizer {type(quantizer).__name__} on {name}"):
                 if head_rows is not None:
                     made: nn.Module = PackedEmbedding(head_rows, context.dtype)
                 else:

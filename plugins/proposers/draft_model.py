@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.resources import Resources
 from turnout.core.sizes import ByteSize
 from turnout.core.types.model_spec import ModelSpec
@@ -69,7 +69,7 @@ class DraftModel(Proposer):
     def cost(self) -> float:
         return self._cost
 
-    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
         return self._drafter.propose(wishes)
 
     def backlog(self, sequence: TokenSequence) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from turnout.core.engine.logits_processing import adjust
 from turnout.core.interfaces.logits_processor import Row
-from turnout.core.interfaces.proposer import Proposal, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal
 from turnout.core.interfaces.runner import Runner
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Request
@@ -35,7 +35,7 @@ class _Draft:
 
     sequence: TokenSequence
     length: int
-    weighed: bool
+    needs_probabilities: bool
     guesses: list[int] = field(default_factory=list)
     """Negative until read from the device: -1 - i for the guess i of the latest forward."""
     probabilities: list[Tensor] = field(default_factory=list)
@@ -61,7 +61,7 @@ class _Draft:
 
     def proposal(self) -> Proposal:
         count = self.useful
-        probabilities = torch.stack(self.probabilities[:count]) if self.weighed else None
+        probabilities = torch.stack(self.probabilities[:count]) if self.needs_probabilities else None
         return Proposal(self.sequence, self.guesses[:count], probabilities)
 
 
@@ -96,7 +96,7 @@ class Drafter:
         self._served_vocab_size = served_vocab_size
         self._budget = budget
 
-    def propose(self, wishes: Sequence[Wish]) -> Iterator[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> Iterator[Proposal]:
         chunks, drafts = self._admit(wishes)
         if not chunks:
             return
@@ -125,7 +125,7 @@ class Drafter:
 
     # -------------------------------------------------------------- before the guesses
 
-    def _admit(self, wishes: Sequence[Wish]) -> tuple[list[Chunk], list[_Draft]]:
+    def _admit(self, wishes: Sequence[DraftRequest]) -> tuple[list[Chunk], list[_Draft]]:
         """The tokens that the draft lacks, within the budget; and the sequences that then lack none."""
         chunks, drafts, budget = list[Chunk](), list[_Draft](), self._budget
         using, catching_up = {wish.sequence for wish in wishes}, set[Request]()
@@ -141,10 +141,10 @@ class Drafter:
             chunks.append(chunk)
             budget -= len(chunk.tokens)
             if chunk.rows:
-                drafts.append(_Draft(sequence, self._length(wish), wish.weighed))
+                drafts.append(_Draft(sequence, self._length(wish), wish.needs_probabilities))
         return chunks, drafts
 
-    def _first_chunk(self, wish: Wish, count: int, using: set[TokenSequence]) -> Chunk | None:
+    def _first_chunk(self, wish: DraftRequest, count: int, using: set[TokenSequence]) -> Chunk | None:
         """The next `count` tokens of a sequence; None if there is no room for them, or for any guess."""
         sequence, length = wish.sequence, self._length(wish)
         if count <= 0 or length <= 0:
@@ -162,7 +162,7 @@ class Drafter:
         """Whether the draft has an embedding for each token: the served model may have more padding."""
         return self._vocab_size >= self._served_vocab_size or max(tokens) < self._vocab_size
 
-    def _length(self, wish: Wish) -> int:
+    def _length(self, wish: DraftRequest) -> int:
         return self._memory.limit(wish.sequence, wish.tokens)
 
     # -------------------------------------------------------------- guessing
@@ -171,8 +171,8 @@ class Drafter:
         """One more guess for each draft, int64 [drafts] on the device."""
         rows = [draft.row for draft in drafts]
         values = adjust(self._fitted(logits.of(draft.sequence for draft in drafts).float()), rows)
-        weighed = [number for number, draft in enumerate(drafts) if draft.weighed]
-        others = [number for number, draft in enumerate(drafts) if not draft.weighed]
+        weighed = [number for number, draft in enumerate(drafts) if draft.needs_probabilities]
+        others = [number for number, draft in enumerate(drafts) if not draft.needs_probabilities]
         for number, draft in enumerate(drafts):
             draft.guesses.append(-1 - number)
         if not weighed:

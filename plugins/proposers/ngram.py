@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.types.request import Sequence as TokenSequence
 
 __all__ = ["NGram"]
@@ -36,7 +36,7 @@ class NGram(Proposer):
         self._longest, self._shortest = longest, shortest
         self._texts: dict[TokenSequence, _Text] = {}
 
-    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
         for sequence, count, _ in wishes:
             text = self._texts.setdefault(sequence, _Text())
             text.read(sequence.tokens)

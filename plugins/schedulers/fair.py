@@ -7,7 +7,7 @@ import math
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.views import RequestView, View
-from turnout.plugins.schedulers.ranking import amount, kept
+from turnout.plugins.schedulers.ranking import keep_known, non_negative
 from turnout.plugins.schedulers.token_counters import TokenCounters
 
 __all__ = ["Fair"]
@@ -50,9 +50,9 @@ class Fair(SchedulingPolicy):
         for client, weight in (weights or {}).items():
             if not 0 < weight < math.inf:
                 raise ConfigError(f"weights: {client!r} must have a weight above 0, not {weight}")
-        self._input = amount("input_weight", input_weight)
-        self._output = amount("output_weight", output_weight)
-        self._remember = int(amount("remember", remember))
+        self._input = non_negative("input_weight", input_weight)
+        self._output = non_negative("output_weight", output_weight)
+        self._remember = int(non_negative("remember", remember))
         self._counters = TokenCounters(weights or {})
         self._paid: set[RequestView] = set()
         """The requests whose prompt was charged."""
@@ -98,7 +98,7 @@ class Fair(SchedulingPolicy):
         The client with the least counter is next. A request is ranked by its client's counter after the
         client's requests before it were charged.
         """
-        jobs = self._waited = kept(self._waited, waiting, self._job)
+        jobs = self._waited = keep_known(self._waited, waiting, self._job)
         heads: dict[str, float] = {}
         turns: dict[RequestView, float] = {}
         for request in waiting:

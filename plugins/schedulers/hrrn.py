@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.views import RequestView, View
-from turnout.plugins.schedulers.ranking import amount, kept
+from turnout.plugins.schedulers.ranking import keep_known, non_negative
 
 __all__ = ["Hrrn"]
 
@@ -30,7 +30,7 @@ class Hrrn(SchedulingPolicy):
     runners_first = True
 
     def __init__(self, prompt_cost: float = 0.1) -> None:
-        self._prompt_cost = amount("prompt_cost", prompt_cost)
+        self._prompt_cost = non_negative("prompt_cost", prompt_cost)
         self._jobs: dict[RequestView, tuple[float, float]] = {}
         """For each waiting request, its arrival and its est in output tokens."""
 
@@ -40,6 +40,6 @@ class Hrrn(SchedulingPolicy):
         def job(request: RequestView) -> tuple[float, float]:
             return request.arrival, max(1.0, predict(request) + prompt_cost * request.prompt_tokens)
 
-        self._jobs = jobs = kept(self._jobs, view.waiting, job)
+        self._jobs = jobs = keep_known(self._jobs, view.waiting, job)
         ratio = {request: (now - arrival) / est for request, (arrival, est) in jobs.items()}
         return [*view.running, *sorted(view.waiting, key=ratio.__getitem__, reverse=True)]

@@ -10,7 +10,7 @@ from operator import attrgetter
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.views import RequestView, View
-from turnout.plugins.schedulers.ranking import kept
+from turnout.plugins.schedulers.ranking import keep_known
 
 __all__ = ["Mlfq"]
 
@@ -56,7 +56,7 @@ class Mlfq(SchedulingPolicy):
     def order(self, view: View) -> Iterable[RequestView]:
         starved = view.now - self._starve_limit
         requests = view.running + view.waiting
-        standings = self._standings = kept(self._standings, requests, self._join)
+        standings = self._standings = keep_known(self._standings, requests, self._join)
         queues: list[list[RequestView]] = [[] for _ in range(self._last + 1)]
         for request in sorted(requests, key=attrgetter("arrival")):
             standing = standings[request]

@@ -16,20 +16,20 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.views import RequestView, View
 
-__all__ = ["AgedLength", "By", "amount", "kept"]
+__all__ = ["AgedLength", "By", "keep_known", "non_negative"]
 
 By = Literal["prompt", "max_tokens", "predicted"]
 T = TypeVar("T")
 
 
-def amount(name: str, value: float) -> float:
+def non_negative(name: str, value: float) -> float:
     """Returns the value of an option. Raises ConfigError unless it is a number of at least 0."""
     if not 0 <= value < math.inf:
         raise ConfigError(f"{name} must be a number of at least 0, not {value}")
     return value
 
 
-def kept(
+def keep_known(
     known: dict[RequestView, T], requests: Collection[RequestView], make: Callable[[RequestView], T]
 ) -> dict[RequestView, T]:
     """Returns what is `known` of each of `requests`, made by `make` for new ones; forgets all others.
@@ -56,7 +56,7 @@ class AgedLength(SchedulingPolicy):
         if by not in _LENGTHS:
             raise ConfigError(f"by must be one of {', '.join(_LENGTHS)}, not {by!r}")
         self._length = _LENGTHS[by]
-        self._aging = amount("aging", aging)
+        self._aging = non_negative("aging", aging)
         self._ranks: dict[RequestView, float] = {}
 
     def order(self, view: View) -> list[RequestView]:
@@ -65,7 +65,7 @@ class AgedLength(SchedulingPolicy):
         def rank(request: RequestView) -> float:
             return sign * length(request) + aging * request.arrival
 
-        self._ranks = kept(self._ranks, view.waiting, rank)
+        self._ranks = keep_known(self._ranks, view.waiting, rank)
         return [*view.running, *sorted(view.waiting, key=self._ranks.__getitem__)]
 
 

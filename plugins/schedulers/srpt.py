@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.views import RequestView, View
-from turnout.plugins.schedulers.ranking import amount, kept
+from turnout.plugins.schedulers.ranking import keep_known, non_negative
 
 __all__ = ["Srpt"]
 
@@ -34,7 +34,7 @@ class Srpt(SchedulingPolicy):
     head_of_line = True
 
     def __init__(self, aging: float = 10.0, preemptive: bool = True) -> None:
-        self._aging = amount("aging", aging)
+        self._aging = non_negative("aging", aging)
         self._preemptive = preemptive
         self._waiting: dict[RequestView, float] = {}
         """Ranks of the waiting requests."""
@@ -48,7 +48,7 @@ class Srpt(SchedulingPolicy):
             to_come = max(0.0, predict(request) - request.output_tokens)
             return request.pending + to_come + aging * request.arrival
 
-        self._waiting = kept(self._waiting, view.waiting, rank)
+        self._waiting = keep_known(self._waiting, view.waiting, rank)
         if not self._preemptive:
             return [*view.running, *sorted(view.waiting, key=self._waiting.__getitem__)]
         self._running = {request: rank(request) for request in view.running}

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from turnout.core.engine.engine import Engine
-from turnout.core.errors import TurnoutError, described
+from turnout.core.errors import TurnoutError, describe_error
 from turnout.core.interfaces.kv import KVCache, PrefixPins
 from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import (
@@ -68,7 +68,7 @@ def carry_out(assembled: Assembled, command: AdminCommand) -> Reply:
         return Reply(id=command.id, error=str(error), error_kind="invalid")
     except Exception as error:
         logger.exception("an admin command failed")
-        return Reply(id=command.id, error=described(error), error_kind="internal")
+        return Reply(id=command.id, error=describe_error(error), error_kind="internal")
 
 
 def _value(assembled: Assembled, command: AdminCommand) -> Value:

@@ -220,7 +220,7 @@ class ProcessClient:
         elif isinstance(event, Failed):
             self._cause = event
             if event.final or not self._serving:
-                self.refuse(event.message, ConfigError if event.asked_wrongly else EngineGone)
+                self.refuse(event.message, ConfigError if event.bad_config else EngineGone)
         else:
             self._on_ready(event)
 

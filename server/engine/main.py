@@ -17,8 +17,8 @@ from typing import NoReturn
 import zmq
 
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError, PluginError, TurnoutError, described
-from turnout.core.process import exit_with_parent, steady
+from turnout.core.errors import ConfigError, PluginError, TurnoutError, describe_error
+from turnout.core.process import exit_with_parent, freeze_garbage
 from turnout.core.types.messages import Failed
 from turnout.server.engine.admin_commands import Assembled
 from turnout.server.engine.channel import EngineChannel
@@ -41,12 +41,12 @@ def main() -> None:
         try:
             assembled = _assemble(given.factory)
         except Exception as error:
-            _fail(channel, error, asked_wrongly=isinstance(error, ConfigError))
+            _fail(channel, error, bad_config=isinstance(error, ConfigError))
         if assembled is None:
             return
         try:
             channel.send([assembled.ready])
-            with steady():
+            with freeze_garbage():
                 EngineLoop(assembled, channel).run()
         except Exception as error:
             _fail(channel, error)
@@ -70,9 +70,9 @@ def _assemble(factory: str) -> Assembled | None:
     return build(EngineConfig.model_validate_json(line))
 
 
-def _fail(channel: EngineChannel, error: Exception, *, asked_wrongly: bool = False) -> NoReturn:
+def _fail(channel: EngineChannel, error: Exception, *, bad_config: bool = False) -> NoReturn:
     final = isinstance(error, TurnoutError)
-    channel.send([Failed(_explain(error), final=final, asked_wrongly=asked_wrongly)])
+    channel.send([Failed(_explain(error), final=final, bad_config=bad_config)])
     sys.exit(1)
 
 
@@ -87,7 +87,7 @@ def _explain(error: Exception) -> str:
     by_plugin = isinstance(error, PluginError) and error.__cause__ is not None
     if by_plugin or not isinstance(error, TurnoutError):
         logger.error("the engine failed", exc_info=error)
-    return described(error)
+    return describe_error(error)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from turnout.core.errors import RequestError
-from turnout.core.types.param_groups import over_defaults
+from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.protocol.structured import StructuredRequest
@@ -197,7 +197,7 @@ class GenerationRequest(StructuredRequest):
         return SamplingParams(
             **{
                 **self.UNSET_SAMPLING,
-                **over_defaults(given, defaults),
+                **merge_defaults(given, defaults),
                 "logprobs": self.logprob_count(),
                 "prompt_logprobs": self.prompt_logprob_count(),
             }

@@ -9,7 +9,7 @@ from functools import cache
 import msgspec
 
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.registry.hookspecs import PROJECT
 from turnout.core.registry.registry import Registry
@@ -73,10 +73,10 @@ def decoding_engine(
 
 
 @cache
-def _processors() -> Processors:
+def _processors() -> LogitsProcessors:
     # Not those of third parties that happen to be installed: they may need more than the toy has.
     ours = [entry for entry in Registry.load().entries() if entry.distribution == PROJECT]
-    processors = Processors(Registry(ours).logits_processors())
+    processors = LogitsProcessors(Registry(ours).logits_processors())
     processors.start(ToyResources().model)
     return processors
 

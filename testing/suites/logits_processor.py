@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
@@ -187,7 +187,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
         spec = RequestSpec(id="r", prompt=[1, 2, 3, 3], params=params, seed=0)
         stops = self.model().eos_token_ids | frozenset(params.stop_token_ids)
         request = Request(spec, ToyParallel(), 0.0, 100, stops)
-        request.processors = Processors([("it", processor)]).wanted(request)
+        request.processors = LogitsProcessors([("it", processor)]).wanted(request)
         request.live[0].tokens += output
         return Row(request.live[0], 0, guesses)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.resources import Resources
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.types.request import Request, RequestSpec
@@ -68,7 +68,7 @@ class ProposerSuite(Suite[Proposer]):
     def test_ended_sequences_are_forgotten(self) -> None:
         proposer = self._started()
         sequences = [_sequence(number) for number in range(20)]
-        list(proposer.propose([Wish(sequence, 3, False) for sequence in sequences]))
+        list(proposer.propose([DraftRequest(sequence, 3, False) for sequence in sequences]))
         proposer.forget(sequences)
         proposer.forget([_sequence(99)])  # not seen before
         gone = [weakref.ref(sequence) for sequence in sequences]
@@ -113,7 +113,7 @@ class ProposerSuite(Suite[Proposer]):
         for length in range(8, 20):
             sequence = _sequence(3)
             sequence.tokens += [1, 2, 3] * (length - 8)
-            found += [p.tokens for p in proposer.propose([Wish(sequence, 4, False)])]
+            found += [p.tokens for p in proposer.propose([DraftRequest(sequence, 4, False)])]
         return found
 
 
@@ -137,7 +137,7 @@ class _Checked(Proposer):
     def forget(self, sequences: Iterable[TokenSequence]) -> None:
         self.proposer.forget(sequences)
 
-    def propose(self, wishes: Sequence[Wish]) -> list[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> list[Proposal]:
         self.wishes += len(wishes)
         wanted = {wish.sequence: wish for wish in wishes}
         before = {sequence: list(sequence.tokens) for sequence in wanted}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.observers import Observers
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import KVCache
@@ -43,7 +43,7 @@ def toy_engine(
     preemption: Preemption | None = None,
     predictor: LengthPredictor | None = None,
     observers: Observers | None = None,
-    processors: Processors | None = None,
+    processors: LogitsProcessors | None = None,
     decodings: Sequence[Decoding] = (),
     runner: Runner | None = None,
     waiting: int = 1000,

@@ -216,7 +216,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         yield InThisProcess()
 
     monkeypatch.setattr(child, "_worker", started)
-    monkeypatch.setattr(worker, "steady", nullcontext)  # which is for whoever owns the process
+    monkeypatch.setattr(worker, "freeze_garbage", nullcontext)  # which is for whoever owns the process
 
 
 @pytest.mark.usefixtures("in_this_process")

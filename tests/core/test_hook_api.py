@@ -75,7 +75,7 @@ GIVEN = [
     interfaces.ComputeContext,
     router.Routable,
     router.Replica,
-    proposer.Wish,
+    proposer.DraftRequest,
     proposer.Proposal,
     logits_processor.Row,
     logits_processor.ServedModel,

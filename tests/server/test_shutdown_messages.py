@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from turnout.core.errors import ModelError, PolicyError, blaming
+from turnout.core.errors import ModelError, PolicyError, as_plugin_errors
 from turnout.server.engine.main import _explain
 
 
 def theirs() -> Exception:
-    with pytest.raises(Exception, match="theirs failed") as caught, blaming("theirs"):
+    with pytest.raises(Exception, match="theirs failed") as caught, as_plugin_errors("theirs"):
         raise KeyError("what")
     return caught.value
 

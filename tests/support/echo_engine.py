@@ -20,7 +20,7 @@ from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.errors import ModelError, RequestError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import PoolSize
@@ -162,6 +162,6 @@ def build(config: EngineConfig) -> EchoEngine:
         kv_bytes_per_token=BYTES_PER_TOKEN,
         summary=["a parrot"],
     )
-    processors = Processors([("thinking", Thinking())])
+    processors = LogitsProcessors([("thinking", Thinking())])
     engine = Engine(scheduler, EchoRunner(), [Echo()], limits, monotonic, processors=processors)
     return EchoEngine(engine, ready, registry, config.scheduler)

@@ -11,12 +11,12 @@ from toy import EOS, VOCABULARY, slots_of, toy_logits
 
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.observers import Observers
 from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.interfaces.observers import Observer
-from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.plan import Logits, Plan
@@ -75,7 +75,7 @@ class ToyDraft(Proposer):
         self.memory = DraftMemory(self.kv, max_positions=200)
         self.drafter = Drafter(self.runner, self.memory, VOCABULARY, VOCABULARY, budget)
 
-    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
         return self.drafter.propose(wishes)
 
     def backlog(self, sequence):
@@ -88,7 +88,7 @@ class ToyDraft(Proposer):
 class Reckless(Proposer):
     """A stranger's: guesses by rote, and not for everybody."""
 
-    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
         for sequence, count, _ in wishes:
             if (len(sequence.tokens) + sequence.request.spec.seed) % 4:
                 yield Proposal(sequence, [(sequence.tokens[-1] + 1 + n) % VOCABULARY for n in range(count)])
@@ -115,7 +115,7 @@ def toy_engine(strategy: Speculative, *, blocks: int = 512, budget: int = 256, s
     observers = Observers()
     resources = ToyResources(observers, budget)
     strategy.start(resources)  # type: ignore[arg-type]
-    processors = Processors(Registry.load().logits_processors())
+    processors = LogitsProcessors(Registry.load().logits_processors())
     processors.start(ServedModel(Path(), VOCABULARY, frozenset({EOS})))
     return Engine(
         Scheduler(Fcfs(), kv, Capacity(budget, slots), MaxTokens(), strict=True),

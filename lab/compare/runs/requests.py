@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from turnout.core.types.param_groups import over_defaults
+from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.lab.jobs.job import Job, Workload, seed_of
@@ -53,7 +53,7 @@ class JobRequests:
 
     def _params(self, output: int) -> SamplingParams:
         given = {**self._given, "max_tokens": output, "ignore_eos": True}
-        return SamplingParams(**over_defaults(given, self._defaults)).generating()
+        return SamplingParams(**merge_defaults(given, self._defaults)).generating()
 
 
 def warm_up(workload: Workload, requests: int) -> Workload:

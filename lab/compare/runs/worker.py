@@ -16,7 +16,7 @@ import msgspec
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, TurnoutError
-from turnout.core.process import exit_with_parent, steady
+from turnout.core.process import exit_with_parent, freeze_garbage
 from turnout.lab.compare.runs.driver import Driver
 from turnout.lab.compare.runs.protocol import Message, Order, RunDone, RunFailed, RunProgress, RunTask
 from turnout.lab.compare.runs.requests import JobRequests, warm_up
@@ -76,7 +76,7 @@ def _run(task: RunTask, lines: BinaryIO) -> Run:
     before = engine.stats().preemptions
     driver = Driver(engine, workload, requests(task.seed))
     records = []
-    with steady():
+    with freeze_garbage():
         for record in driver.records():
             records.append(record)
             _send(lines, RunProgress(len(records), len(workload.jobs)))

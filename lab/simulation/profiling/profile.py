@@ -20,7 +20,7 @@ from turnout.config import EngineConfig
 from turnout.core.clock import Clock
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import ConfigError
-from turnout.core.process import steady
+from turnout.core.process import freeze_garbage
 from turnout.core.types.plan import Move, Plan, Way
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.profiling.fit import StepSample, fit
@@ -60,7 +60,7 @@ def profile(
     what else the machine does.
     """
     profiler = Profiler(config, clock)
-    with steady():
+    with freeze_garbage():
         for share in profiler.measure(seconds):
             progress(share)
         return profiler.cost(name)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.interfaces.proposer import Proposal, Proposer, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.resources import Resources
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
@@ -78,7 +78,7 @@ class Speculative(Decoding):
         ready = [s for s in sequences if not s.draft and _forked(s.request)]
         lengths = self._lengths.draft_lengths(ready, self._proposer.backlog)
         wishes = [
-            Wish(sequence, length, self._by_rejection(sequence.request.params))
+            DraftRequest(sequence, length, self._by_rejection(sequence.request.params))
             for sequence, length in zip(ready, lengths, strict=True)
             if length
         ]
@@ -86,7 +86,7 @@ class Speculative(Decoding):
             self._proposals[proposal.sequence] = proposal
             yield proposal.sequence, proposal.tokens
 
-    def _proposals_for(self, wishes: Sequence[Wish]) -> list[Proposal]:
+    def _proposals_for(self, wishes: Sequence[DraftRequest]) -> list[Proposal]:
         """The proposer's proposals. Raises ValueError if they exceed the wishes."""
         if not wishes:
             return []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from toy import toy_request
 
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.errors import RequestError
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.types.request import RequestSpec
@@ -53,7 +53,7 @@ class Ready(LogitsProcessor):
 
 def test_only_those_that_want_the_request_and_need_something_first_have_work() -> None:
     compiling = Compiling()
-    found = Processors([("a", compiling), ("b", Indifferent()), ("c", Ready())]).preparation(SPEC)
+    found = LogitsProcessors([("a", compiling), ("b", Indifferent()), ("c", Ready())]).preparation(SPEC)
     assert len(found) == 1 and not compiling.done
     found[0]()
     assert compiling.done == ["r"]
@@ -64,6 +64,6 @@ def test_only_those_that_want_the_request_and_need_something_first_have_work() -
     [(ValueError("oh"), "theirs failed: ValueError: oh"), (RequestError("too deep"), "too deep")],
 )
 def test_where_that_fails_the_request_is_refused(error: Exception, message: str) -> None:
-    (work,) = Processors([("theirs", Compiling(error))]).preparation(SPEC)
+    (work,) = LogitsProcessors([("theirs", Compiling(error))]).preparation(SPEC)
     with pytest.raises(RequestError, match=f"^{message}$"):
         work()

@@ -14,7 +14,7 @@ import torch
 from card_tensors import Tensors
 from toy_speculation import EOS, VOCABULARY, TensorRunner, ToyDraft
 
-from turnout.core.interfaces.proposer import Proposal, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
@@ -52,7 +52,7 @@ def served(draft: ToyDraft, seed: int) -> Iterator[list[tuple[str, list[int], to
     texts = sequences(rng)
     for _ in range(8):
         wishes = [
-            Wish(text, rng.randint(1, 5), not text.request.params.greedy and rng.random() < 0.7)
+            DraftRequest(text, rng.randint(1, 5), not text.request.params.greedy and rng.random() < 0.7)
             for text in texts
             if rng.random() < 0.9
         ]

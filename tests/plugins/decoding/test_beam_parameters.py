@@ -8,7 +8,7 @@ import pytest
 
 from turnout.core.errors import ConfigError, RequestError
 from turnout.core.registry.registry import Registry
-from turnout.core.types.param_groups import over_defaults
+from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.decoding.beam.strategy import Beam
 from turnout.plugins.decoding.greedy import Greedy
@@ -20,7 +20,7 @@ SERVER = {**CHECKPOINT, **Beam(width=6, early_stopping="never").defaults}
 
 
 def merged(given: dict[str, Any], defaults: dict[str, Any]) -> SamplingParams:
-    return SamplingParams(**over_defaults(given, defaults))
+    return SamplingParams(**merge_defaults(given, defaults))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from turnout.core.engine.logits_processing import Processors
+from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.interfaces.logits_processor import Row, ServedModel
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import Request, RequestSpec
@@ -20,7 +20,7 @@ STOPS = frozenset({5, 6})
 PROMPT = [1, 2, 3, 3]
 OUTPUT = [3, 4, 4]
 
-PROCESSORS = Processors(Registry.load().logits_processors())
+PROCESSORS = LogitsProcessors(Registry.load().logits_processors())
 PROCESSORS.start(ServedModel(Path(), VOCABULARY, frozenset()))
 
 
@@ -29,7 +29,7 @@ def a_row(
     output: list[int] = OUTPUT,
     guesses: tuple[int, ...] = (),
     *,
-    processors: Processors = PROCESSORS,
+    processors: LogitsProcessors = PROCESSORS,
     **params: Any,
 ) -> Row:
     spec = RequestSpec(id="r", prompt=prompt, params=SamplingParams(**{"max_tokens": 90, **params}), seed=0)

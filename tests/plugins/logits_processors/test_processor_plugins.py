@@ -12,7 +12,7 @@ from rows import VOCABULARY, a_row, some_logits
 from torch import Tensor
 
 from turnout import LLM, LogitsProcessor, SamplingParams, hookimpl
-from turnout.core.engine.logits_processing import Processors, adjust
+from turnout.core.engine.logits_processing import LogitsProcessors, adjust
 from turnout.core.errors import EngineError, PluginError, RequestError
 from turnout.core.interfaces.logits_processor import Row, ServedModel
 from turnout.core.registry.registry import Registry
@@ -116,7 +116,7 @@ def test_the_order_is_ours_then_theirs_by_name_and_masks_last() -> None:
         "m": lambda: Mask(3),
         "a": lambda: Writing(1),
     }
-    processors = Processors(Registry.load(extra=[plugin(**offers)]).logits_processors())
+    processors = LogitsProcessors(Registry.load(extra=[plugin(**offers)]).logits_processors())
     row = a_row(processors=processors, temperature=0.0, logit_bias={1: 5.0}, allowed_token_ids=[0, 1])
     titles = [active.title.split("'")[1] for active in row.request.processors]
     assert titles == ["logit_bias", "a", "b", "allowed_token_ids", "m"]
@@ -125,7 +125,7 @@ def test_the_order_is_ours_then_theirs_by_name_and_masks_last() -> None:
 
 
 def test_only_the_rows_that_want_it_are_touched() -> None:
-    processors = Processors([("w", Writing(9))])
+    processors = LogitsProcessors([("w", Writing(9))])
     logits = some_logits(4)
     rows = [a_row(processors=processors, temperature=float(i % 2)) for i in range(4)]
     changed = adjust(logits, rows)
@@ -134,7 +134,7 @@ def test_only_the_rows_that_want_it_are_touched() -> None:
 
 
 def test_one_that_fails_marks_the_requests_that_want_it() -> None:
-    processors = Processors([("their processor", Failing()), ("ours", Mask(7))])
+    processors = LogitsProcessors([("their processor", Failing()), ("ours", Mask(7))])
     logits = some_logits(3)
     rows = [a_row(processors=processors, temperature=t) for t in (0.0, 1.0, 0.0)]
     changed = adjust(logits, rows)
@@ -166,18 +166,21 @@ def test_a_failure_ends_those_requests_and_no_others(tmp_path: Path) -> None:
 
 def test_a_request_can_be_refused() -> None:
     with pytest.raises(RequestError, match="not on a Sunday") as refusal:
-        a_row(processors=Processors([("theirs", Choosy())]), temperature=0.0)
+        a_row(processors=LogitsProcessors([("theirs", Choosy())]), temperature=0.0)
     assert refusal.value.param == "temperature"
 
 
 def test_a_request_has_arguments_of_its_own_for_it() -> None:
-    processors = Processors([("theirs", Asked())])
+    processors = LogitsProcessors([("theirs", Asked())])
     rows = [a_row(processors=processors, extra_args=args) for args in ({"number": 7}, {}, {"number": 2.5})]
     assert adjust(torch.zeros(3, VOCABULARY), rows)[:, 0].tolist() == [7, 0, 2.5]
 
 
 def test_an_argument_that_nobody_takes_is_refused() -> None:
-    for processors, known in ((Processors([("theirs", Asked())]), "number; did"), (Processors(), "none$")):
+    for processors, known in (
+        (LogitsProcessors([("theirs", Asked())]), "number; did"),
+        (LogitsProcessors(), "none$"),
+    ):
         with pytest.raises(RequestError, match=f"'numbr'; known: {known}") as refusal:
             a_row(processors=processors, extra_args={"numbr": 7})
         assert refusal.value.param == "extra_args"
@@ -185,15 +188,15 @@ def test_an_argument_that_nobody_takes_is_refused() -> None:
 
 def test_one_that_fails_when_asked_refuses_the_request_by_name() -> None:
     with pytest.raises(RequestError, match="theirs failed: KeyError: 'what'"):
-        a_row(processors=Processors([("theirs", Broken())]))
+        a_row(processors=LogitsProcessors([("theirs", Broken())]))
 
 
 def test_one_that_cannot_start_stops_the_start() -> None:
-    processors = Processors(Registry.load(extra=[plugin(unable=Unable)]).logits_processors())
+    processors = LogitsProcessors(Registry.load(extra=[plugin(unable=Unable)]).logits_processors())
     with pytest.raises(PluginError, match="'unable' of theirs failed: OSError: no such model"):
         processors.start(ServedModel(Path(), VOCABULARY, frozenset()))
 
 
 def test_one_that_cannot_be_built_stops_the_start() -> None:
     with pytest.raises(PluginError, match="'seven' of theirs"):
-        Processors(Registry.load(extra=[plugin(seven=lambda: 7)]).logits_processors())
+        LogitsProcessors(Registry.load(extra=[plugin(seven=lambda: 7)]).logits_processors())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.logits_processor import Row
-from turnout.core.interfaces.proposer import Proposal, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
@@ -131,7 +131,7 @@ DECODINGS: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 class OneGuessTooMany(NGram):
     """Guesses one more than was wanted."""
 
-    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
         for proposal in super().propose(wishes):
             wanted = next(wish.tokens for wish in wishes if wish.sequence is proposal.sequence)
             yield proposal._replace(tokens=(proposal.tokens + [1] * wanted)[: wanted + 1])
@@ -140,7 +140,7 @@ class OneGuessTooMany(NGram):
 class WritesDown(NGram):
     """Puts its guesses into the sequence."""
 
-    def propose(self, wishes: Sequence[Wish]) -> Iterable[Proposal]:
+    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
         for proposal in list(super().propose(wishes)):
             proposal.sequence.tokens[-1] = proposal.tokens[0]
             yield proposal

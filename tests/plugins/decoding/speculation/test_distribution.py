@@ -15,7 +15,7 @@ import torch
 from speculating import drain
 from toy_speculation import VOCABULARY, Reckless, ToyDraft, served_model, toy_engine
 
-from turnout.core.engine.logits_processing import Processors, adjust
+from turnout.core.engine.logits_processing import LogitsProcessors, adjust
 from turnout.core.interfaces.logits_processor import Row
 from turnout.core.interfaces.proposer import Proposer
 from turnout.core.registry.registry import Registry
@@ -110,7 +110,7 @@ def exact_probabilities(params: SamplingParams) -> np.ndarray:
 def _request(params: SamplingParams) -> Request:
     from turnout.core.interfaces.logits_processor import ServedModel
 
-    processors = Processors(Registry.load().logits_processors())
+    processors = LogitsProcessors(Registry.load().logits_processors())
     processors.start(ServedModel(None, VOCABULARY, frozenset()))  # type: ignore[arg-type]
     spec = RequestSpec(id="r", prompt=PROMPT, params=params, seed=0)
     request = Request(spec, Greedy(), 0.0, 100, frozenset())

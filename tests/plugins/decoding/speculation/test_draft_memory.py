@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from toy_speculation import ToyDraft
 
-from turnout.core.interfaces.proposer import Proposal, Wish
+from turnout.core.interfaces.proposer import DraftRequest, Proposal
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
@@ -20,7 +20,7 @@ def sequence(name: str, prompt: list[int], n: int = 1) -> TokenSequence:
 
 
 def propose(draft: ToyDraft, *sequences: TokenSequence, tokens: int = 3) -> dict[TokenSequence, Proposal]:
-    wishes = [Wish(each, tokens, False) for each in sequences]
+    wishes = [DraftRequest(each, tokens, False) for each in sequences]
     return {proposal.sequence: proposal for proposal in draft.propose(wishes)}
 
 

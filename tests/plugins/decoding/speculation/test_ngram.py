@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from turnout.core.interfaces.proposer import Wish
+from turnout.core.interfaces.proposer import DraftRequest
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
@@ -21,7 +21,7 @@ def sequence(tokens: list[int]) -> TokenSequence:
 
 
 def guesses(tokens: list[int], count: int = 4, **options: int) -> list[int]:
-    proposals = list(NGram(**options).propose([Wish(sequence(tokens), count, False)]))
+    proposals = list(NGram(**options).propose([DraftRequest(sequence(tokens), count, False)]))
     return proposals[0].tokens if proposals else []
 
 
@@ -64,7 +64,7 @@ def test_guesses_are_those_of_brute_force_as_the_text_grows() -> None:
         proposer, text = NGram(longest=longest, shortest=shortest), sequence([rng.randrange(4)])
         for _ in range(40):
             text.tokens += [rng.randrange(4) for _ in range(rng.randrange(1, 4))]
-            proposals = list(proposer.propose([Wish(text, 5, False)]))
+            proposals = list(proposer.propose([DraftRequest(text, 5, False)]))
             found = proposals[0].tokens if proposals else []
             assert found == brute_force(text.tokens, 5, longest, shortest)
         proposer.forget([text])
@@ -77,6 +77,6 @@ def test_a_long_text_is_searched_in_no_time() -> None:
     proposer, text = NGram(), sequence([rng.randrange(50) for _ in range(30_000)])
     started = time.process_time()
     for _ in range(300):
-        (proposal,) = proposer.propose([Wish(text, 5, False)])
+        (proposal,) = proposer.propose([DraftRequest(text, 5, False)])
         text.tokens.append(proposal.tokens[0])
     assert time.process_time() - started < 2

@@ -13,7 +13,7 @@ from babbler import END
 from torch import Tensor
 
 from turnout import LLM, SamplingParams, StructuredOutputs
-from turnout.core.engine.logits_processing import Processors, adjust
+from turnout.core.engine.logits_processing import LogitsProcessors, adjust
 from turnout.core.interfaces.logits_processor import Row, ServedModel
 from turnout.core.types.request import Request, RequestSpec, Resumption
 from turnout.core.types.request import Sequence as TokenSequence
@@ -40,7 +40,7 @@ def a_sequence(
     request = Request(
         RequestSpec(id="r", prompt=[1, 2], params=params, seed=0), Greedy(), 0.0, 500, frozenset({END})
     )
-    request.processors = Processors([("structured output", processor)]).wanted(request)
+    request.processors = LogitsProcessors([("structured output", processor)]).wanted(request)
     request.live[0].tokens += output
     return request.live[0]
 
@@ -108,7 +108,7 @@ def test_another_engine_goes_on_at_the_same_place(processor: StructuredOutput) -
     resume = Resumption(choices=[(1, output)])
     spec = msgspec.structs.replace(sequence.request.spec, resume=resume)
     request = Request(spec, Greedy(), 0.0, 500, frozenset({END}))
-    request.processors = Processors([("structured output", processor)]).wanted(request)
+    request.processors = LogitsProcessors([("structured output", processor)]).wanted(request)
     resumed = Row(request.live[0], 1)
     assert resumed.sequence.output == output
     assert torch.equal(masks([resumed])[0], anew(processor, resumed))
