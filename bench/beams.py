@@ -1,4 +1,4 @@
-"""What beam search costs beside sampling as many choices, and beside transformers' own, in one run.
+"""Measures beam search beside sampling as many choices, and beside transformers' own, in one run.
 
 All keep as many sequences alive, for as many tokens. Beams fork and are dropped at every step. Runs
 alternate, since a machine's speed drifts; figures are medians over the repeats.

@@ -75,7 +75,7 @@ def workload(name: str, source: list[int], seed: int, part: int) -> list[Job]:
 
 @dataclass
 class Figures:
-    """Of an engine: by workload all its runs, better is more."""
+    """The figures of an engine's runs, by workload; more is better."""
 
     first_token: float
     rates: dict[str, list[float]] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def table(workers: list[Worker], figures: list[Figures], names: list[str]) -> st
 
 
 def ratio(ours: list[float], theirs: list[float]) -> str:
-    """How many times as fast we are, and the least and most of it."""
+    """How many times as fast Turnout is, with the least and the most."""
     ratios = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
     return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 

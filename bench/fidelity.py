@@ -1,4 +1,4 @@
-"""How true the simulator is: the engine with its model, and the same engine simulated, on the same requests.
+"""Measures how true the simulator is: the engine with its model beside the same engine, simulated.
 
 Both serve the same workload at loads below and above what the machine can do. The real engine runs in this
 process, without a server, so that what is compared is the simulator alone: requests are sent when they are
@@ -153,7 +153,7 @@ class FidelityRow:
     simulated: float
     """By the profile that was taken in turns with the run."""
     own: float
-    """By coefficients fitted to the real run's own steps: what is off then is not the machine's drift."""
+    """By coefficients fitted to the real run's own steps: errors are then not the machine's drift."""
 
     @property
     def off(self) -> float:

@@ -1,4 +1,4 @@
-"""What a step of decoding costs on the host, all but the model: 256 requests running, nothing computed.
+"""Measures a step of decoding on the host, all but the model: 256 requests running, nothing computed.
 
 The real engine, scheduler, paged bookkeeping, runner, decoding strategies and messages, overlapping as on a
 GPU, attention bound as for a captured graph. The model has no layers and hardly a vocabulary, so the little

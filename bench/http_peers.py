@@ -1,4 +1,4 @@
-"""What serving over HTTP costs, and how soon a first token comes, on a CPU beside a peer's server.
+"""Measures serving over HTTP, and how soon a first token comes, on a CPU beside a peer's server.
 
 \b
     W2  32 requests of 128 tokens in and 64 out at once: tokens a second over HTTP, beside the engine alone
@@ -46,7 +46,7 @@ REPORTED: Mapping[str, Callable[[Summary], float]] = {
 
 @dataclass
 class ServerTurns:
-    """What a server reached, turn by turn."""
+    """The figures of a server, turn by turn."""
 
     w2: list[float] = field(default_factory=list)
     """Tokens a second."""

@@ -1,4 +1,4 @@
-"""What the load generator itself costs: streams from a server that only streams, on one core each.
+"""Measures the load generator itself: streams from a server that only streams, on one core each.
 
 The server sends every stream's tokens at a fixed pace; nothing is computed. So whatever is late is the load
 generator's doing, or the machine's: how late a bare timer is on it is measured in the same run. On a machine
@@ -63,7 +63,7 @@ async def serve(pace: float) -> None:
 
 
 async def bare_timer(rate: float, count: int) -> list[float]:
-    """How late, in seconds, this machine wakes who only sleeps."""
+    """How late, in seconds, this machine wakes a process that only sleeps."""
     rng, due, late = random.Random(0), time.perf_counter(), []
     for _ in range(count):
         due += rng.expovariate(rate)

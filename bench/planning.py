@@ -1,4 +1,4 @@
-"""What a step's planning costs on the host: 256 requests running, 1,000 waiting, nothing computed.
+"""Measures a step's planning on the host: 256 requests running, 1,000 waiting, nothing computed.
 
 The real scheduler, policies and paged bookkeeping; the model is left out. `order` is the policy alone;
 the others are all of planning, most of it granting a token to each request that runs, in two states: every
@@ -68,7 +68,7 @@ def apply(scheduler: Scheduler, plan: Plan) -> None:
 
 
 def fill(scheduler: Scheduler, running: int, waiting: int) -> None:
-    """By fcfs, so that all policies find the same."""
+    """Planned by fcfs, so that all policies find the same state."""
     policy, scheduler.policy = scheduler.policy, Fcfs()
     rng = random.Random(0)
     for number in range(running):

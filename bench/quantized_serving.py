@@ -1,4 +1,4 @@
-"""How fast each scheme serves a model: engines in processes of their own, which take turns.
+"""Measures how fast each scheme serves a model: engines in processes of their own, which take turns.
 
 Every round all of them serve the same requests, so a ratio is of turns that followed one another: one request
 of 128 tokens in and 64 out (W1 of `cpu_peers`), and 32 of them at once (W2).

@@ -38,7 +38,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Requests:
+class JobSpecs:
     """Implements `Requests`."""
 
     specs: list[RequestSpec]
@@ -51,7 +51,7 @@ class Requests:
         """No request goes on with an answer."""
 
 
-def traffic(requests: int, rate: float, seed: int) -> Requests:
+def traffic(requests: int, rate: float, seed: int) -> JobSpecs:
     """Gamma arrivals (coefficient of variation 3), lognormal prompts, one answer in four long.
 
     Four clients, the first sends more than half; some requests are urgent, and all have a deadline.
@@ -74,7 +74,7 @@ def traffic(requests: int, rate: float, seed: int) -> Requests:
         )
         specs.append(spec)
         jobs.append(Job(at, length, output))
-    return Requests(specs, Workload("bursty", jobs))
+    return JobSpecs(specs, Workload("bursty", jobs))
 
 
 class PolicyArm:
@@ -89,7 +89,7 @@ class PolicyArm:
         config = EngineConfig(max_num_seqs=slots, kv=kv, kv_memory=kv_tokens * position)
         self._engine = build_engine(config).engine
 
-    def run(self, requests: Requests) -> Figures:
+    def run(self, requests: JobSpecs) -> Figures:
         engine = self._engine
         engine.scheduler.policy = self._registry.create("scheduler", self.name)
         before = engine.stats().preemptions
@@ -112,7 +112,7 @@ def table(results: dict[str, list[Figures]]) -> str:
     return markdown_table(("policy", *COLUMNS.values()), rows)
 
 
-def compare(arms: list[PolicyArm], make: Callable[[int], Requests], rounds: int) -> dict[str, list[Figures]]:
+def compare(arms: list[PolicyArm], make: Callable[[int], JobSpecs], rounds: int) -> dict[str, list[Figures]]:
     results: dict[str, list[Figures]] = {arm.name: [] for arm in arms}
     for number in range(rounds):
         # Each round another order: none always runs on a machine that the same one has warmed.

@@ -1,4 +1,4 @@
-"""What a streamed token costs the server's process: clients that read, and an engine that computes nothing.
+"""Measures what a streamed token costs the server's process: clients read, and the engine computes nothing.
 
 Each of --requests clients streams one answer; the engine gives every request a token at once, --rate times a
 second, as a batch on a GPU does. CPU time is the server process's alone, between the first event of the last
@@ -87,7 +87,7 @@ async def take_turn(port: int, path: str, model: str, requests: int, tokens: int
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of a process, so far."""
+    """CPU seconds of a process so far."""
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 

@@ -1,4 +1,4 @@
-"""What structured output costs a token: compiling a schema, finding its masks, applying them.
+"""Measures what structured output costs a token: compiling a schema, finding its masks, applying them.
 
 One JSON text is followed under its schema, with turnout-tiny's vocabulary and with one made up that is as
 large as Qwen2.5's. xgrammar is measured beside llguidance where it is installed.

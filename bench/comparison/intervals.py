@@ -1,4 +1,4 @@
-"""Do intervals hold the truth as often as they claim? Two tables of docs/explanation/statistics.md.
+"""Tests whether intervals hold the truth as often as they claim: tables of docs/explanation/statistics.md.
 
 Ratios are drawn whose truth is known, and each kind of 95% interval is made of a few of them, many times. Of
 those of a live test it is asked how often they leave the truth out at any of many looks.

@@ -49,7 +49,7 @@ Arrivals = list[tuple[int, RequestSpec]]
 
 
 @dataclass(frozen=True)
-class Burst:
+class AtOnce:
     """Requests that come all at once; lengths in tokens. With little memory they outgrow it together."""
 
     requests: int
@@ -86,7 +86,7 @@ class Interrupted:
         return calm + urgent
 
 
-Workload = Burst | Interrupted
+Workload = AtOnce | Interrupted
 
 
 def _request(number: int, rng: random.Random, prompt: int, output: int, priority: int = 0) -> RequestSpec:
@@ -182,7 +182,7 @@ def overhead(rounds: int) -> str:
         TimedArm("with", kv="paged", **memory),
     ]
     rows = []
-    for workload in (Burst(8, 128, 8), Burst(16, 32, 16)):
+    for workload in (AtOnce(8, 128, 8), AtOnce(16, 32, 16)):
         # The difference is small, so that it takes many rounds to see it.
         found = compare(arms, workload, 6 * rounds)
         without, caching = found["without"], found["with"]
@@ -207,7 +207,7 @@ class Books:
         predictor = registry.create("length_predictor", "max_tokens")
         self._play = Play(cache, policy, predictor, Capacity(512, 256), max_model_len=POOL)
 
-    def run(self, workload: Burst, number: int) -> float:
+    def run(self, workload: AtOnce, number: int) -> float:
         """Seconds."""
         arrivals = [
             Arrival(0.0, scripted_request(spec.id, spec.prompt, workload.output, seed=number))
@@ -219,7 +219,7 @@ class Books:
         return time.process_time() - started
 
 
-def keeping_books(workload: Burst) -> float:
+def keeping_books(workload: AtOnce) -> float:
     """Seconds a token that prefix caching adds to the host's work."""
     without, caching = Books("paged:prefix_caching=false"), Books("paged")
     differences = [caching.run(workload, number) - without.run(workload, number) for number in range(101)]
@@ -240,7 +240,11 @@ def swap(rounds: int) -> str:
         TimedArm("swap", preemption="swap", **swap),
         TimedArm("auto", preemption="auto", **swap),
     ]
-    workloads: list[Workload] = [Burst(24, 16, 64), Burst(7, 144, 64), Interrupted(2, 448, 64, 6, 10)]
+    workloads: list[Workload] = [
+        AtOnce(24, 16, 64),
+        AtOnce(7, 144, 64),
+        Interrupted(2, 448, 64, 6, 10),
+    ]
     rows = [_swap_row(workload, compare(arms, workload, rounds)) for workload in workloads]
     headings = (
         "requests × (prompt + output)",

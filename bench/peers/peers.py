@@ -1,4 +1,4 @@
-"""Who can be measured: how each is installed, what it is given to serve, and which worker drives it."""
+"""The peers: how each is installed, the model that it is given, and the worker that drives it."""
 
 from __future__ import annotations
 
@@ -175,4 +175,4 @@ PEERS: dict[str, Callable[[Setting], Worker]] = {
 }
 
 SERVERS: dict[str, Callable[[Setting], Server]] = {"vllm": vllm_server}
-"""Of those peers that come with a server."""
+"""The peers that come with a server."""

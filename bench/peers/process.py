@@ -62,7 +62,7 @@ class Worker:
         return sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
 
     def stop(self) -> None:
-        """Of its own accord, at the end of its input, or by force."""
+        """The process ends at the end of its input, or is killed."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

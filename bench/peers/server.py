@@ -22,7 +22,7 @@ from turnout.lab.workloads.source import load_workload
 __all__ = ["Server", "free_port"]
 
 POLL = 0.2
-"""Seconds between questions whether it is there."""
+"""Seconds between requests that find out whether the server is up."""
 DIRECT = build_opener(ProxyHandler({}))
 
 
@@ -65,7 +65,7 @@ class Server:
             self._process.wait()
 
     def _model(self, url: str) -> str:
-        """What it serves, as soon as it does."""
+        """The model that the server serves, as soon as it does."""
         while self._process.poll() is None:
             try:
                 with DIRECT.open(url, timeout=5) as answer:

@@ -1,4 +1,4 @@
-"""What every worker does: a line of JSON in, jobs to serve all at once; a line out, the seconds it took and
+"""The loop of every worker: a line of JSON in, jobs to serve all at once; a line out, the seconds it took and
 the tokens it generated.
 
 A worker runs in the environment of its peer, so that this file and the workers import nothing of ours.

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import click
 
-from turnout.lab.compare.runs.child import Watch
+from turnout.lab.compare.runs.child import RunWatch
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.order import Turn
 
 __all__ = ["watching"]
 
 
-def watching(spec: ExperimentSpec, terminal: bool) -> Callable[[Turn], Watch]:
+def watching(spec: ExperimentSpec, terminal: bool) -> Callable[[Turn], RunWatch]:
     """A line for each run; in a terminal it counts the requests."""
     total, begun = spec.repeats * len(spec.arms), 0
 
-    def begin(turn: Turn) -> Watch:
+    def begin(turn: Turn) -> RunWatch:
         nonlocal begun
         begun += 1
         title = f"run {begun} of {total}: {turn.arm.name}, repeat {turn.repeat + 1}"

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from turnout.lab.arms import Arm
 from turnout.lab.compare.comparison import Comparison, QualityOutcome, compare
-from turnout.lab.compare.runs.child import Watch
+from turnout.lab.compare.runs.child import RunWatch
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.order import Turn, turns
 from turnout.lab.compare.runs.predictions import different_predictions
@@ -21,7 +21,7 @@ __all__ = ["Experiment", "Maker"]
 class Maker(Protocol):
     """Makes runs: `LiveRuns` and `SimulatedRuns`."""
 
-    def run(self, turn: Turn, watch: Watch) -> Run: ...
+    def run(self, turn: Turn, watch: RunWatch) -> Run: ...
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Experiment:
     quality: dict[str, QualityOutcome] = field(default_factory=dict)
     """By arm."""
 
-    def make(self, watching: Callable[[Turn], Watch]) -> None:
+    def make(self, watching: Callable[[Turn], RunWatch]) -> None:
         """`watching` is called as each run begins, and returns the function that is told of its progress."""
         for turn in turns(self.spec.arms, self.spec.repeats):
             self.runs.append(self.maker.run(turn, watching(turn)))

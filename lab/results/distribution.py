@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 __all__ = ["EXACT", "Distribution"]
 
 EXACT = 1_000_000
-"""So many values are kept as they are, in 8 MB; with more, percentiles are within `GRAIN` of the truth."""
+"""The number of values that are kept as they are, in 8 MB; beyond it, percentiles are within `GRAIN`."""
 GRAIN = 0.001
 SMALLEST = 1e-9
 """Values below are counted as 0."""
@@ -63,7 +63,7 @@ class Distribution:
 
     @property
     def std(self) -> float:
-        """Of the values as they are (population)."""
+        """The standard deviation of the values as a population."""
         if not self.count:
             return 0.0
         mean = self.mean
@@ -103,7 +103,7 @@ def _buckets(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _at(cumulative: NDArray[np.int64], place: float) -> float:
-    """What stands at a place in the order, or between two."""
+    """The value at a place in the order, interpolated between two."""
     below, above = (
         _middle(int(np.searchsorted(cumulative, whole, side="right")))
         for whole in (math.floor(place), math.ceil(place))

@@ -1,4 +1,4 @@
-"""What counts as served well: ``ttft:200,tpot:50``, in milliseconds, as vLLM has it."""
+"""Limits of good requests: ``ttft:200,tpot:50``, in milliseconds, as in vLLM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Goodput:
     """Limits that a good request keeps, all of them."""
 
     limits: Mapping[str, float]
-    """In milliseconds, by metric."""
+    """Milliseconds, by metric."""
 
     @classmethod
     def parse(cls, text: str) -> Goodput:
@@ -35,7 +35,7 @@ class Goodput:
         return cls(limits)
 
     def meets(self, record: Record) -> bool:
-        """Of a request that did not fail. One of a single token has a TPOT of 0."""
+        """Whether a request that did not fail is good. A request of a single token has a TPOT of 0."""
         return all(getattr(record, metric) * 1000 <= limit for metric, limit in self.limits.items())
 
 

@@ -11,7 +11,7 @@ UNDER = {"l": "---", "r": "--:"}
 
 
 def read_marked(path: Path, name: str) -> str:
-    """What stands between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
+    """The text between ``<!-- NAME: begin -->`` and ``<!-- NAME: end -->``.
 
     Raises ValueError where the marks are not there, each once and in order.
     """

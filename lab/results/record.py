@@ -1,4 +1,4 @@
-"""What was measured of one request, on a real clock or a virtual one, for all that is computed from it."""
+"""The record of one request, on a real clock or a virtual one: all figures are computed from records."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Record:
 
     job: Job
     index: int
-    """Of the job in its workload: what pairs the records of two runs."""
+    """The job's index in its workload, which pairs the records of two runs."""
     due: float
-    """When it should have been sent."""
+    """When the request should have been sent."""
     sent: float
     token_times: list[float] = field(default_factory=list)
-    """When each output token was at hand; tokens that came in one message have one time."""
+    """When each output token arrived; tokens of one message have the same time."""
     finished: float = 0.0
     prompt_tokens: int = 0
     """As the server counted them."""
     output_tokens: int = 0
     """As the server counted them."""
     digest: str = ""
-    """Of the output: equal outputs have equal digests; "" where none was asked for."""
+    """A digest of the output: equal outputs have equal digests; "" where none was asked for."""
     error: str = ""
     """Why it failed; "" where it did not."""
 

@@ -19,7 +19,7 @@ LATENCIES = {
     "itl": "Inter-token Latency",
     "e2el": "End-to-end Latency",
 }
-"""What is summarized of latencies, and how vLLM calls it."""
+"""The latencies that are summarized, by the names that vLLM gives them."""
 
 PERCENTILES = (90.0, 95.0, 99.0)
 
@@ -33,7 +33,7 @@ class Latency:
     std: float
     percentiles: Mapping[float, float]
     count: int
-    """Of what this summarizes; all is 0 where there is nothing."""
+    """The number of values; all figures are 0 where there are none."""
 
 
 @dataclass(frozen=True)

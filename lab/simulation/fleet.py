@@ -27,7 +27,7 @@ from turnout.lab.jobs.prompts import Prompts
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.simulation.cost import CostModel
-from turnout.lab.simulation.replica import SimulatedReplica, Totals, Watch
+from turnout.lab.simulation.replica import SimulatedReplica, StepWatch, Totals
 from turnout.lab.simulation.traffic import Traffic
 
 __all__ = ["Fleet", "Mix"]
@@ -89,7 +89,7 @@ class Fleet:
         replicas: Sequence[str],
         *,
         fast_forward: bool = True,
-        watch: Watch | None = None,
+        watch: StepWatch | None = None,
     ) -> None:
         """`replicas`: their names; `watch` is told of every step."""
         engines = [build_simulated(config, cost, registry) for _ in replicas]

@@ -12,9 +12,9 @@ from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import SimulatedEngine
 from turnout.lab.simulation.fast_forward import FastForward, can_fast_forward
 
-__all__ = ["SimulatedReplica", "Totals", "Watch"]
+__all__ = ["SimulatedReplica", "StepWatch", "Totals"]
 
-Watch = Callable[[StepRecord], object]
+StepWatch = Callable[[StepRecord], object]
 
 
 @dataclass
@@ -43,7 +43,7 @@ class SimulatedReplica:
     """An engine on its own clock, which is ahead of the world's by a step at most."""
 
     def __init__(
-        self, simulated: SimulatedEngine, *, fast_forward: bool = True, watch: Watch | None = None
+        self, simulated: SimulatedEngine, *, fast_forward: bool = True, watch: StepWatch | None = None
     ) -> None:
         self.simulated = simulated
         self._engine, self._clock = simulated.engine, simulated.clock

@@ -12,7 +12,7 @@ from turnout.lab.jobs.job import Workload
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.fleet import Fleet, Mix
-from turnout.lab.simulation.replica import Totals, Watch
+from turnout.lab.simulation.replica import StepWatch, Totals
 from turnout.lab.simulation.traffic import Traffic
 
 __all__ = ["Simulation", "run_simulated"]
@@ -33,7 +33,7 @@ class Simulation:
     """As NAME or NAME:option=value,…."""
     fast_forward: bool = True
     """Skip what happens in every step, where that changes no result (`fast_forward.py`)."""
-    watch: Watch | None = None
+    watch: StepWatch | None = None
     """Told of every step of every replica."""
 
     def __post_init__(self) -> None:

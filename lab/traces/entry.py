@@ -1,4 +1,4 @@
-"""What all readers share: a place in a file to blame, and numbers that may not be there."""
+"""One entry of a trace: its values, which may be missing, and its place in the file for error messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TraceEntry:
     path: Path
     line: int
     form: str
-    """Of the file, as people call it."""
+    """The name of the file's lines or elements in messages."""
 
     def number(self, name: str) -> float:
         try:

@@ -1,4 +1,4 @@
-"""From a file to jobs, whatever its form."""
+"""Reads jobs from a trace of any known format."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ FORMS = (
 
 class TraceFile(NamedTuple):
     jobs: list[Job]
-    """By arrival; the first at 0, but in Turnout's own form, which is read as it is."""
+    """Jobs by arrival. The first arrives at 0, except in Turnout's own format, which is read as it is."""
     concurrency: int | None = None
-    """Of a closed loop, which only Turnout's own form knows."""
+    """The concurrency of a closed loop, which only Turnout's own format has."""
 
 
 def read_trace(path: Path, tokens: CountTokens) -> TraceFile:

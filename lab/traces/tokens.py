@@ -1,4 +1,4 @@
-"""How many tokens a text has, when no tokenizer is at hand."""
+"""Estimates how many tokens a text has, where no tokenizer is at hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When requests arrive: endless sequences of times in seconds, non-decreasing, from a seeded source."""
+"""Arrival processes: endless sequences of times in seconds, non-decreasing, from a seeded source."""
 
 from __future__ import annotations
 

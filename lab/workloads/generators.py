@@ -24,7 +24,7 @@ __all__ = ["GENERATORS", "Generator"]
 
 
 class Generator(BaseModel, ABC):
-    """What requests are like, however they arrive. What arrives is a request, or a session's first turn."""
+    """The shape of requests, however they arrive. An arrival is a request, or a session's first turn."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -70,7 +70,7 @@ class Generator(BaseModel, ABC):
 
 
 class _Sessions:
-    """What follows from each arrival: one job, or the turns of a session."""
+    """The jobs of each arrival: one, or the turns of a session."""
 
     def __init__(self, options: Generator, seed: int, part: int) -> None:
         self._options = options
@@ -172,7 +172,7 @@ class Constant(Generator):
 
 
 class Closed(Generator):
-    """So many requests or sessions at a time: the next begins when one ends. Its latencies hide any queue."""
+    """So many requests or sessions at a time: the next begins when one ends. Latencies hide any queue."""
 
     concurrency: int = Field(ge=1, description="Requests, or sessions, at a time")
 

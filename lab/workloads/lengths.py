@@ -1,4 +1,4 @@
-"""How long prompts and outputs are: distributions of numbers of tokens, and how each is written as an option.
+"""Lengths of prompts and outputs: distributions of numbers of tokens, and the form of each as an option.
 
 ::
 
@@ -31,7 +31,7 @@ class Lengths(ABC):
     def draw(self, rng: random.Random) -> int: ...
 
     def __str__(self) -> str:
-        """As it would be given."""
+        """The text of the option."""
         given = [f"{f.name}={value}" for f in fields(self) if (value := getattr(self, f.name)) != f.default]  # type: ignore[arg-type]
         return ":".join([type(self).__name__.lower(), *given])
 
@@ -92,7 +92,7 @@ class Bimodal(Lengths):
     short: float
     long: float
     share: float = 0.1
-    """Of the long ones, 0 to 1."""
+    """The share of long requests, 0 to 1."""
     spread: float = 0.2
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ FORMS = "a number of tokens, " + ", ".join(
 
 
 def parse_lengths(text: object) -> Lengths:
-    """From an option's text or a config file's number. Raises ValueError that names the forms."""
+    """Parses an option's text or a config file's number. Raises ValueError that names the forms."""
     if isinstance(text, Lengths):
         return text
     name, *arguments = str(text).strip().split(":")

@@ -20,13 +20,13 @@ from turnout.lab.compare.runs.protocol import (
     RunProgress,
 )
 
-__all__ = ["Watch", "carry_out"]
+__all__ = ["RunWatch", "carry_out"]
 
-Watch = Callable[[int, int], None]
+RunWatch = Callable[[int, int], None]
 """Called with the number of requests that have ended, and of all requests."""
 
 
-def carry_out(order: Order, arm: str, what: str, watch: Watch) -> RunDone | QualityResult | Incomparable:
+def carry_out(order: Order, arm: str, what: str, watch: RunWatch) -> RunDone | QualityResult | Incomparable:
     """Raises ConfigError for an arm that cannot work, EngineError for a process that broke.
 
     `what`: the name of the process, for the message of that error.

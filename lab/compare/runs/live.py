@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.lab.arms import Arm
-from turnout.lab.compare.runs.child import Watch, carry_out
+from turnout.lab.compare.runs.child import RunWatch, carry_out
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.order import Turn
 from turnout.lab.compare.runs.predictions import predicting_options
@@ -22,7 +22,7 @@ class LiveRuns:
 
     spec: ExperimentSpec
 
-    def run(self, turn: Turn, watch: Watch) -> Run:
+    def run(self, turn: Turn, watch: RunWatch) -> Run:
         """Raises ConfigError for an arm that cannot work, EngineError for a run that broke."""
         process = f"the process of repeat {turn.repeat + 1}"
         done = carry_out(self._task(turn), turn.arm.name, process, watch)

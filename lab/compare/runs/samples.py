@@ -6,7 +6,7 @@ from turnout.lab.compare.runs.run import EngineSample
 
 __all__ = ["EngineSamples"]
 
-MOST = 2000
+MAX_SAMPLES = 2000
 
 
 class EngineSamples:
@@ -21,9 +21,9 @@ class EngineSamples:
         if self._kept and sample.at - self._kept[-1].at < self._apart:
             return
         self._kept.append(sample)
-        if len(self._kept) > MOST:
+        if len(self._kept) > MAX_SAMPLES:
             self._kept = self._kept[::2]
-            self._apart = 2 * (sample.at - self._kept[0].at) / MOST
+            self._apart = 2 * (sample.at - self._kept[0].at) / MAX_SAMPLES
 
     def all(self) -> list[EngineSample]:
         return list(self._kept)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.observers import StepRecord
-from turnout.lab.compare.runs.child import Watch
+from turnout.lab.compare.runs.child import RunWatch
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.order import Turn
 from turnout.lab.compare.runs.run import EngineSample, Run
@@ -24,7 +24,7 @@ class SimulatedRuns:
     spec: ExperimentSpec
     cost: CostModel
 
-    def run(self, turn: Turn, watch: Watch) -> Run:
+    def run(self, turn: Turn, watch: RunWatch) -> Run:
         """Raises ConfigError for an arm that cannot work or is not simulated."""
         seed = self.spec.seed + turn.repeat
         workload = load_workload(self.spec.workload, seed)

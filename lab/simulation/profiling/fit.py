@@ -1,4 +1,4 @@
-"""From measured steps to a cost model's coefficients."""
+"""Fits a cost model's coefficients to measured steps."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ DEVICE = {
 KNOTS = (0, 4, 8, 16, 32, 64, 256)
 """Numbers of tokens beyond which another one may take less, or more."""
 HOST = {"runner": "running", "waiter": "waiting"}
-"""Of the rest of a step."""
+"""The same for the rest of a step, on the host."""
 ROUNDS = 4
-"""Of weighing by what the last one expects. The second is the one that counts."""
-MOST = 2.0
+"""Rounds of fitting, each weighted by what the round before expects. The second matters most."""
+MAX_OVERRUN = 2.0
 """A step that took longer than so many of its kind was held up by something else: memory that the system
 hands out, another process."""
-LEAST = 40
+MIN_STEPS = 40
 """Different steps that must have been measured."""
 
 
@@ -53,12 +53,12 @@ def fit(samples: Sequence[StepSample], move: float = 0.0) -> tuple[Seconds, Fit]
 
     `move`: seconds, of a position. Errors are relative to what is expected of a step (iteratively reweighted
     least squares). Relative to what it took, a step that happened to be fast would count for more than one
-    that happened to be slow, and all together would come out too fast. No step counts for more than `MOST`
-    times what is expected of it (Huber's way with outliers).
+    that happened to be slow, and all together would come out too fast. No step counts for more than
+    `MAX_OVERRUN` times what is expected of it (Huber's way with outliers).
     """
-    if len(samples) < LEAST:
+    if len(samples) < MIN_STEPS:
         raise TurnoutError(
-            f"{len(samples)} different steps are too few to fit a cost model, {LEAST} are needed; "
+            f"{len(samples)} different steps are too few to fit a cost model, {MIN_STEPS} are needed; "
             "measure for longer"
         )
     works = [sample.work for sample in samples]
@@ -74,12 +74,12 @@ def fit(samples: Sequence[StepSample], move: float = 0.0) -> tuple[Seconds, Fit]
         planning, _ = _fit_part(works, "host", HOST, kept * host, scale, [])
         seconds = Seconds(**found, **planning, tokens=tuple(zip(knots, rates, strict=True)), move=move)
         scale = np.array([seconds.of(work) for work in works])
-        kept = np.minimum(1.0, MOST * scale / whole)
+        kept = np.minimum(1.0, MAX_OVERRUN * scale / whole)
     return seconds, _quality(seconds, works, whole)
 
 
 def _within(tokens: int, knot: int, knots: Sequence[int]) -> int:
-    """How many of them lie between a knot and the next."""
+    """How many of the tokens lie between a knot and the next."""
     end = min((other for other in knots if other > knot), default=tokens)
     return max(0, min(tokens, end) - knot)
 

@@ -173,20 +173,20 @@ def touch(engine: Engine) -> None:
 
 
 def _spread(grid: Sequence[Scene]) -> list[Scene]:
-    """In an order of which any beginning has small ones and large ones, evenly (van der Corput's)."""
+    """An order of which any beginning has small and large scenes, evenly (van der Corput's sequence)."""
     bits = len(grid).bit_length()
     places = sorted(range(len(grid)), key=lambda place: f"{place:0{bits}b}"[::-1])
     return [grid[place] for place in places]
 
 
 def _mean(samples: list[StepSample]) -> StepSample:
-    """Of equal steps."""
+    """The mean of equal steps."""
     device, host = (mean(getattr(s, part) for s in samples) for part in ("device", "host"))
     return replace(samples[0], device=device, host=host)
 
 
 def _move_seconds(assembled: AssembledEngine, clock: Clock) -> float:
-    """Of a position that is swapped out or in, or copied where there is no swap memory."""
+    """Seconds of a position that is swapped out or in, or copied where there is no swap memory."""
     engine, device = assembled.engine, assembled.device
     kv = engine.scheduler.kv
     swap = kv.snapshot().swap

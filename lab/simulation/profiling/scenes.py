@@ -11,7 +11,7 @@ DECODES = 5
 """Steps in which all of a scene's sequences decode, and as many with prompts among them, and with others
 waiting. At most as many compute its context."""
 PROMPTS = ((1 / 64,), (1 / 12,), (3 / 8,), (1.0,), (1 / 5,) * 5)
-"""What else comes in such steps: prompts of these shares of the tokens that a step computes at most."""
+"""Prompts that come in such steps as well, in shares of the tokens that a step computes at most."""
 
 
 @dataclass(frozen=True)

@@ -141,5 +141,5 @@ class TimedRunner(Runner):
         return logits
 
     def sample(self, whole: float) -> StepSample:
-        """Of the last step, which took so many seconds in all."""
+        """The sample of the last step, which took `whole` seconds in all."""
         return StepSample(self.work, self.seconds, max(0.0, whole - self.seconds))

@@ -9,7 +9,7 @@ import msgspec
 
 from turnout.config import EngineConfig
 from turnout.lab.arms import parse_arms
-from turnout.lab.compare.runs.child import Watch
+from turnout.lab.compare.runs.child import RunWatch
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
 from turnout.lab.compare.runs.order import Turn
 from turnout.lab.compare.runs.run import Run
@@ -66,7 +66,7 @@ class NoisyMachine:
     slowdown: float = 0.0
     """Of every arm but the first."""
 
-    def run(self, turn: Turn, watch: Watch) -> Run:
+    def run(self, turn: Turn, watch: RunWatch) -> Run:
         planted = self.slowdown if turn.arm is not self.spec.arms[0] else 0.0
         mood = self.rng.lognormvariate(0, self.noise)
         workload = load_workload(self.spec.workload, turn.repeat)

@@ -12,7 +12,7 @@ from turnout.lab.compare.runs.driver import Driver
 from turnout.lab.compare.runs.order import turns
 from turnout.lab.compare.runs.requests import JobRequests, warm_up
 from turnout.lab.compare.runs.run import EngineSample
-from turnout.lab.compare.runs.samples import MOST, EngineSamples
+from turnout.lab.compare.runs.samples import MAX_SAMPLES, EngineSamples
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.record import Record
 from turnout.lab.simulation import run_simulated
@@ -87,7 +87,7 @@ def test_samples_of_a_long_run_are_thinned_evenly() -> None:
     for step in range(100_000):
         samples.add(EngineSample(step / 100, 1, 0, 0.5))
     times = [sample.at for sample in samples.all()]
-    assert MOST / 2 <= len(times) <= MOST
+    assert MAX_SAMPLES / 2 <= len(times) <= MAX_SAMPLES
     gaps = [b - a for a, b in pairwise(times[1:])]
     assert max(gaps) < 2.1 * min(gaps)
 
