@@ -1,6 +1,7 @@
-"""Carrying moves out, inside a KV pool and between it and host memory.
+"""Block copies: carries out the moves of a plan, inside a KV pool and between it and host memory.
 
-Swap memory belongs here; nothing else reads it. Both movers give the outcome of the moves in their order.
+The copiers own the swap memory; nothing else reads it. Both have the outcome of the moves one by one, in
+order.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ from torch import Tensor
 from turnout.core.types.plan import Move
 from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.ragged import ranges
-from turnout.plugins.kv_backends.storage.merged_moves import batched, joined
+from turnout.plugins.kv_backends.storage.merged_moves import batched, merged
 from turnout.plugins.kv_backends.storage.tensors import zeros
 
-__all__ = ["Mover", "SliceMover", "StagedMover", "mover_for"]
+__all__ = ["BlockCopier", "SliceCopier", "StagedCopier", "block_copier"]
 
 HOST = torch.device("cpu")
 
 STAGE_BYTES = 64 * 2**20
-"""Device memory that positions on their way may take, for each tensor of the pool."""
+"""Most device memory for positions in transit, for each tensor of the pool."""
 
 
-class Mover(ABC):
-    """Moves positions of tensors [layers, slots, …], the same in all of them."""
+class BlockCopier(ABC):
+    """Copies positions of tensors [layers, slots, …], the same positions in all of them."""
 
     @abstractmethod
     def carry_out(self, moves: Iterable[Move]) -> None: ...
 
 
-def mover_for(pool: Sequence[Tensor], swap: int) -> Mover:
-    """`swap`: positions to have in host memory."""
+def block_copier(pool: Sequence[Tensor], swap: int) -> BlockCopier:
+    """The copier for the pool's device. swap: positions of host memory to allocate."""
     on_cpu = all(tensor.device.type == "cpu" for tensor in pool)
-    return SliceMover(pool, swap) if on_cpu else StagedMover(pool, swap)
+    return SliceCopier(pool, swap) if on_cpu else StagedCopier(pool, swap)
 
 
-class SliceMover(Mover):
-    """For a CPU, where a call costs little and a second copy much: one slice after the other."""
+class SliceCopier(BlockCopier):
+    """For a CPU, where a call costs little and a second copy much: copies one slice after the other."""
 
     def __init__(self, pool: Sequence[Tensor], swap: int) -> None:
         host = [zeros((tensor.shape[0], swap, *tensor.shape[2:]), HOST, tensor.dtype) for tensor in pool]
@@ -53,17 +54,17 @@ class SliceMover(Mover):
         }
 
     def carry_out(self, moves: Iterable[Move]) -> None:
-        for source, target, length, way in joined(moves):
+        for source, target, length, way in merged(moves):
             for origin, goal in self._ends[way]:
                 goal[:, target : target + length] = origin[:, source : source + length]
 
 
-class StagedMover(Mover):
-    """For a GPU, where each call costs: many positions gathered in one call, or scattered.
+class StagedCopier(BlockCopier):
+    """For a GPU, where each call costs much: gathers or scatters many positions in one call.
 
-    What crosses the bus lies in one piece on either side of it, all layers of a position together, so that
-    it goes as fast as the bus does. It crosses on a stream of its own, in order: what is swapped out leaves
-    while the step computes, and only what is swapped in is waited for, by the device.
+    Data that crosses the bus is contiguous on both sides of it, with all layers of a position together, so
+    that it is copied at the speed of the bus. The copies run on a stream of their own, in order: a swap-out
+    runs while the step computes, and the device waits only for a swap-in.
 
     ::
 
@@ -82,7 +83,7 @@ class StagedMover(Mover):
         self._limit = max(1, STAGE_BYTES // position)
 
     def carry_out(self, moves: Iterable[Move]) -> None:
-        for run in batched(joined(moves), self._limit):
+        for run in batched(merged(moves), self._limit):
             sources, targets = self._positions(run)
             for pool, host in zip(self._pool, self._host, strict=True):
                 if run[0].way == "copy":
@@ -99,7 +100,7 @@ class StagedMover(Mover):
                 host[move.target : move.target + move.length].copy_(piece, non_blocking=True)
 
     def _swapped_in(self, run: list[Move], host: Tensor, pool: Tensor) -> Tensor:
-        """[layers, positions, …], on the pool's device."""
+        """The positions to swap in, [layers, positions, …], on the pool's device."""
         stage = pool.new_empty(sum(move.length for move in run), *host.shape[1:])
         with self._bus.crossing(stage):
             for move, piece in _pieces(run, stage):
@@ -108,7 +109,7 @@ class StagedMover(Mover):
         return stage.transpose(0, 1)
 
     def _positions(self, run: list[Move]) -> tuple[Tensor, Tensor]:
-        """Sources and targets, one after the other."""
+        """The source positions and the target positions of a run."""
         device = self._pool[0].device
         lengths = np.array([move.length for move in run])
         sources, targets = (
@@ -118,24 +119,24 @@ class StagedMover(Mover):
 
 
 class _Bus:
-    """A GPU's stream of copies to and from host memory; nothing on a CPU."""
+    """A GPU's stream for copies to and from host memory; does nothing on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     @contextmanager
     def crossing(self, stage: Tensor) -> Iterator[None]:
-        """What is asked within begins when all that was asked of the device before is done."""
+        """Copies queued within start after all work that was queued on the device before."""
         if self._stream is None:
             yield
             return
         self._stream.wait_stream(torch.cuda.current_stream(stage.device))
         with torch.cuda.stream(self._stream):
             yield
-        stage.record_stream(self._stream)  # its memory is not given to others before
+        stage.record_stream(self._stream)  # keeps its memory from being reused before
 
     def wait(self) -> None:
-        """Let the device go on when all that crosses is over."""
+        """Makes the device wait for the copies that are queued."""
         if self._stream is not None:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
@@ -145,9 +146,9 @@ def _pieces(run: list[Move], stage: Tensor) -> Iterable[tuple[Move, Tensor]]:
 
 
 def _pin(tensors: Iterable[Tensor], owner: object) -> None:
-    """Lock them into memory until `owner` is gone: copies to memory that is not locked are waited for.
+    """Pins the tensors' memory until `owner` is gone: copies to memory that is not pinned block.
 
-    Where they are, since memory that torch allocates locked comes in powers of two, up to twice as much.
+    They are pinned in place, since torch allocates pinned memory in powers of two, up to twice as much.
     """
     for tensor in tensors:
         runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""What keys and values may be stored as. Integers only: torch follows in `storage.py`."""
+"""The dtypes that keys and values may be stored in, and their sizes. Integers only, no torch."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ KVDtype = Literal["auto", "bfloat16", "int8", "fp8"]
 """``auto`` is the dtype the model computes in; ``fp8`` is float8_e4m3fn."""
 
 SCALE_BYTES = {"int8": 2, "fp8": 2}
-"""A bfloat16 for each token and KV head, of keys and of values."""
+"""Of the scale of each token and KV head, a bfloat16 for keys and one for values."""
 
 
 def approximation(dtype: KVDtype) -> str:
-    """As `KVBackend` has it."""
+    """The value of `KVBackend.approximation`."""
     return "" if dtype == "auto" else dtype
 
 
 def bytes_per_token(dtype: KVDtype, spec: ModelSpec, itemsize: int) -> int:
-    """Of keys and values of a token position over all layers, scales included.
+    """Bytes of a token position's keys and values in all layers, with scales.
 
-    `itemsize`: bytes of a number in the dtype the model computes in.
+    itemsize: bytes of a number in the dtype that the model computes in.
     """
     number = {"auto": itemsize, "bfloat16": 2, "int8": 1, "fp8": 1}[dtype]
     head = spec.head_dim * number + SCALE_BYTES.get(dtype, 0)

@@ -1,4 +1,4 @@
-"""KV moves made fewer and longer, with the same outcome as one after the other. Integers only."""
+"""Merges and batches KV moves, with the same outcome as one move after the other. Integers only."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from turnout.core.types.plan import Move
 
-__all__ = ["batched", "joined"]
+__all__ = ["batched", "merged"]
 
 
-def joined(moves: Iterable[Move]) -> Iterator[Move]:
-    """Those that go on where the one before ended, at both ends, made one; empty ones left out."""
+def merged(moves: Iterable[Move]) -> Iterator[Move]:
+    """Merges each move with the one before if it continues source and target of that; drops empty moves."""
     last: Move | None = None
     for move in moves:
         if last is not None and _continues(last, move):
@@ -25,13 +25,14 @@ def joined(moves: Iterable[Move]) -> Iterator[Move]:
 
 def _continues(last: Move, move: Move) -> bool:
     follows = move.source - last.source == move.target - last.target == last.length
-    # One that reads what the last wrote comes after it.
+    # A move that reads positions that the last one writes must stay separate.
     apart = move.way != "copy" or abs(move.target - move.source) >= last.length + move.length
     return last.way == move.way and follows and apart
 
 
 def batched(moves: Iterable[Move], limit: int) -> Iterator[list[Move]]:
-    """Runs of one way, of at most `limit` positions, that may all be read before any is written."""
+    """Runs of moves in one direction, of at most `limit` positions, all of which may be read before any is
+    written."""
     run: list[Move] = []
     positions, written = 0, set[int]()
     for move in _cut(moves, limit):
@@ -52,7 +53,10 @@ def _cut(moves: Iterable[Move], limit: int) -> Iterator[Move]:
 
 
 def _clashes(move: Move, written: set[int]) -> bool:
-    """Does it write to what is written to already, or read it? Only copies read and write the same memory."""
+    """Whether a move writes or reads positions that are written already.
+
+    Only copies within the pool read and write the same memory.
+    """
     writes = range(move.target, move.target + move.length)
     reads = range(move.source, move.source + move.length) if move.way == "copy" else ()
     return not (written.isdisjoint(writes) and written.isdisjoint(reads))

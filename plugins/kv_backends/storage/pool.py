@@ -23,7 +23,7 @@ from turnout.core.types.plan import Chunk, Move, Plan
 from turnout.kernels import cpu_kernels
 from turnout.kernels.gpu.staging import to_device
 from turnout.kernels.layers import InPlace
-from turnout.plugins.kv_backends.storage.block_copies import mover_for
+from turnout.plugins.kv_backends.storage.block_copies import block_copier
 from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.native_attention import NativeAttention
@@ -70,7 +70,7 @@ class PooledAttention(ABC):
         self.storage = make_storage(pool.stored, pool.shape, device, dtype)
         self._native = NativeAttention.over(self.storage, cpu_kernels(context.kernels))
         self.capabilities = AttentionCapabilities(in_place=self._native is not None)
-        self._mover = mover_for(self.storage.tensors, pool.swap)
+        self._copier = block_copier(self.storage.tensors, pool.swap)
         self._device = device
         self._dtype = dtype
         self._groups: list[Group] = []
@@ -100,7 +100,7 @@ class PooledAttention(ABC):
     # -------------------------------------------------------------- a step
 
     def move(self, moves: Sequence[Move]) -> None:
-        self._mover.carry_out(moves)
+        self._copier.carry_out(moves)
 
     def bind(self, plan: Plan) -> None:
         if self._native is not None:

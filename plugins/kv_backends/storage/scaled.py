@@ -4,9 +4,9 @@
 
     head vector  x [head_dim]      scale = bfloat16(max |x| / top)      code = round(x / scale)
 
-Codes are made with the scale as it was rounded to bfloat16, so that rounding it costs nothing: at most it
-puts the largest code at top · (1 + 2^-8), which still rounds to `top`. Bfloat16 has the range of float32 in
-2 bytes, where float16 would lose vectors below 2^-14 · top. Symmetric, since keys and values centre on 0.
+Codes are computed with the scale as rounded to bfloat16, so that the rounding adds no error: it can put the
+largest code at top · (1 + 2^-8), which still rounds to `top`. Bfloat16 has the range of float32 in 2 bytes;
+float16 would lose vectors below 2^-14 · top. Codes are symmetric, since keys and values centre on 0.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ SCALE = torch.bfloat16
 
 
 class ScaledStorage(Storage):
-    """Codes of one byte, kept as int8 whatever they mean, and their scales."""
+    """Stores codes of one byte, as int8 for either format, and their scales."""
 
     top: ClassVar[float]
     """The largest code."""
 
     def __init__(self, shape: PoolShape, device: torch.device, compute: torch.dtype) -> None:
-        # Keys and values side by side, since each call costs more than what it does for a few tokens.
+        # Keys and values are side by side: for a few tokens the number of calls counts more than their work.
         self._kv_heads = shape.kv_heads
         row = (2 * shape.kv_heads, shape.head_dim)
         self._codes = Lane(shape, row, device, torch.int8)
@@ -59,15 +59,15 @@ class ScaledStorage(Storage):
 
     @abstractmethod
     def encode(self, numbers: Tensor) -> Tensor:
-        """Float32 up to `top` in size, but for the rounding of the scale, to int8 codes of the same shape."""
+        """The int8 codes of float32 numbers between -top and top, apart from rounding, in the same shape."""
 
     @abstractmethod
     def decode(self, codes: Tensor, out: Tensor) -> None:
-        """The numbers that int8 codes stand for, into `out`, exactly."""
+        """Writes the exact values of int8 codes into `out`."""
 
 
 class Int8Storage(ScaledStorage):
-    """Whole numbers from -127 to 127: an error of half a scale at most."""
+    """Integers from -127 to 127, with an error of at most half a scale."""
 
     top = 127.0
 
@@ -81,7 +81,7 @@ class Int8Storage(ScaledStorage):
 class Fp8Storage(ScaledStorage):
     """float8_e4m3fn (Micikevicius et al., "FP8 Formats for Deep Learning", 2022): 4 significant bits.
 
-    An error of 2^-4 of each number at most, and of 2^-10 scales for the smallest.
+    The error is at most 2^-4 of each number, and 2^-10 scales for the smallest numbers.
     """
 
     top = 448.0
@@ -102,7 +102,7 @@ class Fp8Storage(ScaledStorage):
         if out.device.type != "cpu":
             out.copy_(codes.view(torch.float8_e4m3fn))
             return
-        # By shifting its exponent and mantissa into place: torch's own conversion takes ten times as long.
+        # Shifts exponent and mantissa into place: torch's own conversion takes ten times as long.
         integer, shift, keep, factor = _WIDENING[out.dtype]
         bits = out.view(integer)
         bits.copy_(codes).bitwise_left_shift_(shift).bitwise_and_(keep)
@@ -110,8 +110,8 @@ class Fp8Storage(ScaledStorage):
 
 
 _WIDENING = {
-    # dtype: integer of its size; by how much e4m3's fields lie further left; the sign and those fields;
-    # what the difference in exponent bias makes
+    # dtype: an integer of its size; the left shift of e4m3's fields; a mask of the sign and those fields; the
+    # factor that makes up for the difference in exponent bias
     torch.float32: (torch.int32, 20, -(2**31) | 0x7F << 20, 2.0**120),
     torch.bfloat16: (torch.int16, 4, -(2**15) | 0x7F << 4, 2.0**120),
     torch.float16: (torch.int16, 7, -(2**15) | 0x7F << 7, 2.0**8),
@@ -119,6 +119,6 @@ _WIDENING = {
 
 
 def _scales(vectors: Tensor, top: float) -> Tensor:
-    """[…, head_dim] to […]; never 0, so that a vector of zeros can be divided by it."""
+    """The scale of each vector, […, head_dim] to […]; never 0, so that a zero vector can be divided by it."""
     largest = vectors.abs().amax(-1)
     return largest.div_(top).clamp_min_(torch.finfo(SCALE).tiny).to(SCALE)

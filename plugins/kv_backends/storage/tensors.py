@@ -1,4 +1,4 @@
-"""KV tensors and how numbers are kept in them: written as computed, read back to compute with."""
+"""The tensors of a KV pool, and the storage of keys and values in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Lane", "PlainStorage", "PoolShape", "Scratch", "Storage", "zeros"]
 
 @dataclass(frozen=True)
 class PoolShape:
-    """How large a KV pool is, and how it is read."""
+    """The size of a KV pool, and the unit in which it is read."""
 
     layers: int
     slots: int
@@ -25,7 +25,7 @@ class PoolShape:
     kv_heads: int
     head_dim: int
     unit: int = 1
-    """Slots that a read by index brings at a time: a block. Divides `slots`."""
+    """Slots of a unit, which a read by index brings at a time: a block. Divides `slots`."""
 
     @classmethod
     def of(cls, spec: ModelSpec, slots: int, unit: int = 1) -> PoolShape:
@@ -33,27 +33,27 @@ class PoolShape:
 
 
 class Storage(ABC):
-    """Keys and values of every layer and slot."""
+    """Stores the keys and values of every layer and slot."""
 
     @property
     @abstractmethod
     def tensors(self) -> Sequence[Tensor]:
-        """Where all is kept, [layers, slots, …] each: copying the same slots of all of them moves tokens."""
+        """All tensors, [layers, slots, …] each: a copy of the same slots of all of them copies tokens."""
 
     @abstractmethod
     def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """k, v: [tokens, kv_heads, head_dim], one token for each of `slots`, which all differ."""
+        """Writes k and v, [tokens, kv_heads, head_dim], to `slots`, [tokens], which are all different."""
 
     @abstractmethod
     def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Keys and values, [tokens, kv_heads, head_dim] each, in the dtype to compute in.
 
-        `where`: a slice of slots, or the numbers of units. Valid until the next call.
+        where: a slice of slots, or the numbers of units. The result is valid until the next call.
         """
 
 
 class PlainStorage(Storage):
-    """As they are computed, or rounded to another floating-point dtype."""
+    """Stores keys and values as they are computed, or rounded to another floating-point dtype."""
 
     def __init__(
         self, shape: PoolShape, device: torch.device, compute: torch.dtype, stored: torch.dtype
@@ -80,7 +80,7 @@ class PlainStorage(Storage):
 
 
 class Lane:
-    """One tensor of the pool, [layers, slots, *row], and room to gather pieces of it in."""
+    """One tensor of the pool, [layers, slots, *row], and memory to gather units of it in."""
 
     def __init__(
         self, shape: PoolShape, row: tuple[int, ...], device: torch.device, dtype: torch.dtype
@@ -96,7 +96,7 @@ class Lane:
         self.tensor[layer].index_copy_(0, slots, rows.to(self.tensor.dtype))
 
     def read(self, layer: int, where: Tensor | slice) -> Tensor:
-        """[slots, *row]: a view where they lie in a row, else a copy."""
+        """[slots, *row]: a view for a slice, otherwise a copy."""
         if isinstance(where, slice):
             return self.tensor[layer, where]
         out = self._gathered.take(len(where) * self._unit)
@@ -105,22 +105,22 @@ class Lane:
 
 
 class Scratch:
-    """Memory for rows that are soon forgotten, kept between steps: fresh memory costs more than the copy."""
+    """Memory for temporary rows, kept between steps: to allocate it would cost more than to copy."""
 
     def __init__(self, row: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> None:
         self._rows = torch.empty((0, *row), device=device, dtype=dtype)
 
     def take(self, rows: int) -> Tensor:
-        """[rows, *row], holding anything."""
+        """Uninitialized [rows, *row]."""
         if rows > len(self._rows):
             self._rows = self._rows.new_empty(2 * rows, *self._rows.shape[1:])
         return self._rows[:rows]
 
 
 def zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Zeros, since a mask does not hide a NaN that happens to lie in fresh memory.
+    """A tensor of zeros: uninitialized memory may contain NaN, which a mask does not hide.
 
-    On CPU by way of NumPy, whose zeros cost no memory until they are written to.
+    On a CPU NumPy allocates it, whose zeros take no memory until they are written to.
     """
     if device.type != "cpu" or 0 in shape:
         return torch.zeros(shape, device=device, dtype=dtype)

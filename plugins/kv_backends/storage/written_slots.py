@@ -1,4 +1,4 @@
-"""Where in a pool the tokens of a step are written."""
+"""The slots of a pool that a step writes to."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def written_slots(
     lengths: npt.NDArray[np.integer[Any]],
     block_size: int,
 ) -> npt.NDArray[np.int64]:
-    """Of all the step's tokens, chunk after chunk: [tokens].
+    """The slot of each of the step's tokens, [tokens], chunk after chunk.
 
-    table: as `slots_table` has it, of each chunk's sequence; starts, lengths: of the chunks, in tokens.
+    table: the row of `slots_table` for each chunk's sequence; starts, lengths: of the chunks, in tokens.
     """
     positions, of = ranges(starts, lengths), np.repeat(np.arange(len(lengths)), lengths)
     return table[of, positions // block_size] + positions % block_size

@@ -21,7 +21,7 @@ from turnout.plugins.kv_backends.paged.device.step_shapes import ShapedStep, sha
 from turnout.plugins.kv_backends.paged.device.tiles import LONG, SHORT, tiles_of
 from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
-from turnout.plugins.kv_backends.storage.block_copies import mover_for
+from turnout.plugins.kv_backends.storage.block_copies import block_copier
 from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
@@ -46,7 +46,7 @@ class PagedKernels:
         """cascade: positions to save from which a shared prefix is read once; 0: it never is."""
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
         self.storage = make_storage(stored, shape, context.device, context.dtype)
-        self._mover = mover_for(self.storage.tensors, cache.swap)
+        self._copier = block_copier(self.storage.tensors, cache.swap)
         self._lanes = [lanes_of(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
         self._cache = cache
         self._share = spec.heads // spec.kv_heads
@@ -58,7 +58,7 @@ class PagedKernels:
         self._shaped: dict[StepShape, ShapedStep] = {}
 
     def move(self, moves: Sequence[Move]) -> None:
-        self._mover.carry_out(moves)
+        self._copier.carry_out(moves)
 
     def bind(self, plan: Plan) -> None:
         chunks, size, tables = plan.chunks, self._cache.block_size, self._tables(plan)

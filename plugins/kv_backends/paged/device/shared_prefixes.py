@@ -1,6 +1,6 @@
-"""Sequences of a step that begin with the same blocks, so that one pass over these may serve all of them.
+"""Finds sequences of a step that begin with the same blocks, so that these can be read once for all of them.
 
-Told by the block tables alone: what prefix sharing made one block is one block here. Integers only.
+Only block tables are compared: prefix sharing gives equal prefixes the same blocks. Integers only.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ __all__ = ["SharedPrefix", "shared_prefixes"]
 
 
 class SharedPrefix(NamedTuple):
-    """Computed positions that chunks have in common."""
+    """Computed blocks that chunks have in common."""
 
     members: list[int]
-    """Of the step's chunks; two at least."""
+    """Indices of chunks of the step; at least two."""
     blocks: int
 
 
@@ -28,12 +28,12 @@ def shared_prefixes(
     tables: Sequence[Sequence[int]],
     eligible: Sequence[int],
     block_size: int,
-    worth: int,
+    min_saved: int,
 ) -> list[SharedPrefix]:
-    """The prefixes of which reading them once saves reading `worth` positions or more.
+    """The shared prefixes that save the reading of at least `min_saved` positions when they are read once.
 
-    tables: of each chunk's sequence, blocks of the pool; eligible: chunks that may be members. A chunk is in
-    one group at most.
+    tables: the blocks of each chunk's sequence; eligible: indices of chunks that may be members. A chunk is a
+    member of at most one prefix.
     """
     groups: dict[int, list[int]] = {}
     for member in eligible:
@@ -41,14 +41,16 @@ def shared_prefixes(
             groups.setdefault(tables[member][0], []).append(member)
     found = (_best(group, chunks, tables, block_size) for group in groups.values() if len(group) > 1)
     return [
-        prefix for prefix in found if (len(prefix.members) - 1) * prefix.blocks * block_size >= max(1, worth)
+        prefix
+        for prefix in found
+        if (len(prefix.members) - 1) * prefix.blocks * block_size >= max(1, min_saved)
     ]
 
 
 def _best(
     group: list[int], chunks: Sequence[Chunk], tables: Sequence[Sequence[int]], block_size: int
 ) -> SharedPrefix:
-    """Of a group that shares its first block: as many blocks, for as many of it, as save most."""
+    """The prefix that saves most, for some or all of a group of chunks with the same first block."""
     first = tables[group[0]]
     common = np.array(
         [_common(first, tables[member], chunks[member].start // block_size) for member in group]
@@ -61,7 +63,7 @@ def _best(
 
 
 def _common(one: Sequence[int], other: Sequence[int], most: int) -> int:
-    """How many leading blocks are the same, `most` at most."""
+    """The number of leading blocks that are the same, at most `most`."""
     most = min(most, len(one))
     differs = np.flatnonzero(np.asarray(one[:most]) != np.asarray(other[:most]))
     return int(differs[0]) if len(differs) else most

@@ -1,4 +1,4 @@
-"""Where in a paged pool sequences are."""
+"""Slot mapping: the slots of a paged pool that hold a sequence's positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int32]
 
 
 def slots_of(chunk: Chunk, table: BlockTable, block_size: int) -> npt.NDArray[np.int64]:
-    """Slots of the chunk's positions, [tokens]. table: of its sequence."""
+    """The slots of a chunk's positions, [tokens]. table: the block table of its sequence."""
     positions = np.arange(chunk.start, chunk.end)
     first = chunk.start // block_size
     blocks = np.array(table[first : -(-chunk.end // block_size)])
@@ -24,11 +24,11 @@ def slots_of(chunk: Chunk, table: BlockTable, block_size: int) -> npt.NDArray[np
 
 
 def slots_table(tables: Sequence[BlockTable], block_size: int) -> Ints:
-    """[tables, most blocks]: where each block begins; 0 beyond a table's last."""
+    """The first slot of each block, [tables, most blocks]; 0 beyond the end of a table."""
     counts = np.fromiter(map(len, tables), np.int64, len(tables))
     most = int(counts.max())
     slots = np.zeros((len(tables), most), dtype=np.int32)
-    # One piece of memory behind the other: a loop over hundreds of tables takes ten times as long.
+    # Joins the memory of the tables: a loop over hundreds of them takes ten times as long.
     slots[np.arange(most) < counts[:, None]] = np.frombuffer(b"".join(tables), np.int32)
     slots *= np.int32(block_size)
     return slots

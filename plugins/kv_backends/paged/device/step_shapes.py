@@ -1,7 +1,8 @@
-"""Steps that may be captured: what shape they have, and the device memory that all steps of one shape read.
+"""Steps that can be captured: their shapes, and the device memory that all steps of one shape read.
 
-Steps are alike in which everybody computes as many tokens: decoding, or verifying as many guesses. They are
-padded to one of few batch sizes with chunks of no tokens, whose tiles read nothing and write nothing.
+Steps have a shape if all of their sequences compute equally many tokens, as in decoding, or in verifying
+equally many guesses. They are padded to one of few batch sizes with chunks of no tokens, whose tiles read and
+write nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ __all__ = ["ShapedStep", "padded_batch", "padded_parts", "shape_of"]
 
 
 class Uniform(NamedTuple):
-    """The kind of a step whose chunks are all of one length."""
+    """The kind of a step whose chunks all have the same length."""
 
     sequences: int
-    """Padded."""
+    """Their number, padded."""
     parts: int
-    """Into how many a context may be split."""
+    """The most parts that a context is split into."""
 
 
 def shape_of(chunks: Sequence[Chunk], share: int) -> StepShape | None:
-    """None for steps that are not alike. share: query heads for each KV head."""
+    """The shape of a step; None if its chunks differ in length. share: query heads for each KV head."""
     length = len(chunks[0].tokens)
     if length * share > SHORT or any(len(chunk.tokens) != length for chunk in chunks):
         return None
@@ -44,27 +45,27 @@ def shape_of(chunks: Sequence[Chunk], share: int) -> StepShape | None:
 
 
 def padded_batch(count: int) -> int:
-    """1, 2, 4, 8, then multiples of 8, from 64 on of 16, from 128 on of 32 and so on."""
+    """The batch size to pad to: 1, 2, 4, 8, then multiples of 8, from 64 on of 16, from 128 on of 32 …"""
     if count <= 8:
         return 1 << (count - 1).bit_length()
     return padded(count, 8)
 
 
 def padded_parts(context: int) -> int:
-    """1, 4 or as many as any context is split into: those that a context does not have cost little."""
+    """1, 4, or the most parts that any context is split into: unused parts cost little."""
     parts = parts_of(context)
     return next((few for few in (1, 4) if parts <= few), most_parts())
 
 
 class ShapedStep:
-    """Block tables and tiles of one shape, in memory that stays where it is."""
+    """Block tables and tiles of one shape, in device memory with fixed addresses."""
 
     def __init__(self, shape: StepShape, share: int, blocks: int, device: torch.device) -> None:
-        """blocks: most of a sequence."""
+        """blocks: the most blocks of a sequence."""
         assert isinstance(shape.kind, Uniform)
         sequences = shape.kind.sequences
         length = shape.tokens // sequences
-        # firsts, starts, lengths, chunks and offsets of the sequences, then the slots of the tokens
+        # First rows, starts, lengths, chunks and offsets of the sequences; then the slots of the tokens.
         column = self._column = aligned(sequences)
         self._numbers = torch.zeros(5 * column + shape.tokens, dtype=torch.int32, device=device)
         pieces = torch.split(self._numbers, [column] * 5 + [shape.tokens])
@@ -84,15 +85,15 @@ class ShapedStep:
         block_size: int,
         device: torch.device,
     ) -> None:
-        """slots: of each chunk's sequence, as `slots_table` has them."""
+        """Copies a step to the device. slots: the row of `slots_table` for each chunk's sequence."""
         count, length, members = len(chunks), len(chunks[0].tokens), np.arange(self._column)
         lengths = (members < count) * length
         starts = np.zeros(self._column, np.int64)
         starts[:count] = [chunk.start for chunk in chunks]
         columns = np.stack([members * length, starts, lengths, members, np.zeros_like(members)])
         written = written_slots(slots, starts[:count], lengths[:count], block_size)
-        nobodys = np.full(len(self.written) - len(written), -1)
-        numbers = np.concatenate([columns.reshape(-1), written, nobodys])
+        padding = np.full(len(self.written) - len(written), -1)
+        numbers = np.concatenate([columns.reshape(-1), written, padding])
         to_device(numbers.astype(np.int32), device, self._numbers)
         table = to_device(slots, device)
         self.tiles.tables[:count, : table.shape[1]].copy_(table, non_blocking=True)

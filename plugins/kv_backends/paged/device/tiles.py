@@ -1,4 +1,4 @@
-"""What a step's chunks look like to the ragged attention kernel: block tables, and tiles of query tokens."""
+"""A step's chunks as the ragged attention kernel takes them: block tables, and tiles of query tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LONG", "SHORT", "aligned", "padded_rows", "tiles_of"]
 
 
 class _Launch(NamedTuple):
-    """Tiles before they are on the device; see `Tiles`."""
+    """Tiles on the host; see `Tiles`."""
 
     chunks: Ints
     offsets: Ints
@@ -30,11 +30,11 @@ class _Launch(NamedTuple):
 
 
 SHORT = 64
-"""Query rows up to which a chunk is one tile, whose context may be read in parts: decoding, and verifying."""
+"""Query rows up to which a chunk is one tile, whose context may be read in parts: decoding, verification."""
 LONG = 128
-"""Query rows of the tiles of longer chunks, but of heads so large that fewer have room."""
-FEWEST = 16
-"""Rows that a matrix unit takes at the least."""
+"""Query rows of the tiles of longer chunks, unless the heads are so large that only fewer fit."""
+MIN_ROWS = 16
+"""The fewest rows that a matrix unit takes."""
 
 
 def tiles_of(
@@ -46,10 +46,10 @@ def tiles_of(
     prefixes: Sequence[SharedPrefix] = (),
     long: int = LONG,
 ) -> list[Tiles]:
-    """One launch for the short chunks and one for the long ones, as far as there are any.
+    """One launch for the short chunks and one for the long ones, if there are any.
 
-    slots: of each chunk's sequence, as `slots_table` has them. share: query heads for each KV head. prefixes:
-    of short chunks, to be read once for all that have them. long: query rows of the tiles of longer chunks.
+    slots: the row of `slots_table` for each chunk's sequence. share: query heads for each KV head. prefixes:
+    of short chunks, each to be read once. long: query rows of the tiles of longer chunks.
     """
     lengths = np.fromiter((len(chunk.tokens) for chunk in chunks), np.int32, len(chunks))
     starts = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
@@ -67,8 +67,10 @@ def tiles_of(
     if not short.all():
         rows = max(long, padded_rows(share))
         of, offsets = _cut(_where(~short), lengths, rows // share)
-        first = np.argsort(-(starts[of] + offsets), kind="stable")  # who reads most, lest all wait for it
-        launches.append(_Launch(of[first], offsets[first], rows, 1, 0))
+        order = np.argsort(
+            -(starts[of] + offsets), kind="stable"
+        )  # longest first, lest the others wait for it
+        launches.append(_Launch(of[order], offsets[order], rows, 1, 0))
     tiles = _on_device(common, launches, device)
     if prefixes:
         height = max(long, padded_rows(share))
@@ -78,7 +80,7 @@ def tiles_of(
 
 
 def _skips(chunks: int, prefixes: Sequence[SharedPrefix], block_size: int) -> Ints:
-    """[chunks]: positions of each that are read once for several."""
+    """[chunks]: the length of each chunk's shared prefix."""
     skips = np.zeros(chunks, dtype=np.int32)
     for members, blocks in prefixes:
         skips[members] = blocks * block_size
@@ -92,27 +94,27 @@ def _prefix(
     tile: tuple[int, int],
     device: torch.device,
 ) -> Prefix:
-    """The tiles of the prefixes, but for what chunks skip.
+    """The tiles of the prefixes; `skips` is set by the caller.
 
-    common: of the step, as `Tiles` has it; tile: query heads for each KV head, and rows.
+    common: the step's fields of `Tiles`; tile: query heads for each KV head, and rows.
     """
     share, height = tile
     slots, firsts, _, lengths, cells = common
     counts = np.array([lengths[prefix.members].sum() for prefix in prefixes], dtype=np.int32)
     members = [member for prefix in prefixes for member in prefix.members]
-    places, rows = (_each_token(begins[members], lengths[members]) for begins in (firsts, cells))
+    flat_rows, rows = (_each_token(begins[members], lengths[members]) for begins in (firsts, cells))
     blocks = np.array([prefix.blocks for prefix in prefixes], dtype=np.int32)
     table = slots[[prefix.members[0] for prefix in prefixes], : blocks.max()]
     begins = np.cumsum(counts, dtype=np.int32) - counts
     of, offsets = _cut(np.arange(len(prefixes), dtype=np.int32), counts, height // share)
     shared = (table, begins, blocks * np.int32(block_size), counts, rows)
     launch = _Launch(of, offsets, height, parts_of(int(blocks.max()) * block_size), 0)
-    on_device = to_device(places, device)
+    on_device = to_device(flat_rows, device)
     return Prefix(_on_device(shared, [launch], device)[0], on_device, on_device)
 
 
 def _each_token(begins: Ints, lengths: Ints) -> Ints:
-    """[tokens]: from each of `begins` as many numbers as `lengths` says."""
+    """[tokens]: the numbers from each of `begins` on, as many as `lengths` says."""
     return ranges(begins, lengths).astype(np.int32)
 
 
@@ -121,24 +123,24 @@ def _where(true: npt.NDArray[np.bool_]) -> Ints:
 
 
 def _cut(members: Ints, lengths: Ints, size: int) -> tuple[Ints, Ints]:
-    """For each tile of at most `size` tokens the chunk it is of, and where in the chunk it begins."""
+    """The chunk of each tile of at most `size` tokens, and the tile's first token in the chunk."""
     counts = -(-lengths[members] // size)
     of = np.repeat(members, counts)
     return of, _each_token(np.zeros_like(counts), counts) * np.int32(size)
 
 
 def aligned(size: int) -> int:
-    """Numbers of 4 bytes, padded to 16: kernels are compiled anew for memory that is aligned differently."""
+    """`size` numbers of 4 bytes, padded to 16 bytes: kernels are compiled again for other alignments."""
     return -(-size // 4) * 4
 
 
 def padded_rows(rows: int) -> int:
-    """Of a tile: a power of two."""
-    return max(FEWEST, 1 << (rows - 1).bit_length())
+    """The rows of a tile, padded to a power of two."""
+    return max(MIN_ROWS, 1 << (rows - 1).bit_length())
 
 
 def _on_device(common: Sequence[Ints], launches: Sequence[_Launch], device: torch.device) -> list[Tiles]:
-    """All of it in one transfer."""
+    """The tiles on the device, by a single transfer."""
     arrays = [*common, *(array for launch in launches for array in (launch.chunks, launch.offsets))]
     sizes = [aligned(array.size) for array in arrays]
     flat = np.zeros(sum(sizes), dtype=np.int32)

@@ -29,7 +29,7 @@ from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta, KVSnapshot
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
-from turnout.plugins.kv_backends.storage.block_copies import SliceMover, StagedMover
+from turnout.plugins.kv_backends.storage.block_copies import SliceCopier, StagedCopier
 from turnout.plugins.kv_backends.storage.pool import PooledAttention
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
@@ -296,8 +296,8 @@ def _backend(case: Case) -> KVBackend:
 def _host_memory(attention: PooledAttention, case: Case) -> Sequence[Tensor]:
     """Where it swaps; moving in stages, as on a GPU, if the case says so."""
     if case.staged:
-        attention._mover = StagedMover(attention.storage.tensors, case.pool.swap)
-        attention._mover._limit = case.staged
-        return attention._mover._host
-    assert isinstance(attention._mover, SliceMover)
-    return [host for _, host in attention._mover._ends["swap_out"]]
+        attention._copier = StagedCopier(attention.storage.tensors, case.pool.swap)
+        attention._copier._limit = case.staged
+        return attention._copier._host
+    assert isinstance(attention._copier, SliceCopier)
+    return [host for _, host in attention._copier._ends["swap_out"]]

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from turnout.core.types.plan import Move, Way
-from turnout.plugins.kv_backends.storage.block_copies import Mover, SliceMover, StagedMover
+from turnout.plugins.kv_backends.storage.block_copies import BlockCopier, SliceCopier, StagedCopier
 from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
-from turnout.plugins.kv_backends.storage.merged_moves import batched, joined
+from turnout.plugins.kv_backends.storage.merged_moves import batched, merged
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
 SLOTS, SWAP = 60, 40
@@ -49,18 +49,18 @@ def tensors() -> list[Tensor]:
 
 
 @pytest.mark.parametrize("limit", [1, 4, 1000])
-@pytest.mark.parametrize("kind", [SliceMover, StagedMover])
-def test_as_one_after_the_other(kind: type[Mover], limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [SliceCopier, StagedCopier])
+def test_as_one_after_the_other(kind: type[BlockCopier], limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     position = tensors()[0][:, :1].nbytes
     monkeypatch.setattr("turnout.plugins.kv_backends.storage.block_copies.STAGE_BYTES", limit * position)
     for seed in range(60):
         rng = random.Random(seed)
         pool, expected = tensors(), tensors()
         hosts = [tensor.new_zeros(2, SWAP, *tensor.shape[2:]) for tensor in pool]
-        mover = kind(pool, SWAP)
+        copier = kind(pool, SWAP)
         for _ in range(3):  # what is swapped out stays swapped out between steps
             moves = random_moves(rng)
-            mover.carry_out(moves)
+            copier.carry_out(moves)
             for tensor, host in zip(expected, hosts, strict=True):
                 one_after_the_other(moves, tensor, host)
             for moved, wanted in zip(pool, expected, strict=True):
@@ -69,17 +69,17 @@ def test_as_one_after_the_other(kind: type[Mover], limit: int, monkeypatch: pyte
 
 def test_moves_that_go_on_are_one() -> None:
     blocks = [Move(16 * i, 320 + 16 * i, 16, "swap_out") for i in range(9)]
-    assert list(joined(blocks)) == [Move(0, 320, 144, "swap_out")]
-    assert list(joined([*blocks[:2], blocks[3]])) == [Move(0, 320, 32, "swap_out"), blocks[3]]
-    assert list(joined([Move(3, 9, 0), Move(0, 8, 4), Move(1, 1, 0)])) == [Move(0, 8, 4)]
+    assert list(merged(blocks)) == [Move(0, 320, 144, "swap_out")]
+    assert list(merged([*blocks[:2], blocks[3]])) == [Move(0, 320, 32, "swap_out"), blocks[3]]
+    assert list(merged([Move(3, 9, 0), Move(0, 8, 4), Move(1, 1, 0)])) == [Move(0, 8, 4)]
     both_ways = [Move(0, 8, 4, "swap_out"), Move(4, 12, 4, "swap_in")]
-    assert list(joined(both_ways)) == both_ways
+    assert list(merged(both_ways)) == both_ways
 
 
 def test_a_copy_of_a_copy_comes_after_it() -> None:
     """Joined, they would be one copy onto itself."""
     chain = [Move(0, 4, 4), Move(4, 8, 4)]
-    assert list(joined(chain)) == chain
+    assert list(merged(chain)) == chain
     assert [len(run) for run in batched(chain, 100)] == [1, 1]
 
 
@@ -103,18 +103,18 @@ def test_a_run_ends_where_order_matters() -> None:
 
 
 @pytest.mark.parametrize("stored", get_args(KVDtype))
-@pytest.mark.parametrize("kind", [SliceMover, StagedMover])
-def test_what_comes_back_is_what_was_swapped_out(stored: KVDtype, kind: type[Mover]) -> None:
+@pytest.mark.parametrize("kind", [SliceCopier, StagedCopier])
+def test_what_comes_back_is_what_was_swapped_out(stored: KVDtype, kind: type[BlockCopier]) -> None:
     shape = PoolShape(layers=2, slots=64, kv_heads=2, head_dim=8, unit=4)
     storage = make_storage(stored, shape, torch.device("cpu"), torch.float32)
-    mover = kind(storage.tensors, 20)
+    copier = kind(storage.tensors, 20)
     for layer in range(shape.layers):
         storage.write(layer, torch.arange(64), torch.randn(64, 2, 8), torch.randn(64, 2, 8))
     before = [tensor.clone() for tensor in storage.tensors]
-    mover.carry_out([Move(8, 0, 8, "swap_out"), Move(40, 12, 4, "swap_out")])
+    copier.carry_out([Move(8, 0, 8, "swap_out"), Move(40, 12, 4, "swap_out")])
     for layer in range(shape.layers):
         storage.write(layer, torch.arange(64), torch.randn(64, 2, 8), torch.randn(64, 2, 8))
-    mover.carry_out([Move(12, 60, 4, "swap_in"), Move(0, 16, 8, "swap_in"), Move(16, 32, 8, "copy")])
+    copier.carry_out([Move(12, 60, 4, "swap_in"), Move(0, 16, 8, "swap_in"), Move(16, 32, 8, "copy")])
     for tensor, old in zip(storage.tensors, before, strict=True):
         assert torch.equal(tensor[:, 60:], old[:, 40:44])
         assert torch.equal(tensor[:, 16:24], old[:, 8:16])

@@ -1,4 +1,4 @@
-"""Attention of a ragged batch over a pool, read through block tables: for prompts and for decoding alike."""
+"""Attention of a ragged batch over a pool, read through block tables, for prompts and decoding alike."""
 
 from __future__ import annotations
 
@@ -14,68 +14,68 @@ from turnout.plugins.kv_backends.paged.device.kernels.ragged_programs import att
 __all__ = ["WIDE", "Prefix", "Tiles", "most_parts", "parts_of", "ragged_attention"]
 
 STEP = 64
-"""Positions of context that a program reads at a time; half as many where registers would be too few: of
-heads larger than `WIDE`, and of 8-bit numbers for many rows."""
+"""Positions of context that a program reads at a time. Half as many for heads larger than `WIDE`, and for
+8-bit numbers with many rows, where registers would be too few."""
 WIDE = 128
 PART = 512
-"""Positions of context from which splitting it pays."""
+"""Positions of context in a part, from which on a split pays."""
 MOST_PARTS = 16
 
 
 class Tiles(NamedTuple):
-    """Chunks of a batch that are attended by one launch; int32, on the device."""
+    """The chunks of a batch that one launch attends; int32 tensors, on the device."""
 
     tables: Tensor
-    """[chunks, blocks]: the pool's slot at which each block of a chunk's context begins."""
+    """[chunks, blocks]: the first slot of each block of a chunk's context."""
     firsts: Tensor
-    """[chunks]: row of the flat batch where its tokens begin."""
+    """[chunks]: the row of a chunk's first token in the flat batch."""
     starts: Tensor
-    """[chunks]: position of its first token in its sequence."""
+    """[chunks]: the position of a chunk's first token in its sequence."""
     lengths: Tensor
-    """[chunks]: its tokens."""
+    """[chunks]: a chunk's tokens."""
     cells: Tensor
-    """[chunks]: the first of its rows in what is kept of contexts that are read in parts; of prefixes, the
-    row of each of `Prefix.places`."""
+    """[chunks]: a chunk's first row in the results of contexts that are read in parts; for prefixes, the row
+    of each of `Prefix.flat_rows`."""
     chunks: Tensor
-    """[tiles]: which chunk a tile is of."""
+    """[tiles]: the chunk of each tile."""
     offsets: Tensor
-    """[tiles]: its first token within the chunk."""
+    """[tiles]: a tile's first token within its chunk."""
     rows: int
-    """Of a tile, padded: a power of two, at least 16."""
+    """Rows of a tile, padded to a power of two, at least 16."""
     parts: int
-    """Into how many the longest context is split; 1: none is."""
+    """Parts that the longest context is split into; 1: no context is split."""
     tokens: int
-    """Of chunks whose contexts may be split."""
+    """Tokens of chunks whose contexts may be split."""
     prefix: Prefix | None = None
-    """What is read once for several chunks; None: nothing is."""
+    """Prefixes that are read once for several chunks; None: there are none."""
 
 
 class Prefix(NamedTuple):
     """Prefixes that chunks have in common."""
 
     tiles: Tiles
-    """With a prefix for each chunk, which `starts` says the length of; tokens are counted in `places`."""
-    places: Tensor
-    """int32: rows of the flat batch, those of one prefix after the other."""
+    """Each of its chunks is a prefix, whose length is in `starts`; its tokens are entries of `flat_rows`."""
+    flat_rows: Tensor
+    """int32: rows of the flat batch, prefix after prefix."""
     skips: Tensor
-    """int32 [chunks]: how long the prefix of each of the step's chunks is."""
+    """int32 [chunks]: the prefix length of each of the step's chunks."""
 
 
 def parts_of(context: int) -> int:
-    """Into how many a context of so many positions is split."""
+    """The number of parts that a context of so many positions is split into."""
     return min(MOST_PARTS, -(-context // PART))
 
 
 def most_parts() -> int:
-    """Into how many any context is split at most."""
+    """The most parts that any context is split into."""
     return MOST_PARTS
 
 
 def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out: Tensor) -> None:
-    """Causal attention of the tiles' tokens, into their rows of `out`.
+    """Writes the causal attention of the tiles' tokens to their rows of `out`.
 
-    q, out: [tokens, heads, head_dim], `out` contiguous. What the tokens themselves have written to the pool
-    is part of their context.
+    q, out: [tokens, heads, head_dim], `out` contiguous. The tokens' own keys and values must be in the pool
+    already.
     """
     parts = tiles.parts + (tiles.prefix.tiles.parts if tiles.prefix else 0)
     if parts == 1:
@@ -93,13 +93,13 @@ class _Parts(NamedTuple):
     """Results of contexts that are read in parts."""
 
     mixed: Tensor
-    """float32 [parts, cells, heads, head_dim]: a cell for each token of which a context may be split."""
+    """float32 [parts, cells, heads, head_dim]: a cell for each token whose context may be split."""
     logsums: Tensor
-    """float32 [parts, cells, heads]: of the weights, to the base of 2; -inf where a part has no context."""
+    """float32 [parts, cells, heads]: log2 of the sum of the weights; -inf where a part has no context."""
 
     @classmethod
     def of(cls, q: Tensor, parts: int, tokens: int, some_only: bool) -> _Parts:
-        """some_only: there are parts in which not every token has a context."""
+        """some_only: in some parts not every token has a context."""
         mixed = torch.empty((parts, tokens, *q.shape[1:]), dtype=torch.float32, device=q.device)
         logsums = torch.empty(mixed.shape[:3], dtype=torch.float32, device=q.device)
         return cls(mixed, logsums.fill_(float("-inf")) if some_only else logsums)
@@ -116,7 +116,7 @@ def _attend(
     first_part: int = 0,
     shared: bool = False,
 ) -> None:
-    """Into `out`, or into `parted` from its part `first_part` on."""
+    """Writes to `out`, or to `parted` from its part `first_part` on."""
     (_, heads, dim), kv_heads = q.shape, lanes.k.shape[1]
     prefix, wide = tiles.prefix, dim > WIDE
     half = wide or (lanes.codes != "none" and tiles.rows > 64)
@@ -133,7 +133,7 @@ def _attend(
         tiles.chunks,
         tiles.offsets,
         prefix.skips if prefix else tiles.starts,
-        prefix.places if prefix else tiles.starts,
+        prefix.flat_rows if prefix else tiles.starts,
         tiles.cells,
         out,
         parted.mixed if parted else out,
@@ -159,11 +159,11 @@ def _attend(
         SHARED=shared,
         BLOCK=block_size,
         CODES=lanes.codes,
-        # float32 means float32, not the 10 bits of tf32.
+        # Products of float32 keep their precision; tf32 has 10 bits.
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=4 if tiles.rows <= 64 else 8,
-        # Looking blocks up takes as many turns ahead as reading them: of three stages one is left for either,
-        # and what is asked for is waited for at once. Many rows of large heads have no room for more.
+        # Lookups of blocks and reads of blocks each run ahead by stages of their own: three stages would be one
+        # for each, and every load would be waited for at once. Many rows of large heads leave room for two.
         num_stages=2 if wide and tiles.rows >= 64 else 5,
     )
 

@@ -1,20 +1,20 @@
 """Triton programs of ragged attention: `attend` for a tile and a KV head, `merge` for contexts read in parts.
 
-A tile is a few tokens of one chunk with all the query heads of one KV head, folded into rows::
+A tile has a few tokens of one chunk with all query heads of one KV head, folded into rows::
 
     row        0        1        2        3        4  …        share = 2 query heads for each KV head
     token      t        t       t+1      t+1      t+2 …
     head     2·kv     2·kv+1   2·kv     2·kv+1   2·kv …
 
 Each program reads the keys and values of its tile's context once, block by block, with the running softmax of
-FlashAttention-2 (Dao, 2023, https://arxiv.org/abs/2307.08691). Where chunks are short and contexts long there
-are too few tiles to fill a GPU: then a context is read in parts by several programs, and a second kernel puts
-the parts together by their log-sum-exp (Flash-Decoding). Into how many parts depends on the length of the
-context alone, so that no request's numbers depend on who else is in the batch.
+FlashAttention-2 (Dao, 2023, https://arxiv.org/abs/2307.08691). When chunks are short and contexts long, there
+are too few tiles to fill a GPU: then several programs read a context in parts, and a second kernel combines
+the parts by their log-sum-exp (Flash-Decoding). The number of parts depends only on the length of the
+context, so that no request's results depend on the other requests in the batch.
 
-A prefix that several chunks share may be read once for all of them (Hydragen, Juravsky et al., 2024,
-https://arxiv.org/abs/2402.05099): a tile then has tokens of many chunks (SHARED), all of which see all of the
-prefix, their own tiles begin behind it (SKIPS), and `merge` puts both together.
+A prefix that several chunks share can be read once for all of them (Hydragen, Juravsky et al., 2024,
+https://arxiv.org/abs/2402.05099). A tile then has tokens of many chunks (SHARED), all of which attend to the
+whole prefix; the chunks' own tiles begin behind the prefix (SKIPS), and `merge` combines both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["attend", "merge"]
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 MANY = tl.constexpr(64)
-"""Rows of a tile, from which on it is the arithmetic that takes its time."""
+"""Rows of a tile from which on its time is that of the arithmetic."""
 
 
 @triton.jit(do_not_specialize=["cells", "table_row", "first_part"])
@@ -45,7 +45,7 @@ def attend(
     chunks,
     offsets,
     skips,
-    places,
+    flat_rows,
     rows,
     out,
     partial,
@@ -85,9 +85,9 @@ def attend(
     real = (row < ROWS // share * share) & (token < length)
     d = tl.arange(0, DIM)
     inside = d < dim
-    place = (first + token).to(tl.int64)
+    flat_row = (first + token).to(tl.int64)
     if SHARED:
-        place = tl.load(places + place, mask=real, other=0).to(tl.int64)
+        flat_row = tl.load(flat_rows + flat_row, mask=real, other=0).to(tl.int64)
     query_head = head * share + row % share
 
     upto = start if SHARED else tl.minimum(start + length, start + offset + ROWS // share)
@@ -103,12 +103,12 @@ def attend(
         else:
             cell = tl.load(rows + chunk) + token
         cell = ((first_part + part) * cells + cell.to(tl.int64)) * heads + query_head
-        if begin >= upto:  # a part of no context has no weight, and is not read
+        if begin >= upto:  # a part without context has no weight, and is not read
             tl.store(logsums + cell, tl.full((ROWS,), float("-inf"), tl.float32), mask=real)
             return
 
     queries = tl.load(
-        q + place[:, None] * q_token + query_head[:, None] * q_head + d[None, :],
+        q + flat_row[:, None] * q_token + query_head[:, None] * q_head + d[None, :],
         mask=real[:, None] & inside[None, :],
         other=0.0,
     )
@@ -118,7 +118,7 @@ def attend(
     table, last, factor = tables + chunk * table_row, start + token, softmax_scale * LOG2_E
     kv_at, scale_at = head * kv_head + d, head * scale_head
     edge = begin
-    if ROWS >= MANY:  # what all rows see costs a third less without looking who does
+    if ROWS >= MANY:  # positions that all rows attend to cost a third less without a mask
         edge += tl.maximum(0, tl.minimum(upto, start + offset + 1) - begin) // STEP * STEP
         for at in range(begin, edge, STEP):
             top, total, mixed = _read(
@@ -131,14 +131,14 @@ def attend(
             k_scales, v_scales, scale_at, scale_slot, STEP, BLOCK, CODES, PRECISION, ALL=False,
         )  # fmt: skip
 
-    total = tl.where(total == 0.0, 1.0, total)  # of rows that are none, and of a part of no context
+    total = tl.where(total == 0.0, 1.0, total)  # of padding rows, and of a part without context
     mixed = mixed / total[:, None]
     kept = real[:, None] & inside[None, :]
     if SPLIT:
         tl.store(partial + cell[:, None] * dim + d[None, :], mixed, mask=kept)
         tl.store(logsums + cell, top + tl.log2(total), mask=real)
     else:
-        tl.store(out + (place * heads + query_head)[:, None] * dim + d[None, :], mixed, mask=kept)
+        tl.store(out + (flat_row * heads + query_head)[:, None] * dim + d[None, :], mixed, mask=kept)
 
 
 @triton.jit
@@ -167,17 +167,17 @@ def _read(
     PRECISION: tl.constexpr,
     ALL: tl.constexpr,
 ):
-    """The running softmax after STEP more positions from `at` on. ALL: every row sees every one of them."""
+    """The running softmax after STEP more positions from `at` on. ALL: every row attends to all of them."""
     position = at + tl.arange(0, STEP)
-    # Whatever lies beyond the context is not read: a mask would not hide a NaN in it.
+    # Memory beyond the context is not read: a mask would not hide a NaN in it.
     there = tl.full((STEP,), True, tl.int1) if ALL else position < upto
     slot = (tl.load(table + position // BLOCK, mask=there, other=0) + position % BLOCK).to(tl.int64)
-    held, places = there[:, None] & inside[None, :], slot[:, None] * kv_slot + kv_at[None, :]
-    keys, values = tl.load(k + places, mask=held, other=0), tl.load(v + places, mask=held, other=0)
+    held, kv_at_slots = there[:, None] & inside[None, :], slot[:, None] * kv_slot + kv_at[None, :]
+    keys, values = tl.load(k + kv_at_slots, mask=held, other=0), tl.load(v + kv_at_slots, mask=held, other=0)
     if CODES != "none":
-        scale_places = slot * scale_slot + scale_at
-        k_scale = tl.load(k_scales + scale_places, mask=there, other=0.0).to(tl.float32)
-        v_scale = tl.load(v_scales + scale_places, mask=there, other=0.0).to(tl.float32)
+        scale_at_slots = slot * scale_slot + scale_at
+        k_scale = tl.load(k_scales + scale_at_slots, mask=there, other=0.0).to(tl.float32)
+        v_scale = tl.load(v_scales + scale_at_slots, mask=there, other=0.0).to(tl.float32)
     scores = dot(queries, tl.trans(_numbers(keys, queries.dtype, CODES)), PRECISION)
     if CODES != "none":
         scores *= k_scale[None, :]
@@ -187,7 +187,7 @@ def _read(
     else:
         scores = tl.where(there[None, :] & (position[None, :] <= last[:, None]), scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1) * factor)
-        # A row that has seen nothing yet has no maximum to subtract.
+        # A row that has attended to no position yet has no maximum to subtract.
         level = tl.where(higher == float("-inf"), 0.0, higher)
     weights = tl.exp2(scores * factor - level[:, None])
     shrink = tl.exp2(top - level)
@@ -204,7 +204,7 @@ def _read(
 
 @triton.jit
 def _numbers(stored, dtype: tl.constexpr, CODES: tl.constexpr):
-    """Without their scales, by which products are multiplied instead: those are fewer."""
+    """The stored numbers without their scales, which the products are multiplied by: those are fewer."""
     if CODES == "fp8":
         return from_e4m3(stored, dtype)
     elif CODES == "int8":
@@ -229,20 +229,20 @@ def merge(
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """Put the parts of one head of one token together. Grid: (tiles, tokens of a tile, heads)."""
+    """Combines the parts of one head of one token. Grid: (tiles, tokens of a tile, heads)."""
     tile, within, head = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     heads = tl.num_programs(2)
     chunk = tl.load(chunks + tile)
     token = tl.load(offsets + tile) + within
     if token < tl.load(lengths + chunk):
-        place = (tl.load(firsts + chunk) + token).to(tl.int64)
+        flat_row = (tl.load(firsts + chunk) + token).to(tl.int64)
         part = tl.arange(0, PADDED)
         d = tl.arange(0, DIM)
         cell = (part * cells + (tl.load(rows + chunk) + token).to(tl.int64)) * heads + head
         logs = tl.load(logsums + cell, mask=part < parts, other=float("-inf"))
         weights = tl.exp2(logs - tl.max(logs, 0))
-        # A part of no context has weight 0, and may hold anything.
+        # A part without context has weight 0, and is not initialized.
         used = (weights > 0.0)[:, None] & (d < dim)[None, :]
         mixed = tl.load(partial + cell[:, None] * dim + d[None, :], mask=used, other=0.0)
         merged = tl.sum(mixed * weights[:, None], 0) / tl.sum(weights, 0)
-        tl.store(out + (place * heads + head) * dim + d, merged, mask=d < dim)
+        tl.store(out + (flat_row * heads + head) * dim + d, merged, mask=d < dim)

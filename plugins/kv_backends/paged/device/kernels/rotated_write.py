@@ -1,4 +1,4 @@
-"""Keys and values into their slots, rotated and rounded on the way."""
+"""Writes keys and values to their slots, with rotation and rounding in the same pass."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def rotated_write(
     lanes: Lanes,
     rotation: tuple[Tensor, Tensor] | None = None,
 ) -> None:
-    """Write k and v, [tokens, kv_heads, head_dim], into `lanes` at `slots`, int32 or int64 [tokens].
+    """Writes k and v, [tokens, kv_heads, head_dim], into `lanes` at `slots`, int32 or int64 [tokens].
 
-    rotation: cosine and sine, contiguous [tokens, 1, head_dim]: keys are rotated on the way, and q,
-    [tokens, heads, head_dim], in place; None: they are rotated already. Negative slots are left out.
+    rotation: cosine and sine, contiguous [tokens, 1, head_dim], to rotate the keys that are written, and q,
+    [tokens, heads, head_dim], in place; None: both are rotated already. Negative slots are skipped.
     """
     (tokens, heads, dim), kv_heads = q.shape, k.shape[1]
     cosine, sine = rotation or (q, q)

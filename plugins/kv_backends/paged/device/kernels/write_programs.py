@@ -1,10 +1,10 @@
-"""Triton program of writing to a pool: rotation, rounding to what is stored, and the write, in one pass.
+"""Triton program that writes to a pool: rotation, rounding to the stored dtype and the write, in one pass.
 
-A program has all that belongs to one KV head of one token::
+A program handles one KV head of one token::
 
-    queries [share, head_dim]   rotated where they are
-    key     [head_dim]          rotated, as 8-bit codes and a scale or as it is, to its slot
-    value   [head_dim]          the same, but not rotated
+    queries [share, head_dim]   rotated in place
+    key     [head_dim]          rotated and written to its slot, as it is or as 8-bit codes with a scale
+    value   [head_dim]          written in the same way, but not rotated
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turnout.kernels.gpu.number_programs import encode_e4m3, narrow, round_even
 __all__ = ["write_heads"]
 
 SMALLEST = tl.constexpr(2.0**-126)
-"""Of a scale, so that a vector of zeros can be divided by it."""
+"""The smallest scale, so that a zero vector can be divided by it."""
 
 
 @triton.jit
@@ -49,7 +49,7 @@ def write_heads(
     ROTATES: tl.constexpr,
     CODES: tl.constexpr,
 ):
-    """Grid: (tokens, kv_heads). A token whose slot is negative is nobody's, and not written."""
+    """Grid: (tokens, kv_heads). A token with a negative slot is padding, and not written."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot = tl.load(slots + token).to(tl.int64)
     if slot >= 0:
@@ -62,7 +62,7 @@ def write_heads(
         value = tl.load(at_value, mask=inside, other=0.0).to(tl.float32)
         value_rest = tl.load(at_value + half, mask=inside, other=0.0).to(tl.float32)
         if ROTATES:
-            # Both halves of a head turn by the same angles.
+            # Both halves of a head are rotated by the same angles.
             cos = tl.load(cosine + token * 2 * half + d, mask=inside, other=0.0).to(tl.float32)
             sin = tl.load(sine + token * 2 * half + d, mask=inside, other=0.0).to(tl.float32)
             turned = narrow(key * cos - key_rest * sin, k.dtype.element_ty).to(tl.float32)
@@ -85,7 +85,7 @@ def write_heads(
 
 @triton.jit
 def _store(one, rest, at, at_scale, inside, half: tl.constexpr, CODES: tl.constexpr):
-    """Both halves of a head's vector, float32, into its slot."""
+    """Writes both halves of a head's vector, float32, to its slot."""
     if CODES == "none":
         tl.store(at, narrow(one, at.dtype.element_ty), mask=inside)
         tl.store(at + half, narrow(rest, at.dtype.element_ty), mask=inside)
@@ -94,7 +94,7 @@ def _store(one, rest, at, at_scale, inside, half: tl.constexpr, CODES: tl.conste
         top = 448.0 if CODES == "fp8" else 127.0
         scale = narrow(tl.maximum(tl.div_rn(largest, top), SMALLEST), at_scale.dtype.element_ty)
         tl.store(at_scale, scale)
-        # By the scale as it was rounded, so that rounding it costs nothing.
+        # Divided by the rounded scale, so that its rounding adds no error.
         tl.store(at, _encode(one, scale.to(tl.float32), CODES), mask=inside)
         tl.store(at + half, _encode(rest, scale.to(tl.float32), CODES), mask=inside)
 
