@@ -88,7 +88,7 @@ class _Found(NamedTuple):
     vocabulary: int
     totals: list[float]
     indices: list[int]
-    """Into [live * vocabulary]."""
+    """Indices into [live * vocabulary]."""
     logprobs: list[float]
 
 

@@ -1,4 +1,4 @@
-"""How often guesses are accepted, and the speedup to expect from it.
+"""Acceptance rates of guesses, and the speedup to expect from them.
 
 With a probability a that a guess is accepted, d guesses give (1 - a**(d + 1)) / (1 - a) tokens on average.
 They cost as many forwards of the draft as the longest draft has tokens, and a step that is larger by all of

@@ -1,4 +1,4 @@
-"""How many tokens to guess ahead for each sequence: as many as give the most tokens per second, maybe none.
+"""Chooses how many tokens to guess for each sequence: as many as give the most tokens per second, maybe none.
 
 Step times, draft times and acceptance rates are measured while serving. So the controller needs no model of
 the hardware: a server that is busy with many sequences finds that steps with guesses have become slower than
@@ -44,14 +44,14 @@ class DraftLengthController:
         self._adaptive = adaptive
         self._step_times = StepTimes()
         self._draft_times = StepTimes()
-        """Of one forward of the draft, by the number of sequences."""
+        """Times of one forward of the draft, by the number of sequences."""
         self._acceptance = AcceptanceRates()
         self._max_guesses = max_length
-        """In one step: twice those of the latest step, so that a wrong expectation costs little."""
+        """The most guesses in a step: twice those of the latest, so that a wrong expectation costs little."""
         self._backoff = Backoff()
         self._correction = LatencyCorrection()
         self._expected_seconds = 0.0
-        """Of a step with the best draft lengths."""
+        """The expected time of a step with the best draft lengths."""
         self._own_tokens = self._guesses = 0
         """Tokens of the current step that are this strategy's, and the guesses among them."""
         self._other_tokens: deque[int] = deque([0], maxlen=BURST_STEPS)
@@ -137,7 +137,7 @@ class DraftLengthController:
         return seconds
 
     def _forward_seconds(self, sequences: int) -> float:
-        """Of a draft forward for so many sequences."""
+        """The expected time of a draft forward for so many sequences."""
         return self._draft_times.seconds(sequences) or self._cost * self._seconds(sequences)
 
     # -------------------------------------------------------------- learning
@@ -239,9 +239,9 @@ MIN_RATIO, MAX_RATIO = 0.25, 4.0
 
 
 class LatencyCorrection:
-    """How much longer steps with guesses take than expected.
+    """Learns how much longer steps with guesses take than expected.
 
-    Learnt from steps with the best draft lengths, by comparing their expected and their measured times.
+    It compares the expected and the measured times of steps with the best draft lengths.
     """
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ class StepTimes:
         self._sizes: dict[int, _Size] = {}
         self._steps = 0
         self._level = 1.0
-        """How much longer steps take now than when measured: contexts grow, others use the machine."""
+        """The time of steps now over that when measured: contexts grow, other programs use the machine."""
         self._curve: tuple[list[float], list[float]] | None = None
         """Tokens and seconds, ascending; None: to be computed again."""
 

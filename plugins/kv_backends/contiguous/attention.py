@@ -1,4 +1,4 @@
-"""Device half of the contiguous backend: a sequence's context is a view of its slab."""
+"""Device half of the contiguous backend: reads a sequence's context as a view of its slab."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Chunk
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
-from turnout.plugins.kv_backends.storage.pool import Pool, PooledAttention, Slots
+from turnout.plugins.kv_backends.storage.grouped_attention import GroupedAttention, Slots
+from turnout.plugins.kv_backends.storage.pool import Pool
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
 __all__ = ["ContiguousAttention"]
 
 
-class ContiguousAttention(PooledAttention):
+class ContiguousAttention(GroupedAttention):
     """Reads the slabs of a `ContiguousCache`."""
 
     def __init__(
@@ -36,7 +37,7 @@ class ContiguousAttention(PooledAttention):
         return self._start(chunk) + np.arange(chunk.start, chunk.end)
 
     def size_class(self, chunk: Chunk) -> Hashable:
-        """Each by itself: reading in place beats copying slabs into a batch."""
+        """A class of its own: to read in place is quicker than to copy slabs into a batch."""
         return chunk.sequence.id
 
     def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
@@ -44,7 +45,7 @@ class ContiguousAttention(PooledAttention):
         start = self._start(chunk)
         return slice(start, start + chunk.end), chunk.end
 
-    def places(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
+    def block_starts(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
         return np.array([[self._start(chunk)] for chunk in chunks]), self._cache.capacity
 
     def _start(self, chunk: Chunk) -> int:

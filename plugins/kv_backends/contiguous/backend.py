@@ -14,9 +14,9 @@ __all__ = ["Contiguous"]
 
 
 class Contiguous(KVBackend):
-    """A slab for each sequence, as long as it may ever get: the baseline that paging is compared with.
+    """Keeps each sequence in a slab as long as it may ever get: the baseline that paging is compared with.
 
-    `dtype`: what keys and values are stored in; by default what the model computes in.
+    `dtype`: the dtype that keys and values are stored in; by default the one that the model computes in.
     """
 
     grows_at = 0

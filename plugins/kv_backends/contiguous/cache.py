@@ -35,7 +35,7 @@ class _RequestSlabs:
 
 
 class ContiguousCache:
-    """Which request holds which slabs."""
+    """Keeps account of the slabs that requests hold; implements KVCache."""
 
     prefixes = None
 

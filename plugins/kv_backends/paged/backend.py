@@ -23,15 +23,14 @@ logger = logging.getLogger(__name__)
 
 
 class Paged(KVBackend):
-    """Blocks of `block_size` tokens, shared between sequences that start alike, copied on write.
+    """Keeps sequences in blocks of `block_size` tokens, shared by equal prefixes and copied on write.
 
     `prefix_caching`: keep the blocks of ended requests, for requests that start with the same tokens.
-    `dtype`: what keys and values are stored in; by default what the model computes in.
-    `attention`: by what it is computed: ``triton``, kernels for a GPU that read the blocks where they are, or
-    ``torch``, which gathers them; by default the former on a GPU that has Triton, and on a CPU what
-    ``--cpu-kernels`` says.
-    `cascade`: with ``triton``, read a prefix that running sequences share once for all of them, where that
-    saves reading as many positions of it in a step or more; 0: never.
+    `dtype`: the dtype that keys and values are stored in; by default the one that the model computes in.
+    `attention`: ``triton`` is kernels for a GPU that read blocks in place, ``torch`` gathers the blocks; the
+    default is ``triton`` on a GPU that has Triton, and the choice of ``--cpu-kernels`` on a CPU.
+    `cascade`: with ``triton``, read a prefix that running sequences share once for all of them, if that saves
+    the reading of at least so many positions in a step; 0: never.
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
     """
 
@@ -68,8 +67,7 @@ class Paged(KVBackend):
             return PagedKernels(spec, cache, context, self.dtype, self._cascade)
         if self._cascade:
             raise ConfigError(
-                "paged:cascade is of Triton's kernels, which this engine does not compute attention with; "
-                "leave it out"
+                "paged:cascade is an option of Triton's kernels, which this engine does not use; leave it out"
             )
         from turnout.plugins.kv_backends.paged.device.gathered_attention import PagedAttention
 

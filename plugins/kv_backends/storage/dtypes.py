@@ -12,7 +12,7 @@ KVDtype = Literal["auto", "bfloat16", "int8", "fp8"]
 """``auto`` is the dtype the model computes in; ``fp8`` is float8_e4m3fn."""
 
 SCALE_BYTES = {"int8": 2, "fp8": 2}
-"""Of the scale of each token and KV head, a bfloat16 for keys and one for values."""
+"""Bytes of a scale, in bfloat16; each token and KV head has one for keys and one for values."""
 
 
 def approximation(dtype: KVDtype) -> str:

@@ -18,7 +18,7 @@ def build(model: Path, **options: Any) -> None:
 
 
 def test_reading_prefixes_once_is_refused_without_these_kernels(random_model: Path) -> None:
-    with pytest.raises(ConfigError, match="paged:cascade is of Triton's kernels"):
+    with pytest.raises(ConfigError, match="paged:cascade is an option of Triton's kernels"):
         build(random_model, kv="paged:attention=torch,cascade=8")
 
 

@@ -10,8 +10,8 @@ from turnout.models.decoder.rope import Rotation
 from turnout.plugins.kv_backends.paged.device.kernel_attention import lanes_of
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write
-from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.pool import make_storage
 from turnout.plugins.kv_backends.storage.tensors import PoolShape, Storage
 
 SLOTS = [5, -1, 9, 2]

@@ -29,8 +29,8 @@ from turnout.core.types.sampling_params import SamplingParams  # noqa: E402
 from turnout.kernels.gpu.layers import GpuKernels  # noqa: E402
 from turnout.plugins.kv_backends.paged.device.kernel_attention import lanes_of  # noqa: E402
 from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write  # noqa: E402
-from turnout.plugins.kv_backends.storage.choice import make_storage  # noqa: E402
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype  # noqa: E402
+from turnout.plugins.kv_backends.storage.pool import make_storage  # noqa: E402
 from turnout.plugins.kv_backends.storage.tensors import PoolShape  # noqa: E402
 from turnout.plugins.quantization.gpu.layers import CodesLinear, WeightOnlyLinear  # noqa: E402
 from turnout.plugins.quantization.gpu.products import Weights  # noqa: E402

@@ -1,4 +1,4 @@
-"""What attends in one step, or in all steps of one shape: kernels, and the device memory that they read."""
+"""The attention of one step, or of all steps of one shape: kernels, and the device memory that they read."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class BoundAttention:
     capabilities: ClassVar = AttentionCapabilities(rotates=True)
 
     lanes: Sequence[Lanes]
-    """By layer."""
+    """One for each layer."""
     block_size: int
     launches: Sequence[Tiles] = ()
     written: Tensor | None = None
-    """int32 [tokens]: slots of the step's tokens; negative for those that are nobody's."""
+    """int32 [tokens]: the slots of the step's tokens; negative for padding."""
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return self._attend(layer, q, k, v, None)

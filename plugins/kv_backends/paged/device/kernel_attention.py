@@ -1,4 +1,4 @@
-"""Device half of the paged backend on a GPU: attention through the block tables, nothing gathered."""
+"""Device half of the paged backend on a GPU: kernels read through the block tables, without gathering."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from turnout.plugins.kv_backends.paged.device.tiles import LONG, SHORT, tiles_of
 from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.block_copies import block_copier
-from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.pool import make_storage
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
 from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
@@ -43,7 +43,7 @@ class PagedKernels:
         stored: KVDtype = "auto",
         cascade: int = 0,
     ) -> None:
-        """cascade: positions to save from which a shared prefix is read once; 0: it never is."""
+        """cascade: saved positions from which on a shared prefix is read once; 0: never."""
         shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
         self.storage = make_storage(stored, shape, context.device, context.dtype)
         self._copier = block_copier(self.storage.tensors, cache.swap)
@@ -69,7 +69,10 @@ class PagedKernels:
         self._bound = BoundAttention(self._lanes, size, launches, to_device(written, self._device))
 
     def shape(self, plan: Plan) -> StepShape | None:
-        """Of decoding, and of verifying as many guesses for everybody; none where a prefix is read once."""
+        """The shape of a decoding step, or of one with equally many guesses for every sequence.
+
+        None for other steps, and if a shared prefix is read once.
+        """
         if self._cascade and self._prefixes(plan.chunks, self._tables(plan)):
             return None
         return shape_of(plan.chunks, self._share)
@@ -103,6 +106,7 @@ class PagedKernels:
 
 
 def lanes_of(tensors: Sequence[Tensor], layer: int, stored: KVDtype) -> Lanes:
+    """One layer of a storage's tensors, as the kernels take it."""
     if stored in ("auto", "bfloat16"):
         k, v = (tensor[layer] for tensor in tensors)
         return Lanes(k, v)

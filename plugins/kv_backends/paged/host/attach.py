@@ -22,7 +22,7 @@ class Attachment(NamedTuple):
 
     span: Span
     locations: list[Location]
-    """Of its blocks below the start of the span."""
+    """The locations of its blocks below the start of the span."""
 
 
 class Attacher:

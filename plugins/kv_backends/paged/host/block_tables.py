@@ -21,7 +21,7 @@ class SequenceTables:
 
     def __init__(self, blocks: BlockPool, block_size: int) -> None:
         self.of: dict[int, BlockTable] = {}
-        """By sequence id."""
+        """The block table of each sequence id."""
         self._blocks = blocks
         self._size = block_size
 

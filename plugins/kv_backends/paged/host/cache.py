@@ -32,7 +32,7 @@ __all__ = ["PagedCache"]
 
 
 class PagedCache:
-    """Which sequence holds which blocks."""
+    """Keeps account of the blocks that sequences hold; implements KVCache."""
 
     def __init__(
         self, size: PoolSize, block_size: int, eviction: EvictionPolicy, *, prefix_caching: bool = True

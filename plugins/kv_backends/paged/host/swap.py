@@ -24,7 +24,7 @@ class BlockHolding(NamedTuple):
     sequence: int
     table: BlockTable
     hashes: Sequence[bytes]
-    """Of its committed leading blocks."""
+    """The hashes of its committed leading blocks."""
     computed: int
     """Positions."""
 

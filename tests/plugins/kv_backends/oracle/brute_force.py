@@ -20,8 +20,8 @@ from turnout.models.decoder.layers import RMSNorm
 from turnout.models.families import Qwen2
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
-from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.pool import make_storage
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
 __all__ = ["MAX_MODEL_LEN", "VOCABULARY", "BruteForce", "Context", "Rows", "tiny_model", "tiny_spec"]

@@ -14,7 +14,7 @@ from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
-from turnout.plugins.kv_backends.storage.pool import PooledAttention
+from turnout.plugins.kv_backends.storage.grouped_attention import GroupedAttention
 
 __all__ = ["Finding", "Memory"]
 
@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 class Memory:
     """The pool of either backend, by sequence and by key."""
 
-    def __init__(self, kv: PagedCache | ContiguousCache, attention: PooledAttention, layers: int) -> None:
+    def __init__(self, kv: PagedCache | ContiguousCache, attention: GroupedAttention, layers: int) -> None:
         self._kv = kv
         self._storage = attention.storage
         self._layers = layers

@@ -30,7 +30,7 @@ from turnout.core.types.messages import Delta, KVSnapshot
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.plugins.kv_backends.storage.block_copies import SliceCopier, StagedCopier
-from turnout.plugins.kv_backends.storage.pool import PooledAttention
+from turnout.plugins.kv_backends.storage.grouped_attention import GroupedAttention
 from turnout.plugins.predictors.max_tokens import MaxTokens
 
 __all__ = ["serve"]
@@ -83,7 +83,7 @@ class _Run:
         attention = backend.attention(
             tiny_spec(), self.kv, ComputeContext(torch.device("cpu"), torch.float64)
         )
-        assert isinstance(attention, PooledAttention)
+        assert isinstance(attention, GroupedAttention)
         self.pool, self.host = attention.storage.tensors, _host_memory(attention, case)
         self.memory = Memory(self.kv, attention, tiny_spec().layers)
         self.found: list[Finding] = []
@@ -293,7 +293,7 @@ def _backend(case: Case) -> KVBackend:
     return Paged(case.block_size, case.prefix_caching, case.stored)
 
 
-def _host_memory(attention: PooledAttention, case: Case) -> Sequence[Tensor]:
+def _host_memory(attention: GroupedAttention, case: Case) -> Sequence[Tensor]:
     """Where it swaps; moving in stages, as on a GPU, if the case says so."""
     if case.staged:
         attention._copier = StagedCopier(attention.storage.tensors, case.pool.swap)

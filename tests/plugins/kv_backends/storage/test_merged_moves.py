@@ -11,9 +11,9 @@ from torch import Tensor
 
 from turnout.core.types.plan import Move, Way
 from turnout.plugins.kv_backends.storage.block_copies import BlockCopier, SliceCopier, StagedCopier
-from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.merged_moves import batched, merged
+from turnout.plugins.kv_backends.storage.pool import make_storage
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
 SLOTS, SWAP = 60, 40

@@ -13,8 +13,8 @@ from turnout.models.families.qwen2 import Qwen2
 from turnout.models.random.shapes import Shape, config_of
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
-from turnout.plugins.kv_backends.storage.choice import make_storage
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
+from turnout.plugins.kv_backends.storage.pool import make_storage
 from turnout.plugins.kv_backends.storage.scaled import Fp8Storage, Int8Storage
 from turnout.plugins.kv_backends.storage.tensors import PoolShape, Storage
 

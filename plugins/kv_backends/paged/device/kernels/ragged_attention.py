@@ -162,8 +162,8 @@ def _attend(
         # Products of float32 keep their precision; tf32 has 10 bits.
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=4 if tiles.rows <= 64 else 8,
-        # Lookups of blocks and reads of blocks each run ahead by stages of their own: three stages would be one
-        # for each, and every load would be waited for at once. Many rows of large heads leave room for two.
+        # Lookups of blocks and reads of blocks each run ahead by their own stages: of three stages either
+        # would have one, and every load would be waited for at once. Many rows of large heads fit two.
         num_stages=2 if wide and tiles.rows >= 64 else 5,
     )
 

@@ -1,4 +1,4 @@
-"""Attention by compiled kernels, which read the pool in place."""
+"""Attention by compiled CPU kernels, which read the pool in place."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from turnout.kernels.ragged import Numbers
 from turnout.plugins.kv_backends.storage.tensors import PlainStorage, Storage
 from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
-__all__ = ["NativeAttention"]
+__all__ = ["CompiledAttention"]
 
 
-class NativeAttention:
-    """Attention of a CPU's step over a pool of plain numbers, without groups, masks or copies."""
+class CompiledAttention:
+    """Attention over a pool with plain storage on a CPU, without groups, masks or copies."""
 
     def __init__(self, kernels: CpuKernels, storage: PlainStorage) -> None:
         self._kernels = kernels
@@ -28,22 +28,21 @@ class NativeAttention:
             kernels.enlarge_pages(tensor)
         self._layers = list(zip(*(tensor.unbind() for tensor in storage.tensors), strict=True))
         self.in_place: InPlace | None = None
-        """Of the step that is bound."""
+        """The tensors of the step that is bound."""
 
     @classmethod
-    def over(cls, storage: Storage, kernels: CpuKernels | None) -> NativeAttention | None:
-        """None where it cannot be had: without kernels, or of numbers in 8 bits."""
+    def over(cls, storage: Storage, kernels: CpuKernels | None) -> CompiledAttention | None:
+        """Attention over `storage`; None without kernels, or if the storage is not plain."""
         return cls(kernels, storage) if kernels and isinstance(storage, PlainStorage) else None
 
     def bind(self, chunks: Sequence[Chunk], blocks: Numbers, size: int) -> None:
-        """blocks: the slots where the blocks of each chunk's context begin, [chunks, most]; size: of a
-        block."""
+        """blocks: the first slot of each block of each chunk's context, [chunks, most]; size: of a block."""
         lengths = np.array([len(chunk.tokens) for chunk in chunks])
         starts = np.array([chunk.start for chunk in chunks])
         rows = lengths.cumsum() - lengths
         written = torch.from_numpy(written_slots(blocks, starts, lengths, size))
-        of_chunks = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
-        self.in_place = InPlace(self._layers, written, BlockTables(size, *of_chunks))
+        tables = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
+        self.in_place = InPlace(self._layers, written, BlockTables(size, *tables))
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         assert self.in_place is not None
