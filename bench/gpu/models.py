@@ -162,10 +162,10 @@ def _waiting() -> Iterator[list[float]]:
     """Seconds of each wait for tokens."""
     waited: list[float] = []
     candidates: Any = importlib.import_module("turnout.plugins.decoding.candidates")
-    fetch = candidates.fetch
+    to_host_async = candidates.to_host_async
 
     def timed(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-        arrival = fetch(tensor)
+        arrival = to_host_async(tensor)
 
         def wait() -> torch.Tensor:
             since = time.perf_counter()
@@ -175,11 +175,11 @@ def _waiting() -> Iterator[list[float]]:
 
         return wait
 
-    candidates.fetch = timed
+    candidates.to_host_async = timed
     try:
         yield waited
     finally:
-        candidates.fetch = fetch
+        candidates.to_host_async = to_host_async
 
 
 def _read(runner: Any) -> int:

@@ -55,7 +55,7 @@ def test_by_default_each_reads_its_own(device: torch.device) -> None:
 
 def found(tables: list[list[int]], starts: list[int], worth: int = 1) -> list[SharedPrefix]:
     chunks: list[Any] = [Chunk(None, start, [0], 1) for start in starts]  # type: ignore[arg-type]
-    return shared_prefixes(chunks, tables, range(len(chunks)), block_size=10, worth=worth)
+    return shared_prefixes(chunks, tables, range(len(chunks)), block_size=10, min_saved=worth)
 
 
 def test_blocks_that_are_the_same_at_the_beginning() -> None:
