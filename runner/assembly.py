@@ -88,8 +88,8 @@ def build_engine(
     )
     _start_decodings(policies, resources)
     halves = KVHalves(policies.kv, config.kv, checkpoint.spec, setup.context)
-    spare = partial(build_eviction, registry, config, policies.kv)
-    kv = build_kv_memory(halves, budget, model, policies.eviction, spare, taken=resources.taken)
+    make_eviction = partial(build_eviction, registry, config, policies.kv)
+    kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
     engine = Engine(
         build_scheduler(config, policies, kv.cache, kv.preemption, budget.max_batched_tokens, Scheduler),
         ModelRunner(model, kv.attention, setup.device, setup.capture),

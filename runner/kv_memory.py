@@ -82,24 +82,24 @@ def build_kv_memory(
     budget: Budget,
     model: nn.Module,
     eviction: EvictionPolicy,
-    spare: Callable[[], EvictionPolicy],
+    make_eviction: Callable[[], EvictionPolicy],
     *,
     taken: int = 0,
 ) -> KVMemory:
     """Builds the KV memory; called when the weights are in memory.
 
-    spare: makes eviction policies for pools that only serve to measure; taken: bytes of KV memory that other
-    models have.
+    make_eviction: makes eviction policies for pools that only serve to measure; taken: bytes of KV memory
+    that other models have.
 
     Raises ConfigError, with the sums, where the memory that was asked for is not there or of no use.
     """
-    activations = _activations(halves, budget, model, spare()) if budget.sized_by_device else None
+    activations = _activations(halves, budget, model, make_eviction()) if budget.sized_by_device else None
     swap, tokens = SwapMemory(budget), budget.tokens(taken, activations)
     cache = halves.cache(PoolSize(tokens, swap.positions(tokens)), eviction)
     with halves.blamed():
         budget.check(cache)
         positions = cache.snapshot().swap
-    costs = partial(_swap_costs, halves, budget, model, spare)
+    costs = partial(_swap_costs, halves, budget, model, make_eviction)
     preemption = choose_preemption(budget.config, positions, costs)
     attention = halves.attention(cache)
     sums = [] if activations is None else [budget.describe_gpu(activations)]
@@ -121,11 +121,11 @@ def _activations(halves: KVHalves, budget: Budget, model: nn.Module, eviction: E
 
 
 def _swap_costs(
-    halves: KVHalves, budget: Budget, model: nn.Module, spare: Callable[[], EvictionPolicy]
+    halves: KVHalves, budget: Budget, model: nn.Module, make_eviction: Callable[[], EvictionPolicy]
 ) -> SwapCosts:
     """Measures swapping and computing, in KV memory of its own, which is freed afterwards."""
     length = min(swap_costs.LENGTH, budget.max_model_len)
     room = budget.whole(length)
-    cache = halves.cache(PoolSize(room, room), spare())
+    cache = halves.cache(PoolSize(room, room), make_eviction())
     runner = ModelRunner(model, halves.attention(cache), budget.device)
     return swap_costs.measure(runner, cache, length, budget.max_batched_tokens)

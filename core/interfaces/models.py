@@ -40,16 +40,16 @@ class ModelFamily(ABC):
 
     @abstractmethod
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
-        """Read ``config.json``; raises ModelError for what the family does not support."""
+        """Reads ``config.json``; raises ModelError for what the family does not support."""
 
     @abstractmethod
     def build(self, spec: ModelSpec) -> nn.Module:
-        """The module, built on whatever device and dtype the caller made current.
+        """Builds the module, on the device and in the dtype that the caller made current.
 
         ``forward(tokens, positions, attend) -> hidden``: tokens and positions int64 [tokens], hidden
         [tokens, hidden_size] after the final norm; ``logits(hidden) -> [rows, vocab_size]``.
         """
 
     def rename(self, key: str) -> str | None:
-        """A checkpoint's tensor name to the module's; None: skip the tensor."""
+        """Turns a checkpoint's tensor name into the module's; None: the tensor is skipped."""
         return key

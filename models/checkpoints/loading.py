@@ -24,8 +24,8 @@ from turnout.models.checkpoints.index import StoredLayer, find_stored, read, rea
 from turnout.models.checkpoints.malloc_trim import FreedMemory
 from turnout.models.checkpoints.slots import Slot, slots_of
 from turnout.models.checkpoints.width_check import WidthCheck
-from turnout.models.decoder.fused import adopt, pack_complete, pack_rest
-from turnout.models.decoder.native_stack import join_layers
+from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
+from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
 
 __all__ = ["load_model"]
@@ -51,10 +51,10 @@ def load_model(
     adopter = quantizer if isinstance(quantizer, Adopter) else None
     module = blueprint(family, spec)
     if kernels is not None:
-        adopt(module, kernels)
+        fuse_layers(module, kernels)
         compiled = cpu_kernels(kernels)
         if compiled is not None:
-            join_layers(module, compiled)
+            use_native_stack(module, compiled)
     slots = slots_of(module)
     stored = find_stored(folder, family, slots, linear_layers(module) if adopter else {})
     freed, widths = FreedMemory(), WidthCheck(device, dtype)

@@ -1,9 +1,9 @@
 """Fused layers: the shared layers, computed by kernels.
 
 They are a transform of the module that a family built, as quantization is. Before the weights are there,
-`adopt` exchanges layers, whose parameters keep their names. While they come, `pack_complete` packs the linear
-layers that a parameter completed, joining those that read the same input. In the end, `pack_rest` packs those
-that were left. For a CPU weights are packed; for a GPU they are only joined.
+`fuse_layers` exchanges layers, whose parameters keep their names. While they come, `pack_complete` packs the
+linear layers that a parameter completed, joining those that read the same input. In the end, `pack_rest`
+packs those that were left. For a CPU weights are packed; for a GPU they are only joined.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = [
     "FusedMLP",
     "FusedRMSNorm",
     "JoiningLayer",
-    "adopt",
+    "fuse_layers",
     "pack_complete",
     "pack_rest",
 ]
 
 
-def adopt(module: nn.Module, kernels: FusedKernels) -> None:
+def fuse_layers(module: nn.Module, kernels: FusedKernels) -> None:
     """Exchanges the shared layers of `module`, wherever they are; other layers stay."""
     for name, layer in list(module.named_modules()):
         if type(layer) is RMSNorm:

@@ -13,10 +13,10 @@ from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
 from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
 from turnout.models.decoder.packed import layer_capabilities
 
-__all__ = ["NativeStack", "join_layers"]
+__all__ = ["NativeStack", "use_native_stack"]
 
 
-def join_layers(module: nn.Module, kernels: CpuKernels) -> None:
+def use_native_stack(module: nn.Module, kernels: CpuKernels) -> None:
     """Lets the decoder in `module`, if it is the shared one, compute its layers together."""
     for name, layer in list(module.named_modules()):
         if type(layer) is DecoderStack:

@@ -19,7 +19,7 @@ class Meter(Protocol):
 
     def start(self) -> None: ...
 
-    def most(self) -> int:
+    def peak(self) -> int:
         """Returns the bytes beyond those that were allocated at the start."""
         ...
 
@@ -37,7 +37,7 @@ class CudaMeter:
         torch.cuda.reset_peak_memory_stats(self._device)
         self._before = torch.cuda.memory_allocated(self._device)
 
-    def most(self) -> int:
+    def peak(self) -> int:
         torch.cuda.synchronize(self._device)
         return torch.cuda.max_memory_allocated(self._device) - self._before
 
@@ -55,4 +55,4 @@ def step_bytes(runner: ModelRunner, cache: KVCache, tokens: int, longest: int, m
     runner.run(Plan(chunks, []))  # allocates what is kept, such as matrix workspaces
     meter.start()
     runner.run(Plan(chunks, []))
-    return meter.most()
+    return meter.peak()

@@ -32,7 +32,7 @@ class Meter:
     def start(self) -> None:
         self._before = len(self._runner.steps)
 
-    def most(self) -> int:
+    def peak(self) -> int:
         return len(self._runner.steps) - self._before
 
 
