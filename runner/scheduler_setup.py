@@ -1,4 +1,4 @@
-"""Builds the scheduler that a configuration asks for, on a device or in a simulation. No torch."""
+"""What a configuration makes of the mechanism, on a device or in a simulation. No torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 
 
 def batched_tokens(config: EngineConfig, device: str) -> int:
-    """Returns the tokens that a step computes at most: it should take no longer than a reader notices.
+    """Tokens a step computes at most: it should take no longer than a reader notices.
 
     `device`: its type, ``cpu`` or ``cuda``.
     """
@@ -29,7 +29,7 @@ def batched_tokens(config: EngineConfig, device: str) -> int:
 
 
 def context_length(config: EngineConfig, spec: ModelSpec) -> int:
-    """Returns the longest prompt and output together; raises ConfigError where the model's limit is lower."""
+    """Longest prompt and output together; raises ConfigError where the model cannot do what is asked for."""
     length = config.max_model_len or spec.max_positions
     if length > spec.max_positions:
         raise ConfigError(
@@ -39,9 +39,9 @@ def context_length(config: EngineConfig, spec: ModelSpec) -> int:
 
 
 def choose_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapCosts]) -> Preemption:
-    """Chooses what happens to preempted requests. `swap`: positions that the backend made of the swap memory.
+    """What to do with who is preempted. `swap`: positions that the backend made of the swap memory.
 
-    `costs` is called only where costs decide. Raises ConfigError for swap memory that would not be used.
+    `costs` is asked only where they decide. Raises ConfigError for swap memory that nobody uses.
     """
     if not swap and (config.swap_memory or config.preemption == "swap"):
         raise ConfigError(

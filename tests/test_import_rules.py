@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,10 @@ def test_import_contracts_hold(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging_config, "dictConfig", lambda config: None)
     status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None)
     assert status == 0, capsys.readouterr().out
+
+
+def test_core_names_no_other_room() -> None:
+    """Not even for typing, which the contracts leave out."""
+    for file in (ROOT / "core").rglob("*.py"):
+        rooms = set(re.findall(r"^\s*(?:from|import) turnout\.(\w+)", file.read_text(encoding="utf-8"), re.M))
+        assert rooms <= {"core"}, f"{file.relative_to(ROOT)} imports {sorted(rooms - {'core'})}"
