@@ -1,4 +1,4 @@
-"""Typed reading of ``config.json``: every complaint names the key."""
+"""Typed reading of ``config.json``; each error names the key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ConfigReader"]
 
 
 class ConfigReader:
-    """Reads keys of a known type. A key that is null counts as absent, as checkpoints write both."""
+    """Reads keys of a known type. A key that is null counts as absent: checkpoints write both."""
 
     def __init__(self, config: Mapping[str, Any], where: str = "config.json") -> None:
         self.config = config
@@ -25,7 +25,7 @@ class ConfigReader:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive number, an integer kept as it is."""
+        """A positive number; an integer stays an integer."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise self._wrong(key, value, "a positive number")
@@ -44,7 +44,7 @@ class ConfigReader:
         return value
 
     def token_ids(self, key: str) -> list[int]:
-        """One, or a list of them; none when absent."""
+        """A token id or a list of token ids, as a list; empty if absent."""
         value = self._value(key, [])
         ids: list[Any] = value if isinstance(value, list) else [value]
         if not all(type(token) is int for token in ids):
@@ -52,7 +52,7 @@ class ConfigReader:
         return ids
 
     def mapping(self, key: str) -> Mapping[str, Any]:
-        """An object; empty when absent."""
+        """An object; empty if absent."""
         value = self._value(key, {})
         if not isinstance(value, Mapping):
             raise self._wrong(key, value, "an object")
@@ -62,7 +62,7 @@ class ConfigReader:
         return self.config.get(key) is not None
 
     def reject(self, key: str, because: str) -> ModelError:
-        """The error for a value that is well formed and not supported."""
+        """The error for a well-formed value that is not supported."""
         return ModelError(f"{self.where}: {key} = {self.config.get(key)!r} is not supported: {because}")
 
     def _value(self, key: str, default: object) -> object:

@@ -1,4 +1,4 @@
-"""What ``config.json`` says about rotary embeddings, in both layouts that checkpoints use."""
+"""Reads the rotary embeddings of ``config.json``, in both layouts that checkpoints use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.models.config_reader import ConfigReader
 
 __all__ = ["reachable_positions", "read_rope"]
 
-# The numbers each kind of scaling cannot do without.
+# The numbers that each kind of scaling needs.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
@@ -38,7 +38,7 @@ def read_rope(reader: ConfigReader) -> RopeSpec:
 
 
 def reachable_positions(rope: RopeSpec, max_positions: int) -> int:
-    """The longest sequence the scaling is made for.
+    """The longest sequence that the scaling supports.
 
     ``max_position_embeddings`` keeps its value from before the scaling under ``linear`` and
     ``dynamic``, and may do so under ``yarn``.
@@ -57,7 +57,7 @@ def _parameters(kind: str, scaling: ConfigReader, reader: ConfigReader) -> dict[
     original = _original_positions(kind, scaling, reader)
     parameters["original_max_position_embeddings"] = original
     if kind == "yarn":
-        # A null factor stands for the ratio of the two lengths.
+        # If the factor is null, it is the ratio of the two lengths.
         parameters.setdefault("factor", reader.integer("max_position_embeddings") / original)
     complete = ConfigReader(parameters, scaling.where)
     for key in REQUIRED[kind]:
@@ -68,7 +68,7 @@ def _parameters(kind: str, scaling: ConfigReader, reader: ConfigReader) -> dict[
 def _original_positions(kind: str, scaling: ConfigReader, reader: ConfigReader) -> int:
     """The length before scaling.
 
-    A value beside the scaling wins over one in it; ``dynamic`` looks at neither. Both as in transformers.
+    A value beside the scaling takes precedence over one in it; ``dynamic`` ignores both. As in transformers.
     """
     length = reader.integer("max_position_embeddings")
     if kind == "dynamic":

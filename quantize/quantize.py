@@ -22,8 +22,8 @@ from turnout.core.errors import ConfigError, TurnoutError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
-from turnout.models.blueprint import blueprint
 from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.meta_model import meta_model
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.quantize.selection import exporter_of, select_layers
 from turnout.quantize.shards import ShardWriter
@@ -60,7 +60,7 @@ def quantize_checkpoint(
     exporter = exporter_of(registry, name, quantizer)
     checkpoint = open_checkpoint(registry, model, revision)
     _check_source(checkpoint)
-    layers = select_layers(blueprint(checkpoint.family, checkpoint.spec), quantization, quantizer)
+    layers = select_layers(meta_model(checkpoint.family, checkpoint.spec), quantization, quantizer)
     _check_target(checkpoint.folder, out, force)
     partial = out.with_name(f"{out.name}.partial")
     with _resumable(partial):

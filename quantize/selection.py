@@ -9,7 +9,7 @@ from torch import nn
 from turnout.core.errors import ConfigError, PluginError, as_plugin_errors
 from turnout.core.interfaces.quantization import Exporter, Quantizer
 from turnout.core.registry.registry import Registry
-from turnout.models.blueprint import linear_layers
+from turnout.models.meta_model import linear_layers
 
 __all__ = ["LayerSelection", "exporter_of", "select_layers"]
 

@@ -23,7 +23,7 @@ from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import Ready
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
-from turnout.models.blueprint import count_parameters
+from turnout.models.meta_model import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner

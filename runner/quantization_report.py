@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
-from turnout.models.blueprint import blueprint, linear_layers
 from turnout.models.decoder.fused import JoiningLayer
 from turnout.models.decoder.packed import PackedLinear, pack
+from turnout.models.meta_model import linear_layers, meta_model
 from turnout.runner.memory.budget import format_bytes, weight_bytes
 
 __all__ = ["describe_quantization"]
@@ -83,7 +83,7 @@ def describe_quantization(
 def _layers(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[_Layer]:
     return [
         _Layer(name, layer.out_features, layer.in_features, layer.bias is not None, _current(model, name))
-        for name, layer in linear_layers(blueprint(family, spec)).items()
+        for name, layer in linear_layers(meta_model(family, spec)).items()
     ]
 
 
@@ -111,7 +111,7 @@ def _joined(layers: Sequence[_Layer]) -> list[_Layer]:
 
 def _describe_tables(model: nn.Module, family: ModelFamily, spec: ModelSpec) -> list[str]:
     """Says what head and embedding take, and would take in 8 bits; nothing where they have other names."""
-    plain = dict(blueprint(family, spec).named_modules())
+    plain = dict(meta_model(family, spec).named_modules())
     embeddings = [name for name, layer in plain.items() if isinstance(layer, nn.Embedding)]
     heads = [name for name in plain if name.endswith("lm_head")]
     if len(embeddings) != 1 or len(heads) != 1:

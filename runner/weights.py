@@ -9,9 +9,9 @@ from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
-from turnout.models.blueprint import count_parameters
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.loading import load_model
+from turnout.models.meta_model import count_parameters
 from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.checkpoint import Checkpoint
 from turnout.runner.memory.budget import format_bytes

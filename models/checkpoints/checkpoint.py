@@ -1,4 +1,4 @@
-"""What lies in a checkpoint's folder: JSON files and the list of its weights."""
+"""Reads a checkpoint folder: its JSON files and the list of its weight files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json``; raises ModelError when it is missing or malformed."""
+    """Read ``config.json``. Raises ModelError if it is missing or malformed."""
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(f"{folder} holds no config.json; give the folder of a Hugging Face style checkpoint")
@@ -24,12 +24,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_generation_config(folder: Path) -> dict[str, Any]:
-    """``generation_config.json``; empty when there is none."""
+    """Read ``generation_config.json``; empty if there is none."""
     return read_json(folder / "generation_config.json", needed=False)
 
 
 def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
-    """A file that must hold one JSON object; empty when there is none and none is `needed`."""
+    """Read a file that holds one JSON object; empty if there is no file and it is not `needed`."""
     if not needed and not path.is_file():
         return {}
     try:
@@ -42,7 +42,7 @@ def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint, one or its shards; raises ModelError unless all are there."""
+    """The safetensors files of a checkpoint: one, or its shards. Raises ModelError unless all are there."""
     if (folder / INDEX_FILE).is_file():
         return _shards(folder)
     if (folder / SINGLE_FILE).is_file():
@@ -67,6 +67,6 @@ def _shards(folder: Path) -> list[Path]:
             raise ModelError(f"{index} names {name!r}, which is not a file name in the same folder")
         if not (folder / name).is_file():
             raise ModelError(
-                f"{folder / name} is missing, of {len(names)} shards; fetch the checkpoint again"
+                f"{folder / name} is missing; the index names {len(names)} shards; fetch the checkpoint again"
             )
     return [folder / name for name in names]

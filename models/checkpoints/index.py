@@ -1,4 +1,4 @@
-"""What a checkpoint's files hold for a model: which tensor goes where, and reading them one by one."""
+"""The index of a checkpoint: which tensor of its files goes where in a model, and how to read it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ from torch import Tensor, nn
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
 from turnout.models.checkpoints.checkpoint import weight_files
-from turnout.models.checkpoints.slots import Slot
+from turnout.models.checkpoints.parameter_slots import ParameterSlot
 from turnout.models.checkpoints.tensor_files import open_tensors
 
-__all__ = ["Entry", "Stored", "StoredLayer", "find_stored", "read", "read_as_it_is"]
+__all__ = [
+    "CheckpointIndex",
+    "QuantizedLayer",
+    "TensorEntry",
+    "index_checkpoint",
+    "read_tensor",
+    "read_unconverted",
+]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A tensor in a file: `name` in the model, `key` in the checkpoint."""
+class TensorEntry:
+    """A tensor in a file, called `name` in the model and `key` in the checkpoint."""
 
     name: str
     key: str
@@ -31,36 +38,39 @@ class Entry:
 
 
 @dataclass
-class StoredLayer:
-    """A layer that is stored quantized: its entries by the last part of their names."""
+class QuantizedLayer:
+    """A layer that is stored quantized."""
 
     name: str
-    parts: dict[str, Entry] = field(default_factory=dict)
+    parts: dict[str, TensorEntry] = field(default_factory=dict)
+    """Its tensors, by the last part of their names."""
 
 
 @dataclass(frozen=True)
-class Stored:
-    """What to read, in the order it lies on disk."""
+class CheckpointIndex:
+    """What to read of a checkpoint."""
 
-    units: list[Entry | StoredLayer]
-    quantized: Mapping[str, StoredLayer]
-    """By layer."""
+    units: list[TensorEntry | QuantizedLayer]
+    """In the order in which they lie on disk."""
+    quantized: Mapping[str, QuantizedLayer]
+    """The layers that are stored quantized, by name."""
 
 
-def find_stored(
-    folder: Path, family: ModelFamily, slots: Mapping[str, Slot], adoptable: Mapping[str, nn.Linear]
-) -> Stored:
-    """Exactly one entry for each slot, but all there are for layers of `adoptable` that are quantized.
+def index_checkpoint(
+    folder: Path, family: ModelFamily, slots: Mapping[str, ParameterSlot], adoptable: Mapping[str, nn.Linear]
+) -> CheckpointIndex:
+    """Find one tensor for each parameter, or all tensors of a layer that is stored quantized.
 
-    Raises ModelError, naming tensor and file, where that is not what the files hold.
+    adoptable: the layers that may be stored quantized, by name. Raises ModelError, naming tensor and file,
+    where a tensor is missing, unknown or there twice.
     """
     listed = [entry for file in weight_files(folder) for entry in _listed(file, family)]
     quantized = {
-        layer: StoredLayer(layer)
+        layer: QuantizedLayer(layer)
         for entry in listed
         if entry.name not in slots and (layer := entry.name.rpartition(".")[0]) in adoptable
     }
-    units: dict[str, Entry | StoredLayer] = {}
+    units: dict[str, TensorEntry | QuantizedLayer] = {}
     for entry in listed:
         layer, _, part = entry.name.rpartition(".")
         if layer in quantized:
@@ -71,14 +81,14 @@ def find_stored(
     _check_complete(
         folder, units.keys(), (slot for slot in slots.values() if set(slot.layers) - quantized.keys())
     )
-    return Stored(list(units.values()), quantized)
+    return CheckpointIndex(list(units.values()), quantized)
 
 
-def read(entry: Entry, slot: Slot, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A tensor's own copy, where it will stay.
+def read_tensor(entry: TensorEntry, slot: ParameterSlot, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Read a tensor into memory of its own, on the device where it stays.
 
-    Not a view of the mapped file, which would die with the process when the file is cut short. And the
-    file is opened anew for each tensor, because its pages count as ours for as long as it is mapped.
+    Not a view of the mapped file: the process would die at its next access if the file were truncated. The
+    file is opened for each tensor, because the pages of a mapped file count as this process's memory.
     """
     with open_tensors(entry.file) as tensors:
         shape = torch.Size(tensors.get_slice(entry.key).get_shape())
@@ -96,35 +106,36 @@ def read(entry: Entry, slot: Slot, device: torch.device, dtype: torch.dtype) -> 
         return mapped.to(device=device, dtype=dtype, copy=True)
 
 
-def read_as_it_is(entry: Entry, device: torch.device) -> Tensor:
+def read_unconverted(entry: TensorEntry, device: torch.device) -> Tensor:
+    """Read a tensor in the dtype and shape in which it is stored."""
     with open_tensors(entry.file) as tensors:
         mapped: Tensor = tensors.get_tensor(entry.key)
         return mapped.to(device, copy=True)
 
 
-def _listed(file: Path, family: ModelFamily) -> Iterator[Entry]:
+def _listed(file: Path, family: ModelFamily) -> Iterator[TensorEntry]:
     with open_tensors(file) as tensors:
         keys = tensors.offset_keys()
     for key in keys:
         name = family.rename(key)
         if name is not None:
-            yield Entry(name, key, file)
+            yield TensorEntry(name, key, file)
 
 
-def _slot_of(entry: Entry, slots: Mapping[str, Slot]) -> Slot:
+def _slot_of(entry: TensorEntry, slots: Mapping[str, ParameterSlot]) -> ParameterSlot:
     slot = slots.get(entry.name)
     if slot is None:
         raise ModelError(f"{entry.file} holds the tensor {entry.key!r}, which the model has no place for")
     return slot
 
 
-def _add_once(entries: dict[str, Any], name: str, entry: Entry) -> None:
+def _add_once(entries: dict[str, Any], name: str, entry: TensorEntry) -> None:
     if name in entries:
         raise ModelError(f"{entry.file} holds the tensor {entry.key!r} a second time")
     entries[name] = entry
 
 
-def _check_complete(folder: Path, found: Iterable[str], slots: Iterable[Slot]) -> None:
+def _check_complete(folder: Path, found: Iterable[str], slots: Iterable[ParameterSlot]) -> None:
     missing = sorted({slot.name for slot in slots} - set(found))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

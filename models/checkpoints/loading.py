@@ -1,7 +1,7 @@
-"""Weights from safetensors into a model, one tensor at a time.
+"""Loads weights from safetensors into a model, one tensor at a time.
 
-Peak memory is the final weights and one tensor: the module is built without storage, each tensor is
-copied from its file to where it will stay, and the file is unmapped again before the next one.
+Peak memory is the final weights and one tensor: the module is built without storage, each tensor is copied
+from its file to where it will stay, and the file is unmapped before the next one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
 from turnout.core.errors import ModelError, as_plugin_errors
@@ -19,14 +19,20 @@ from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import cpu_kernels
-from turnout.models.blueprint import blueprint, linear_layers
-from turnout.models.checkpoints.index import StoredLayer, find_stored, read, read_as_it_is
-from turnout.models.checkpoints.malloc_trim import FreedMemory
-from turnout.models.checkpoints.slots import Slot, slots_of
-from turnout.models.checkpoints.width_check import WidthCheck
+from turnout.models.checkpoints.index import (
+    QuantizedLayer,
+    TensorEntry,
+    index_checkpoint,
+    read_tensor,
+    read_unconverted,
+)
+from turnout.models.checkpoints.malloc_trim import MallocTrim
+from turnout.models.checkpoints.parameter_slots import ParameterSlot, parameter_slots
+from turnout.models.checkpoints.replacement_check import ReplacementCheck
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
+from turnout.models.meta_model import linear_layers, meta_model
 
 __all__ = ["load_model"]
 
@@ -42,112 +48,122 @@ def load_model(
 ) -> nn.Module:
     """Build the family's module and fill it from the checkpoint in `folder`.
 
-    Linear layers that a quantizer wants are converted as soon as their weights are complete; those that are
-    stored quantized are built by an adopter. With `kernels` the shared layers compute by them, and other
-    linear layers are packed for them, as soon as that can be. Raises ModelError, naming tensor and file,
-    unless the checkpoint holds exactly the model's tensors.
+    A quantizer converts the linear layers that it wants as soon as their weights are complete; an adopter
+    builds those that are stored quantized. Where the context has kernels, the shared layers compute by them,
+    and other linear layers are packed for them, as early as possible. Raises ModelError, naming tensor and
+    file, unless the checkpoint holds exactly the model's tensors.
     """
-    device, dtype, kernels = context.device, context.dtype, context.kernels
+    kernels = context.kernels
     adopter = quantizer if isinstance(quantizer, Adopter) else None
-    module = blueprint(family, spec)
+    module = meta_model(family, spec)
     if kernels is not None:
         fuse_layers(module, kernels)
         compiled = cpu_kernels(kernels)
         if compiled is not None:
             use_native_stack(module, compiled)
-    slots = slots_of(module)
-    stored = find_stored(folder, family, slots, linear_layers(module) if adopter else {})
-    freed, widths = FreedMemory(), WidthCheck(device, dtype)
+    slots = parameter_slots(module)
+    index = index_checkpoint(folder, family, slots, linear_layers(module) if adopter else {})
+    loader = _Loader(module, context, index.quantized)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
-    for unit in tqdm(stored.units, desc="loading weights", unit="tensor", disable=None if progress else True):
-        if isinstance(unit, StoredLayer):
+    for unit in tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True):
+        if isinstance(unit, QuantizedLayer):
             assert adopter is not None
-            freed.add(_adopt(module, unit, adopter, context, widths))
+            loader.adopt(unit, adopter)
             complete = [unit.name]
         else:
             slot = slots[unit.name]
-            _fill(module, slot, read(unit, slot, device, dtype), stored.quantized)
-            if isinstance(quantizer, Quantizer) and _convert(module, slot, quantizer, context, widths):
-                freed.add(slot.shape.numel() * dtype.itemsize)
+            loader.fill(slot, unit)
+            if isinstance(quantizer, Quantizer):
+                loader.convert(slot, quantizer)
             complete = slot.layers
         if kernels is not None:
             pack_complete(module, complete, kernels)
     if kernels is not None:
         pack_rest(module, kernels)
-    freed.give_back()
-    _place_buffers(module, device)
+    loader.freed.trim()
+    _place_buffers(module, context.device)
     return module.eval()
 
 
-def _fill(module: nn.Module, slot: Slot, value: Tensor, quantized: Mapping[str, StoredLayer]) -> None:
-    parameter = nn.Parameter(value, requires_grad=False)
-    for name in slot.names:
-        layer, _, attribute = name.rpartition(".")
-        if layer not in quantized:
-            setattr(module.get_submodule(layer), attribute, parameter)
+class _Loader:
+    """Puts tensors and layers into the module, and returns freed memory to the system."""
 
+    def __init__(
+        self, module: nn.Module, context: ComputeContext, quantized: Mapping[str, QuantizedLayer]
+    ) -> None:
+        """quantized: the layers that are stored quantized, by name."""
+        self.module, self.context, self.quantized = module, context, quantized
+        self.freed = MallocTrim()
+        self._check = ReplacementCheck(context.device, context.dtype)
 
-def _adopt(
-    module: nn.Module,
-    stored: StoredLayer,
-    adopter: Adopter,
-    context: ComputeContext,
-    widths: WidthCheck,
-) -> int:
-    """Put a layer in place that is stored quantized; returns the bytes that were read for it."""
-    name = stored.name
-    tensors = {part: read_as_it_is(entry, context.device) for part, entry in stored.parts.items()}
-    if "bias" in tensors:
-        tensors["bias"] = tensors["bias"].to(context.dtype)
-    like = module.get_submodule(name)
-    assert isinstance(like, nn.Linear)
-    with as_plugin_errors(f"{type(adopter).__name__} on {name}"):
-        module.set_submodule(name, widths.checked(adopter.adopt(name, tensors, like, context), like))
-    return sum(tensor.nbytes for tensor in tensors.values())
+    def fill(self, slot: ParameterSlot, entry: TensorEntry) -> None:
+        """Read a parameter, and set it under all its names."""
+        value = read_tensor(entry, slot, self.context.device, self.context.dtype)
+        parameter = nn.Parameter(value, requires_grad=False)
+        for name in slot.names:
+            layer, _, attribute = name.rpartition(".")
+            if layer not in self.quantized:
+                setattr(self.module.get_submodule(layer), attribute, parameter)
 
+    def adopt(self, stored: QuantizedLayer, adopter: Adopter) -> None:
+        """Read a layer that is stored quantized, and put it in place."""
+        name, context = stored.name, self.context
+        tensors = {part: read_unconverted(entry, context.device) for part, entry in stored.parts.items()}
+        if "bias" in tensors:
+            tensors["bias"] = tensors["bias"].to(context.dtype)
+        like = self.module.get_submodule(name)
+        assert isinstance(like, nn.Linear)
+        with as_plugin_errors(f"{type(adopter).__name__} on {name}"):
+            adopted = self._check.checked(adopter.adopt(name, tensors, like, context), like)
+        self.module.set_submodule(name, adopted)
+        self.freed.add(sum(tensor.nbytes for tensor in tensors.values()))
 
-def _convert(
-    module: nn.Module, slot: Slot, quantizer: Quantizer, context: ComputeContext, widths: WidthCheck
-) -> bool:
-    """Replace the layers that `slot` completed, where the quantizer wants to; were there any?"""
-    converted = False
-    for name in slot.layers:
-        layer = module.get_submodule(name)
+    def convert(self, slot: ParameterSlot, quantizer: Quantizer) -> None:
+        """Replace the layers that `slot` completed and the quantizer wants."""
+        linear = [self._convert_linear(name, quantizer) for name in slot.layers]
+        if self._convert_embedding(slot, quantizer) or any(linear):
+            self.freed.add(slot.shape.numel() * self.context.dtype.itemsize)
+
+    def _convert_linear(self, name: str, quantizer: Quantizer) -> bool:
+        """Replace the layer if it is a complete linear layer that the quantizer wants; says if it did."""
+        layer = self.module.get_submodule(name)
         if not isinstance(layer, nn.Linear) or any(value.is_meta for value in layer.parameters()):
-            continue
+            return False
         with as_plugin_errors(f"quantizer {type(quantizer).__name__} on {name}"):
-            if quantizer.wants(name, layer):
-                made = quantizer.convert_named(name, layer, context)
-                module.set_submodule(name, widths.checked(made, layer))
-                converted = True
-    return _convert_embedding(module, slot, quantizer, context) or converted
+            if not quantizer.wants(name, layer):
+                return False
+            converted = self._check.checked(quantizer.convert_named(name, layer, self.context), layer)
+        self.module.set_submodule(name, converted)
+        return True
 
+    def _convert_embedding(self, slot: ParameterSlot, quantizer: Quantizer) -> bool:
+        """Replace the embedding if the quantizer wants it; says if it did.
 
-def _convert_embedding(module: nn.Module, slot: Slot, quantizer: Quantizer, context: ComputeContext) -> bool:
-    """The embedding reads what the head that it is tied to has become, where it can."""
-    layers = {name: module.get_submodule(name) for name in slot.layers}
-    readable = (rows for layer in layers.values() if (rows := layer_capabilities(layer).rows) is not None)
-    head_rows = next(readable, None)
-    for name, layer in layers.items():
-        if isinstance(layer, nn.Embedding) and quantizer.wants_embedding(name):
-            with as_plugin_errors(f"quantizer {type(quantizer).__name__} on {name}"):
-                if head_rows is not None:
-                    made: nn.Module = PackedEmbedding(head_rows, context.dtype)
-                else:
-                    made = quantizer.convert_embedding(layer, context)
-                module.set_submodule(name, made)
-            return True
-    return False
+        An embedding that is tied to a converted head reads the head's weights, where it can look up rows.
+        """
+        layers = {name: self.module.get_submodule(name) for name in slot.layers}
+        readable = (rows for layer in layers.values() if (rows := layer_capabilities(layer).rows) is not None)
+        head_rows = next(readable, None)
+        for name, layer in layers.items():
+            if isinstance(layer, nn.Embedding) and quantizer.wants_embedding(name):
+                with as_plugin_errors(f"quantizer {type(quantizer).__name__} on {name}"):
+                    if head_rows is not None:
+                        made: nn.Module = PackedEmbedding(head_rows, self.context.dtype)
+                    else:
+                        made = quantizer.convert_embedding(layer, self.context)
+                    self.module.set_submodule(name, made)
+                return True
+        return False
 
 
 def _place_buffers(module: nn.Module, device: torch.device) -> None:
-    """Buffers follow from the config and are built on the CPU; they keep their own dtype."""
+    """Move buffers, which families build on the CPU from the config, to the device; they keep their dtype."""
     for path, owner in module.named_modules():
         # A list: setting a parameter that was registered as a buffer removes it from the module's buffers.
         for name, buffer in list(owner.named_buffers(recurse=False)):
             if buffer.is_meta:
                 raise ModelError(
-                    f"the buffer {path}.{name} has no values; a family must create its buffers on an "
-                    "explicit device"
+                    f"the buffer {path}.{name} has no values; the model family must create its "
+                    "buffers on an explicit device"
                 )
             setattr(owner, name, buffer.to(device))

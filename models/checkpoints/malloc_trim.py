@@ -1,33 +1,34 @@
-"""Memory that was freed, back to the system."""
+"""Returns freed memory to the operating system, by glibc's malloc_trim."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 
-__all__ = ["FreedMemory"]
+__all__ = ["MallocTrim"]
 
-EVERY = 2**24
-"""Bytes: returning them takes milliseconds, so not after each tensor."""
+TRIM_EVERY_BYTES = 2**24
+"""Trimming takes milliseconds, too long after each tensor."""
 
 
-class FreedMemory:
+class MallocTrim:
     """Keeps the heap from growing while large tensors are replaced by smaller ones that stay.
 
-    Those land in the gaps that the large ones leave, glibc then cannot reuse these for the next large one,
-    and ends up with several times the memory that is in use.
+    The small tensors land in the gaps that large ones leave, which glibc then cannot reuse for the next large
+    tensor: the heap would grow to several times the memory in use.
     """
 
     def __init__(self) -> None:
         self._freed = 0
 
-    def add(self, count: int) -> None:
-        """So many bytes have been freed; they go back once there are enough of them."""
-        self._freed += count
-        if self._freed >= EVERY:
-            self.give_back()
+    def add(self, freed: int) -> None:
+        """Count `freed` bytes, and trim when enough have been freed."""
+        self._freed += freed
+        if self._freed >= TRIM_EVERY_BYTES:
+            self.trim()
 
-    def give_back(self) -> None:
+    def trim(self) -> None:
+        """Return all freed memory now."""
         if self._freed and sys.platform == "linux":
             self._freed = 0
             trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does not

@@ -1,4 +1,4 @@
-"""Writing safetensors."""
+"""Writes safetensors files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["save_tensors"]
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """Readable by whom other new files are: safetensors alone makes one for its owner's eyes only, which
-    a server that runs as another user cannot open.
+    """Write a safetensors file with the mode of other new files.
 
-    Raises SafetensorError or OSError when it cannot be written.
+    safetensors alone makes it readable only by its owner, so that a server of another user could not open it.
+    Raises SafetensorError or OSError if it cannot be written.
     """
     path.touch()
     mode = path.stat().st_mode

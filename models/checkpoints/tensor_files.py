@@ -1,4 +1,4 @@
-"""Safetensors files, opened; and why one cannot be."""
+"""Opens safetensors files, and finds out why one cannot be opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from turnout.core.errors import ModelError
-from turnout.models.checkpoints.truncated import lost_tensors
+from turnout.models.checkpoints.truncated import truncated_tensors
 
 __all__ = ["open_tensors"]
 
@@ -17,15 +17,15 @@ POINTER = b"version https://git-lfs"
 
 
 def open_tensors(file: Path) -> Any:
-    """As `safe_open` for PyTorch. Raises ModelError that says what became of the file."""
+    """As `safe_open` for PyTorch. Raises ModelError that says what is wrong with the file."""
     try:
         return safe_open(file, framework="pt")
     except (SafetensorError, OSError) as error:
-        if not os.access(file, os.R_OK):  # which safetensors takes for a file that is not there
-            raise ModelError(f"{file} may not be read by this user; change its mode or owner") from error
+        if not os.access(file, os.R_OK):  # safetensors reports this as a missing file
+            raise ModelError(f"this user may not read {file}; change its mode or owner") from error
         if _is_pointer(file):
-            raise ModelError(f"{file} only says where Git LFS has the weights; run: git lfs pull") from error
-        if lost := lost_tensors(file):
+            raise ModelError(f"{file} is a Git LFS pointer, not the weights; run: git lfs pull") from error
+        if lost := truncated_tensors(file):
             more = f", before {len(lost) - 1} more" if len(lost) > 1 else ""
             raise ModelError(
                 f"{file} is cut short in the tensor {lost[0]!r}{more}; fetch it again"
@@ -34,6 +34,6 @@ def open_tensors(file: Path) -> Any:
 
 
 def _is_pointer(file: Path) -> bool:
-    """What a clone without Git LFS leaves in a file's place."""
+    """Is the file what a clone without Git LFS leaves in its place?"""
     with file.open("rb") as content:
         return content.read(len(POINTER)) == POINTER

@@ -1,4 +1,4 @@
-"""What a safetensors file that ends too early has lost.
+"""Finds the tensors that a truncated safetensors file has lost.
 
 ::
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-__all__ = ["lost_tensors"]
+__all__ = ["truncated_tensors"]
 
 
-def lost_tensors(file: Path) -> list[str]:
-    """The tensors whose data is not all there, in the order of the file; none where the header is damaged."""
+def truncated_tensors(file: Path) -> list[str]:
+    """The tensors whose data is incomplete, in file order; none if the header itself is damaged."""
     try:
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")

@@ -1,4 +1,4 @@
-"""What families of decoder-only transformers have in common."""
+"""The shared part of families of decoder-only transformers."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class DecoderFamily(ModelFamily):
     """Builds the shared decoder; a subclass reads the config."""
 
     def build(self, spec: ModelSpec) -> nn.Module:
-        # Here and not above: listing plugins must not import torch.
+        # Imported here, because listing plugins must not import torch.
         from turnout.models.decoder.decoder import Decoder
 
         return Decoder(spec)
 
     def rename(self, key: str) -> str | None:
-        # Old checkpoints stored the frequencies, which follow from the config.
+        # Old checkpoints hold the frequencies, which follow from the config.
         return None if key.endswith("rotary_emb.inv_freq") else key
 
 
 @dataclass(frozen=True)
 class Biases:
-    """Which linear layers add one."""
+    """Which linear layers have a bias."""
 
     qkv: bool
     output: bool
@@ -44,7 +44,7 @@ class Biases:
 
 
 def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> ModelSpec:
-    """Read the keys that Llama-like configs share; raises ModelError naming the key at fault."""
+    """Read the keys that Llama-like configs share. Raises ModelError, naming the key at fault."""
     reader = ConfigReader(config)
     _check_supported(reader)
     heads = reader.integer("num_attention_heads")

@@ -1,4 +1,4 @@
-"""Llama, and whatever else names its architecture ``LlamaForCausalLM``."""
+"""Llama, and other models with the architecture ``LlamaForCausalLM``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Llama"]
 
 
 class Llama(DecoderFamily):
-    """``attention_bias`` gives all four projections a bias, ``mlp_bias`` the three of the MLP."""
+    """``attention_bias`` adds a bias to attention's four projections, ``mlp_bias`` to the MLP's three."""
 
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM",)
 

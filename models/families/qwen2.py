@@ -13,7 +13,7 @@ __all__ = ["Qwen2"]
 
 
 class Qwen2(DecoderFamily):
-    """Llama's decoder with biases on queries, keys and values, always and only there."""
+    """Llama's decoder with biases on queries, keys and values, and no others."""
 
     architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM",)
 

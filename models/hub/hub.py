@@ -1,6 +1,6 @@
-"""Models in the Hugging Face cache and on the hub.
+"""Finds models in the Hugging Face cache and on the hub.
 
-huggingface_hub reads HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN, once, when it is imported.
+huggingface_hub reads HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE and HF_TOKEN once, when it is imported.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 ANSWER_SECONDS = 5.0
-"""How long the hub may take to answer the first question before it counts as out of reach."""
+"""Time in which the hub must answer the first request; otherwise it counts as unreachable."""
 
 WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
-# Subfolders hold other formats of the same weights, and so does "consolidated".
+# Subfolders, and files called "consolidated", hold the same weights in other formats.
 UNWANTED = ["*/*", "consolidated*"]
 
 
@@ -50,7 +50,7 @@ def cached(name: str, revision: str | None) -> Path | str:
 
 
 def download(name: str, revision: str | None) -> Path | str:
-    """The snapshot of a repository after fetching it, or why it could not be."""
+    """Download a repository; returns the folder of its snapshot, or why there is none."""
     if constants.HF_HUB_OFFLINE:
         return f"{constants.ENDPOINT} was not asked, HF_HUB_OFFLINE is set"
     if not NAME.fullmatch(name):
@@ -62,20 +62,20 @@ def download(name: str, revision: str | None) -> Path | str:
             if isinstance(found, Path):
                 return found
             reasons.append(f"{repository}: {found}")
-    except _OutOfReach as error:
+    except _Unreachable as error:
         reasons.append(str(error))
     return f"{constants.ENDPOINT}: {'; '.join(reasons) or 'no repository of this name'}"
 
 
-class _OutOfReach(Exception):
-    """The hub does not answer, so asking it anything else would only take time."""
+class _Unreachable(Exception):
+    """The hub does not answer, so further requests would only take time."""
 
 
 # ------------------------------------------------------------------ the cache
 
 
 def _cached_repositories(root: Path, name: str) -> list[str]:
-    """The repositories in the cache that `name` may mean, likeliest owners first."""
+    """The repositories in the cache that `name` may mean, those of the likeliest owners first."""
     wanted = name.lower()
     found = []
     for folder in sorted(root.glob("models--*")):
@@ -87,7 +87,7 @@ def _cached_repositories(root: Path, name: str) -> list[str]:
 
 
 def _snapshot(root: Path, repository: str, revision: str) -> Path | None:
-    """Where the cache keeps a revision: refs/<branch> holds a commit, snapshots/<commit> the files."""
+    """The cached folder of a revision: refs/<branch> holds a commit, snapshots/<commit> the files."""
     home = root / f"models--{repository.replace('/', '--')}"
     reference = home / "refs" / revision
     commit = reference.read_text().strip() if reference.is_file() else revision
@@ -96,7 +96,7 @@ def _snapshot(root: Path, repository: str, revision: str) -> Path | None:
 
 
 def _incomplete(folder: Path) -> str | None:
-    """What an interrupted download left out."""
+    """What is missing from a cached snapshot; None if it is complete."""
     if not (folder / "config.json").is_file():
         return "holds no config.json"
     try:
@@ -126,13 +126,13 @@ def _search(name: str) -> str | None:
     try:
         models = _search_results(name)
     except Exception as error:
-        raise _out_of_reach(error) from error
+        raise _unreachable(error) from error
     named = [id for id in models if id.lower().rpartition("/")[2] == name.lower()]
     return named[0] if named else None
 
 
 def _search_results(name: str) -> list[str]:
-    """Not `HfApi.list_models`: that asks a hub which is out of reach six times, for half a minute."""
+    """Search the hub. Not `HfApi.list_models`, which tries six times, for half a minute."""
     token = get_token()
     response = get_session().get(
         f"{constants.ENDPOINT}/api/models",
@@ -141,7 +141,7 @@ def _search_results(name: str) -> list[str]:
         timeout=ANSWER_SECONDS,
     )
     if response.status_code != OK:
-        return []  # a mirror need not have a search
+        return []  # a mirror may have no search
     return [str(model["id"]) for model in response.json()]
 
 
@@ -160,7 +160,7 @@ def _fetch(repository: str, revision: str | None) -> Path | str:
     except HfHubHTTPError as error:
         return _refusal(error, revision)
     except Exception as error:  # the client's transport differs between its versions
-        raise _out_of_reach(error) from error
+        raise _unreachable(error) from error
 
 
 def _refusal(error: HfHubHTTPError, revision: str | None) -> str:
@@ -174,7 +174,7 @@ def _refusal(error: HfHubHTTPError, revision: str | None) -> str:
     return status
 
 
-def _out_of_reach(error: Exception) -> _OutOfReach:
+def _unreachable(error: Exception) -> _Unreachable:
     kind = type(error)
     transport = isinstance(error, ConnectionError | TimeoutError) or kind.__module__.startswith("httpx")
-    return _OutOfReach(f"{'connection failed' if transport else 'failed'} ({kind.__name__}: {error})")
+    return _Unreachable(f"{'connection failed' if transport else 'failed'} ({kind.__name__}: {error})")

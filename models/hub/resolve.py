@@ -1,4 +1,4 @@
-"""From a model's name to the folder that holds it."""
+"""Finds the folder of a model by its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from turnout.core.errors import ModelError
 __all__ = ["EMBEDDED_MODELS", "resolve_model"]
 
 EMBEDDED_MODELS = ("turnout-tiny", "turnout-tiny-draft")
-"""The models that are part of the package."""
+"""The models that the package contains."""
 
 EMBEDDED_FOLDER = Path(__file__).parents[1] / "tiny"
 
@@ -23,8 +23,8 @@ ADVICE = (
 def resolve_model(name: str, *, revision: str | None = None) -> Path:
     """Find `name` as a local folder, an embedded model, in the Hugging Face cache, or on the hub.
 
-    A name without an owner, such as ``Qwen2.5-0.5B``, finds the repository of that name. `revision` is
-    a branch, tag or commit for the last two. Raises ModelError that lists every place tried.
+    A name without an owner, such as ``Qwen2.5-0.5B``, finds the repository of that name. revision: a branch,
+    tag or commit, in the cache and on the hub. Raises ModelError, listing every place that was tried.
     """
     tried = []
     for place, look in PLACES.items():
@@ -35,7 +35,7 @@ def resolve_model(name: str, *, revision: str | None = None) -> Path:
     raise ModelError("\n".join((f"cannot find the model {name!r}; tried", *tried, ADVICE)))
 
 
-# Each of these returns the folder, or why it is not there.
+# Each of these functions returns the folder, or why the model is not there.
 
 
 def _local(name: str, revision: str | None) -> Path | str:
@@ -45,7 +45,7 @@ def _local(name: str, revision: str | None) -> Path | str:
     if folder.is_dir():
         return f"{folder.absolute()} holds no config.json"
     if folder.exists():
-        return f"{folder.absolute()} is a file, a folder is expected"
+        return f"{folder.absolute()} is a file; expected a folder"
     return f"{folder.absolute()} does not exist"
 
 

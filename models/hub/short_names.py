@@ -1,10 +1,10 @@
-"""Which owners on the hub a bare model name may belong to. Data; add a line for a new family."""
+"""Likely owners on the hub of a model name without one. To support a family, add a line to `OWNERS`."""
 
 from __future__ import annotations
 
 __all__ = ["likely_repositories"]
 
-# Start of the name, in lower case, and who publishes the models called so.
+# The start of the name, in lower case, and the owner that publishes these models.
 OWNERS: tuple[tuple[str, str], ...] = (
     ("qwen", "Qwen"),
     ("qwq", "Qwen"),
@@ -20,5 +20,5 @@ OWNERS: tuple[tuple[str, str], ...] = (
 
 
 def likely_repositories(name: str) -> list[str]:
-    """``Qwen2.5-0.5B`` to ``["Qwen/Qwen2.5-0.5B"]``; empty for a name of no known pattern."""
+    """``Qwen2.5-0.5B`` gives ``["Qwen/Qwen2.5-0.5B"]``; a name of no known pattern gives an empty list."""
     return [f"{owner}/{name}" for start, owner in OWNERS if name.lower().startswith(start)]

@@ -1,4 +1,4 @@
-"""Checkpoints with random weights, for tests and measurements."""
+"""Writes checkpoints with random weights, for tests and measurements."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
-from turnout.models.blueprint import blueprint
 from turnout.models.checkpoints.checkpoint import INDEX_FILE, SINGLE_FILE
 from turnout.models.checkpoints.saving import save_tensors
 from turnout.models.families import Llama, Qwen2
+from turnout.models.meta_model import meta_model
 
 __all__ = ["write_random_checkpoint"]
 
@@ -47,9 +47,9 @@ def write_random_checkpoint(
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, nn.Parameter]:
-    """The model's parameters by name, tied ones once, without values."""
+    """The model's parameters by name, without values; tied ones once."""
     family = _family(config)
-    return dict(blueprint(family, family.spec(config)).named_parameters())
+    return dict(meta_model(family, family.spec(config)).named_parameters())
 
 
 def _family(config: Mapping[str, Any]) -> ModelFamily:
@@ -60,10 +60,10 @@ def _family(config: Mapping[str, Any]) -> ModelFamily:
 
 
 def _draw(name: str, like: Tensor, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """Values under which greedy text varies.
+    """Draw values with which greedy text varies.
 
-    Smaller queries and keys would attend to everything alike, and a larger embedding would outweigh what
-    the layers add to it: either way the model soon repeats one token, and proves little in a test.
+    With smaller queries and keys the model would attend to all tokens alike, and a larger embedding would
+    outweigh what the layers add to it. In both cases the model would soon repeat one token.
     """
     out = torch.empty(like.shape, dtype=dtype, device=generator.device)
     if "norm" in name:

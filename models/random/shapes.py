@@ -1,4 +1,4 @@
-"""Shapes of models by name, and the ``config.json`` of a model of such a shape."""
+"""Shapes of models by name, and the ``config.json`` of such a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
 
 @dataclass(frozen=True)
 class Shape:
-    """What a decoder's size depends on."""
+    """The sizes of a decoder."""
 
     hidden: int
     layers: int
@@ -40,7 +40,7 @@ ROPES: Mapping[str, Mapping[str, Any]] = {
     "yarn": {"factor": 4.0},
     "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
 }
-"""Each kind of rope scaling with the numbers that published models use."""
+"""Kinds of rope scaling, with the numbers that published models use."""
 
 
 def config_of(shape: Shape, family: str, *, rope: str = "default", dtype: str = "bfloat16") -> dict[str, Any]:

@@ -18,7 +18,9 @@ CHANGES = rows(MAP.section("To change X, open Y"))
 
 
 def layers() -> list[set[str]]:
-    (contract,) = [one for one in PROJECT["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
+    (contract,) = [
+        one for one in PROJECT["tool"]["importlinter"]["contracts"] if one["name"].startswith("Rooms: ")
+    ]
     return [{name.split(".")[1] for name in re.split(r"\s*[|:]\s*", layer)} for layer in contract["layers"]]
 
 

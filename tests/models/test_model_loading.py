@@ -285,7 +285,7 @@ def test_a_file_of_another_user_is_told_from_damage(tiny_config, checkpoint, loa
     assert file.stat().st_mode == (folder / "config.json").stat().st_mode  # it was for its owner alone
     file.write_bytes(b"")
     monkeypatch.setattr("os.access", lambda path, mode: path != file)
-    with pytest.raises(ModelError, match=r"may not be read by this user"):
+    with pytest.raises(ModelError, match=r"this user may not read"):
         load(folder)
 
 

@@ -23,12 +23,12 @@ class Sum(nn.Module):
 
 
 MISTAKES: dict[str, tuple[Callable[[nn.Linear], object], str]] = {
-    "nothing": (lambda linear: None, "TypeError: it gave None; expected the module that takes"),
+    "nothing": (lambda linear: None, "TypeError: it returned None; expected the module that takes"),
     "wider": (
         lambda linear: nn.Linear(linear.in_features, linear.out_features + 1),
-        r"ValueError: Linear makes \[1, 65\] of \[1, 96\]; expected \[1, 64\]",
+        r"ValueError: Linear maps \[1, 96\] to \[1, 65\]; expected \[1, 64\]",
     ),
-    "no tensor": (lambda linear: Sum(), r"ValueError: Sum makes 0.0 of \[1, 96\]; expected \[1, 64\]"),
+    "no tensor": (lambda linear: Sum(), r"ValueError: Sum maps \[1, 96\] to 0.0; expected \[1, 64\]"),
     "turned round": (lambda linear: nn.Linear(linear.out_features, linear.in_features), "RuntimeError: mat1"),
 }
 
