@@ -8,7 +8,7 @@ from turnout.cli.options.engine_options import config_option, configs_of, model_
 from turnout.cli.options.flags import config_options
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.registry.registry import Registry
-from turnout.runner.policies import check_policies
+from turnout.runner.choices import check_policies
 
 __all__ = ["command"]
 

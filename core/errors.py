@@ -108,6 +108,6 @@ def as_plugin_errors(plugin: str) -> Iterator[None]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns ``"; did you mean 'fcfs'?"`` if a known name is close to `name`, else an empty string."""
+    """Returns ``"; did you mean 'scheduler'?"`` if a known name is close to `name`, else an empty string."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -22,7 +22,7 @@ from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import parse_options
-from turnout.runner.policies import check_policies
+from turnout.runner.choices import check_policies
 
 __all__ = ["Arm", "check_arms", "parse_arms"]
 

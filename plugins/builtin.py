@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.registry.hookspecs import Register, hookimpl
+from turnout.core.registry.hookspecs import Flag, Register, hookimpl
 
 turnout_hook_api = 1
 
@@ -33,7 +33,9 @@ def register_length_predictors(register: Register) -> None:
 @hookimpl
 def register_kv_backends(register: Register) -> None:
     register("contiguous", "turnout.plugins.kv_backends.contiguous.backend:Contiguous")
-    register("paged", "turnout.plugins.kv_backends.paged.backend:Paged")
+    register(
+        "paged", "turnout.plugins.kv_backends.paged.backend:Paged", flags=[Flag("block_size", "block_size")]
+    )
 
 
 @hookimpl
@@ -64,7 +66,15 @@ def register_decodings(register: Register) -> None:
     register("beam", "turnout.plugins.decoding.beam.strategy:Beam")
     register("greedy", "turnout.plugins.decoding.greedy:Greedy")
     register("sampling", "turnout.plugins.decoding.sampling:Sampling")
-    register("speculative", "turnout.plugins.decoding.speculation.strategy:Speculative")
+    register(
+        "speculative",
+        "turnout.plugins.decoding.speculation.strategy:Speculative",
+        flags=[
+            Flag("spec_draft", "draft", chooses=True),
+            Flag("spec_ngram", "ngram", chooses=True),
+            Flag("spec_tokens", "k", alone="says how far to draft, but nothing drafts"),
+        ],
+    )
 
 
 @hookimpl

@@ -25,15 +25,16 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.meta_model import count_parameters
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
+from turnout.runner.choices import policy_choices
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
 from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory.budget import Budget, weight_bytes
-from turnout.runner.policies import Policies, build_eviction, build_policies, choices
+from turnout.runner.policies import Policies, build_eviction, build_policies, build_scheduler
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
-from turnout.runner.scheduler_setup import batched_tokens, build_scheduler, context_length
+from turnout.runner.scheduler_setup import batched_tokens, context_length
 from turnout.runner.weights import load_weights, quantization_of
 
 __all__ = ["AssembledEngine", "build_engine"]
@@ -184,7 +185,8 @@ class _Parts:
             yield setup.kernels_note
         if setup.overlaps:
             yield "steps overlap: the next is handed to the device before this one's tokens are known"
-        yield _describe_policies(self.config, quantization_of(checkpoint, self.config.quantization))
+        quantization = quantization_of(checkpoint, self.config.quantization)
+        yield _describe_policies(self.resources.registry, self.config, quantization)
         yield from describe_quantization(
             self.model,
             checkpoint.family,
@@ -203,8 +205,8 @@ def _quantizer_options(registry: Registry, config: EngineConfig) -> set[str]:
     return {option.name for option in registry.options("quantization", name)}
 
 
-def _describe_policies(config: EngineConfig, quantization: str) -> str:
-    *wrapping, decoding = [str(choice) for choice in choices(config, "decoding")]
+def _describe_policies(registry: Registry, config: EngineConfig, quantization: str) -> str:
+    *wrapping, decoding = [str(choice) for choice in policy_choices(registry, config, "decoding")]
     chosen = f"scheduler {config.scheduler}, kv {config.kv}, quantization {quantization}, "
     beside = {"eviction": config.kv_eviction, "length predictor": config.length_predictor}
     default = EngineConfig.model_fields["length_predictor"].default

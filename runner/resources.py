@@ -49,7 +49,10 @@ class EngineResources:
     def max_batched_tokens(self) -> int:
         return self.budget.max_batched_tokens
 
-    def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
+    def companion(
+        self, name: str, *, memory: int | None = None, quantization: str | None = None
+    ) -> Companion:
+        quantization = quantization or UNQUANTIZED
         checkpoint = open_checkpoint(self.registry, name)
         context = self.setup.context
         model = load_weights(self.registry, checkpoint, quantization, context, progress=False)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError
-from turnout.core.interfaces.kv import KVCache
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
-from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.model_spec import ModelSpec
-from turnout.runner.policies import HostPolicies
 
-__all__ = ["batched_tokens", "build_scheduler", "choose_preemption", "context_length"]
-
-SchedulerT = TypeVar("SchedulerT", bound=Scheduler)
+__all__ = ["batched_tokens", "choose_preemption", "context_length"]
 
 _BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
 
@@ -51,22 +45,3 @@ def choose_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapC
     if not swap or config.preemption == "recompute":
         return Recompute()
     return Swap() if config.preemption == "swap" else Auto(costs())
-
-
-def build_scheduler(
-    config: EngineConfig,
-    policies: HostPolicies,
-    kv: KVCache,
-    preemption: Preemption,
-    tokens: int,
-    scheduler: type[SchedulerT],
-) -> SchedulerT:
-    """Builds `scheduler`, `Scheduler` or a subclass of it. `tokens`: what `batched_tokens` returned."""
-    return scheduler(
-        policies.scheduler,
-        kv,
-        Capacity(tokens=tokens, sequences=config.max_num_seqs),
-        policies.predictor,
-        preemption=preemption,
-        strict=config.strict_plugins,
-    )

@@ -11,6 +11,7 @@ import click
 
 from turnout.cli.options.output_file import writing
 from turnout.cli.plugins.skeletons import SKELETONS, Skeleton
+from turnout.core.errors import did_you_mean
 from turnout.core.registry.hookspecs import HOOK_API_VERSION
 
 __all__ = ["new_plugin", "package_files", "rendered"]
@@ -19,21 +20,24 @@ _SHORT_KINDS = {"eviction": "kv_eviction", "predictor": "length_predictor", "qua
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
-class _KindName(click.Choice[str]):
-    """A kind of plugin; its dashes are read as underscores, and three kinds have a short name."""
-
-    def __init__(self) -> None:
-        super().__init__(list(SKELETONS))
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        name = value.replace("-", "_")
-        return super().convert(_SHORT_KINDS.get(name, name), param, ctx)
+def _kind_named(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """The kind that ``--kind`` names: dashes are read as underscores, and three kinds have a short name."""
+    name = value.replace("-", "_")
+    kind = _SHORT_KINDS.get(name, name)
+    if kind not in SKELETONS:
+        known = f"{', '.join(SKELETONS)}{did_you_mean(kind, SKELETONS)}"
+        raise click.BadParameter(f"no kind of plugin is called {value!r}; known: {known}")
+    return kind
 
 
 @click.command(name="new")
 @click.argument("name")
 @click.option(
-    "--kind", required=True, type=_KindName(), help="What the plugin is, as `turnout plugins` lists it."
+    "--kind",
+    required=True,
+    metavar="KIND",
+    callback=_kind_named,
+    help=f"What the plugin is: {', '.join(SKELETONS)}.",
 )
 @click.option(
     "--folder",

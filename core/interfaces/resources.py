@@ -56,12 +56,14 @@ class Resources(Protocol):
         """The engine's clock, the only one to read."""
         ...
 
-    def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
+    def companion(
+        self, name: str, *, memory: int | None = None, quantization: str | None = None
+    ) -> Companion:
         """Loads another model, by any name that `--model` takes, on the same device in the same dtype.
 
-        It is quantized as `quantization` says, not as the served model is. Its KV pool has `memory` bytes;
-        None: as many token positions as the served model's. Its memory is part of what is printed at
-        start-up. Raises ModelError or ConfigError.
+        It is quantized as `quantization` says, not as the served model is; None: not at all. Its KV
+        pool has `memory` bytes; None: as many token positions as the served model's. Its memory is part of
+        what is printed at start-up. Raises ModelError or ConfigError.
         """
         ...
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pluggy
 
 from turnout.core.errors import PluginError
-from turnout.core.registry.hookspecs import Factory
+from turnout.core.registry.hookspecs import Factory, Flag
 
 __all__ = ["UNKNOWN_KIND", "Origin", "PluginEntry", "explain"]
 
@@ -49,6 +49,8 @@ class PluginEntry:
     hook_api: int | None = None
     """That it says it was written for; None: it does not say."""
     cause: BaseException | None = None
+    flags: tuple[Flag, ...] = ()
+    """Its options that have a flag of their own."""
 
     @property
     def distribution(self) -> str:

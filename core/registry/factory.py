@@ -1,4 +1,4 @@
-"""A chosen plugin with its options validated: all that is left is to build it."""
+"""What builds a plugin: the factory that it registered, and the options that the factory takes."""
 
 from __future__ import annotations
 
@@ -11,43 +11,51 @@ from turnout.core.errors import ConfigError, PluginError, TurnoutError
 from turnout.core.registry.entry import PluginEntry, explain
 from turnout.core.registry.kinds import KINDS, kind_named
 from turnout.core.registry.options import Options, read_options
-from turnout.core.registry.spec import PluginSpec
 
-__all__ = ["Create", "Recipe", "options_of"]
+__all__ = ["Create", "PluginFactory"]
 
 Create = Callable[[str, str], object]
 """From a kind and a spec such as ``ngram:longest=3`` to the plugin."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PluginFactory:
+    """The factory of an entry, imported."""
+
     entry: PluginEntry
-    factory: Callable[..., Any]
-    arguments: Mapping[str, Any]
+    call: Callable[..., Any]
+    options: Options
 
     @classmethod
-    def prepare(
-        cls, entry: PluginEntry, spec: PluginSpec, given: Mapping[str, object], create: Create
-    ) -> Recipe:
-        """`given` are options from flags of their own; None is not given.
-
-        `create` builds what an option names that is itself a plugin.
-        """
-        factory = entry.resolve()
+    def of(cls, entry: PluginEntry) -> PluginFactory:
+        """Imports the factory. Raises PluginError for a class of another kind or an unreadable signature."""
+        call = entry.resolve()
         base = kind_named(entry.kind).base
-        if isinstance(factory, type) and not issubclass(factory, base):
-            raise PluginError(f"{entry.title} is {factory.__qualname__!r}, which is no {base.__name__}")
-        options = options_of(entry)
-        with _naming(entry):
-            values = _merged(spec.options, given)
-        values = _with_plugins(options, values, create)  # whose faults are their own
-        with _naming(entry):
-            return cls(entry, factory, options.validate(values))
+        if isinstance(call, type) and not issubclass(call, base):
+            raise PluginError(f"{entry.title} is {call.__qualname__!r}, which is no {base.__name__}")
+        try:
+            return cls(entry, call, read_options(call))
+        except Exception as error:
+            raise PluginError(f"{entry.title} has options that cannot be read: {explain(error)}") from error
 
-    def build(self) -> object:
+    def arguments(
+        self, options: Mapping[str, str], given: Mapping[str, object], create: Create
+    ) -> dict[str, Any]:
+        """Keyword arguments, validated: `options` from the spec, `given` from flags; None is not given.
+
+        `create` builds what an option names that is itself a plugin. Raises ConfigError for options that
+        the factory does not take.
+        """
+        with self._naming():
+            values = _merged(options, given)
+        values = _with_plugins(self.options, values, create)  # errors there name the inner plugin
+        with self._naming():
+            return self.options.validate(values)
+
+    def build(self, arguments: Mapping[str, Any]) -> object:
         """Call the factory. Whatever it raises comes out as an error that names the plugin."""
         try:
-            built: object = self.factory(**self.arguments)
+            built: object = self.call(**arguments)
         except ConfigError as error:
             raise ConfigError(f"{self.entry.title}: {error}") from error
         except TurnoutError:
@@ -60,22 +68,19 @@ class Recipe:
             raise PluginError(f"{self.entry.title} gave a {given!r}, which is no {base.__name__}")
         return built
 
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{self.entry.kind} {self.entry.name!r}: {error}") from None
 
-@contextmanager
-def _naming(entry: PluginEntry) -> Iterator[None]:
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"{entry.kind} {entry.name!r}: {error}") from None
 
-
-def options_of(entry: PluginEntry) -> Options:
-    """Raises PluginError for a signature that cannot be read."""
-    factory = entry.resolve()
-    try:
-        return read_options(factory)
-    except Exception as error:
-        raise PluginError(f"{entry.title} has options that cannot be read: {explain(error)}") from error
+def _merged(options: Mapping[str, str], given: Mapping[str, object]) -> dict[str, object]:
+    given = {name: value for name, value in given.items() if value is not None}
+    if twice := sorted(options.keys() & given.keys()):
+        raise ConfigError(f"{', '.join(twice)} given twice: as an option and by a flag of its own")
+    return {**options, **given}
 
 
 def _with_plugins(options: Options, values: dict[str, object], create: Create) -> dict[str, object]:
@@ -90,10 +95,3 @@ def _with_plugins(options: Options, values: dict[str, object], create: Create) -
 def _kind_of(annotation: Any) -> str | None:
     types = (annotation, *get_args(annotation))  # X, or the X of `X | None`
     return next((kind.name for kind in KINDS.values() if any(kind.base is each for each in types)), None)
-
-
-def _merged(options: Mapping[str, str], given: Mapping[str, object]) -> dict[str, object]:
-    given = {name: value for name, value in given.items() if value is not None}
-    if twice := sorted(options.keys() & given.keys()):
-        raise ConfigError(f"{', '.join(twice)} given twice: as an option and by a flag of its own")
-    return {**options, **given}

@@ -15,7 +15,8 @@ It may state the hook API that it was written for as ``turnout_hook_api = 1``. A
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pluggy
@@ -23,7 +24,7 @@ import pluggy
 if TYPE_CHECKING:
     from turnout.core.interfaces.observers import RequestRecord, StepRecord
 
-__all__ = ["HOOK_API_VERSION", "PROJECT", "Factory", "Register", "hookimpl", "hookspec"]
+__all__ = ["HOOK_API_VERSION", "PROJECT", "Factory", "Flag", "Register", "hookimpl", "hookspec"]
 
 HOOK_API_VERSION = 1
 """Raised when a hook or a base class changes in a way that breaks plugins."""
@@ -39,13 +40,30 @@ The parameters of its typed signature are the plugin's options.
 """
 
 
+@dataclass(frozen=True)
+class Flag:
+    """A field of `EngineConfig`, and so a flag of the command line, that stands for a plugin's option."""
+
+    field: str
+    """Its name in `EngineConfig`, which must exist: ``block_size`` is ``--block-size``."""
+    option: str
+    """The parameter of the plugin's factory."""
+    chooses: bool = False
+    """True: giving the field brings the plugin in beside the one that the configuration names. For decoding
+    strategies alone, of which an engine has several."""
+    alone: str = "is an option of a plugin that is not chosen"
+    """What the refusal says of a field that is given without those that choose the plugin."""
+
+
 class Register(Protocol):
     """What a hook calls for each policy it brings."""
 
-    def __call__(self, name: str, factory: Factory) -> None:
+    def __call__(self, name: str, factory: Factory, flags: Sequence[Flag] = ()) -> None:
         """Offer `factory` under `name`: letters, digits, ``_``, ``-`` and ``.``.
 
-        Raises TypeError or ValueError for what cannot be registered.
+        `flags`: options that have a flag of their own. If none of them chooses this plugin, their values
+        go to whichever plugin of the kind is chosen. Raises TypeError or ValueError for what cannot be
+        registered.
         """
         ...
 
@@ -77,7 +95,7 @@ def register_decodings(register: Register) -> None:
 
 @hookspec
 def register_proposers(register: Register) -> None:
-    """Offer proposers (`Proposer`), which guess ahead for ``--decoding speculative:proposer=NAME``."""
+    """Offer proposers (`Proposer`), which guess ahead for decoding strategies that verify."""
 
 
 @hookspec

@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
@@ -18,7 +18,7 @@ import pluggy
 from turnout.core.errors import ConfigError, PluginError, did_you_mean
 from turnout.core.registry import hookspecs
 from turnout.core.registry.entry import UNKNOWN_KIND, Origin, PluginEntry, explain
-from turnout.core.registry.hookspecs import PROJECT, Factory
+from turnout.core.registry.hookspecs import PROJECT, Factory, Flag, Register
 from turnout.core.registry.kinds import KINDS, OBSERVER_HOOKS, OBSERVER_KIND, Kind
 from turnout.core.registry.spec import NAME
 
@@ -186,12 +186,12 @@ def _check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
             raise PluginError(f"there is no hook {hook.name!r}; known: {', '.join(_HOOKS)}{hint}")
 
 
-def _register(kind: Kind, origin: Origin, offered: list[PluginEntry]) -> Callable[[str, Factory], None]:
-    def register(name: str, factory: Factory) -> None:
+def _register(kind: Kind, origin: Origin, offered: list[PluginEntry]) -> Register:
+    def register(name: str, factory: Factory, flags: Sequence[Flag] = ()) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a {kind.name}; use letters, digits, '_', '-' and '.'")
         if not callable(factory) and not (isinstance(factory, str) and all(factory.partition(":"))):
             raise TypeError(f"{kind.name} {name!r} needs a class or 'package.module:Class', not {factory!r}")
-        offered.append(PluginEntry(kind.name, name, origin, factory))
+        offered.append(PluginEntry(kind.name, name, origin, factory, flags=tuple(flags)))
 
     return register

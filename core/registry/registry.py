@@ -20,7 +20,7 @@ from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.registry.entry import UNKNOWN_KIND, PluginEntry
-from turnout.core.registry.factory import Recipe, options_of
+from turnout.core.registry.factory import PluginFactory
 from turnout.core.registry.hookspecs import PROJECT
 from turnout.core.registry.kinds import OBSERVER_HOOKS, OBSERVER_KIND, kind_named
 from turnout.core.registry.loading import disabled_by_environment, find_plugins
@@ -90,8 +90,12 @@ class Registry:
 
     def names(self, kind: str) -> list[str]:
         """The names of the policies of a kind that can be used, sorted."""
+        return sorted({entry.name for entry in self.usable(kind)})
+
+    def usable(self, kind: str) -> list[PluginEntry]:
+        """The policies of a kind that can be used, in the order in which they were registered, ours first."""
         kind_named(kind)
-        return sorted({entry.name for entry in self._entries if entry.kind == kind and entry.state == "ok"})
+        return [entry for entry in self._entries if entry.kind == kind and entry.state == "ok"]
 
     def entry(self, kind: str, name: str) -> PluginEntry:
         """Raises UnknownPlugin, or PluginError for one that is broken or offered twice."""
@@ -104,7 +108,7 @@ class Registry:
 
     def options(self, kind: str, name: str) -> list[Option]:
         """What may follow the name, as ``name:option=value``."""
-        return options_of(self.entry(kind, name)).describe()
+        return PluginFactory.of(self.entry(kind, name)).options.describe()
 
     # -------------------------------------------------------------- building
 
@@ -136,13 +140,16 @@ class Registry:
         `given` are options that come from flags of their own, such as ``block_size``; None is not given.
         Raises ConfigError for what the user got wrong, PluginError for what the plugin did.
         """
-        built = self._prepare(kind, spec, given).build()
+        parsed = PluginSpec.parse(spec)
+        factory = PluginFactory.of(self.entry(kind, parsed.name))
+        built = factory.build(factory.arguments(parsed.options, given, self.create))
         self._warn()
         return built
 
     def check(self, kind: str, spec: str, **given: object) -> None:
         """Raise what `create` would, as far as can be told without building."""
-        self._prepare(kind, spec, given)
+        parsed = PluginSpec.parse(spec)
+        PluginFactory.of(self.entry(kind, parsed.name)).arguments(parsed.options, given, self.create)
 
     def family(self, architecture: str) -> ModelFamily:
         """The family that builds an architecture of ``config.json``. Raises ModelError if none does."""
@@ -164,7 +171,7 @@ class Registry:
 
         Raises ConfigError or PluginError where one cannot be: they are all active, so each is asked for.
         """
-        entries = [e for e in self._entries if (e.kind, e.state) == ("logits_processor", "ok")]
+        entries = self.usable("logits_processor")
         entries.sort(key=lambda e: "" if e.distribution == PROJECT else e.name)
         return [(entry.title, self.create("logits_processor", entry.name)) for entry in entries]
 
@@ -188,10 +195,6 @@ class Registry:
             for architecture in getattr(factory, "architectures", ()):  # a class attribute
                 found.setdefault(architecture, []).append(name)
         return found
-
-    def _prepare(self, kind: str, spec: str, given: dict[str, object]) -> Recipe:
-        parsed = PluginSpec.parse(spec)
-        return Recipe.prepare(self.entry(kind, parsed.name), parsed, given, self.create)
 
     # -------------------------------------------------------------- what is wrong
 

@@ -17,8 +17,8 @@ from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.fast_forward_queues import FastForwardScheduler
 from turnout.lab.simulation.script import Script
 from turnout.lab.simulation.virtual_engine import VirtualClock, virtual_engine
-from turnout.runner.policies import SPECULATIVE, build_host_policies
-from turnout.runner.scheduler_setup import batched_tokens, build_scheduler, choose_preemption, context_length
+from turnout.runner.policies import build_host_policies, build_scheduler
+from turnout.runner.scheduler_setup import batched_tokens, choose_preemption, context_length
 
 __all__ = ["SimulatedEngine", "build_simulated"]
 
@@ -70,7 +70,7 @@ def _check(config: EngineConfig) -> None:
         config.spec_draft
         or config.spec_ngram
         or config.spec_tokens is not None
-        or PluginSpec.parse(config.decoding).name == SPECULATIVE
+        or PluginSpec.parse(config.decoding).name == "speculative"
     ):
         raise ConfigError(
             "speculative decoding is not simulated: how many guesses come true depends on what is said; "

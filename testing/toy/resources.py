@@ -39,7 +39,9 @@ class ToyResources:
         self.time += 1e-3
         return self.time
 
-    def companion(self, name: str, *, memory: int | None = None, quantization: str = "none") -> Companion:
+    def companion(
+        self, name: str, *, memory: int | None = None, quantization: str | None = None
+    ) -> Companion:
         """A toy for any name, which mostly agrees with the first one, with a pool of its own."""
         kv = toy_kv(512, 4)
         return Companion(Path(), self.spec, ToyRunner(kv, model=misled_logits, values=as_tensor), kv)

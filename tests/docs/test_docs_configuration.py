@@ -29,7 +29,7 @@ from turnout.config import EngineConfig, ServerConfig
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.sizes import parse_bytes
-from turnout.runner.policies import check_policies
+from turnout.runner.choices import check_policies
 
 
 def table(section: str) -> dict[str, list[str]]:

@@ -31,13 +31,13 @@ def drain(engine: Engine) -> list[Delta]:
 
 
 def speculative(engine: Engine) -> Any:
-    return next(d for d in engine._strategies._decodings if isinstance(d, Speculative))
+    return next(d for d in engine._dispatch._decodings if isinstance(d, Speculative))
 
 
 def assert_nothing_is_kept(engine: Engine) -> None:
     """Of sequences that ended: no memory, the draft's neither, and no notes."""
     assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
-    strategies = [d for d in engine._strategies._decodings if isinstance(d, Speculative)]
+    strategies = [d for d in engine._dispatch._decodings if isinstance(d, Speculative)]
     for strategy in strategies:
         assert not strategy._proposals and not strategy._lengths._acceptance._own
         proposer: Any = strategy._proposer

@@ -1,0 +1,94 @@
+"""Which plugins a configuration asks for: by the field of their kind, or by flags that they declare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from turnout.config import EngineConfig
+from turnout.core.errors import ConfigError, PluginError
+from turnout.core.registry.entry import PluginEntry
+from turnout.core.registry.kinds import POLICY_KINDS
+from turnout.core.registry.registry import Registry
+from turnout.core.registry.spec import PluginSpec
+
+__all__ = ["PolicyChoice", "check_policies", "policy_choices"]
+
+_FIELDS = EngineConfig.model_fields
+
+
+class PolicyChoice(NamedTuple):
+    """A plugin that a configuration asks for: its spec, and options from flags of their own."""
+
+    spec: str
+    given: Mapping[str, object]
+
+    def __str__(self) -> str:
+        """With all options in the spec."""
+        parsed = PluginSpec.parse(self.spec)
+        given = {name: _as_text(value) for name, value in self.given.items()}
+        return str(PluginSpec(parsed.name, {**parsed.options, **given}))
+
+
+def check_policies(registry: Registry, config: EngineConfig) -> None:
+    """Find misspelt policies and options before anything heavy is loaded."""
+    for kind in POLICY_KINDS:
+        for spec, given in policy_choices(registry, config, kind):
+            registry.create(kind, spec, **given)
+
+
+def policy_choices(registry: Registry, config: EngineConfig, kind: str) -> list[PolicyChoice]:
+    """The plugins of a kind that `config` asks for: the one in the kind's field last.
+
+    Before it those that flags of their own bring in. Raises ConfigError for flags that nothing takes.
+    """
+    spec: str | None = getattr(config, kind)
+    if spec is None:  # left to the backend
+        return []
+    name = PluginSpec.parse(spec).name
+    flagged = [entry for entry in registry.usable(kind) if entry.flags]
+    chosen = [entry for entry in flagged if entry.name == name]
+    given = {option: value for entry in chosen for option, value in _chosen_options(entry, config).items()}
+    claimed = {flag.field for entry in chosen for flag in entry.flags}
+    beside = []
+    for entry in flagged:
+        if entry in chosen:
+            continue
+        options = _given_options(entry, config, without=claimed)
+        if not any(flag.chooses for flag in entry.flags):
+            given |= options  # for the chosen plugin to take or to refuse
+        elif any(flag.chooses and options.get(flag.option) for flag in entry.flags):
+            beside.append(PolicyChoice(entry.name, options))
+        else:
+            _refuse_dependent(entry, options)
+    return [*beside, PolicyChoice(spec, given)]
+
+
+def _chosen_options(entry: PluginEntry, config: EngineConfig) -> dict[str, Any]:
+    if unknown := [flag.field for flag in entry.flags if flag.field not in _FIELDS]:
+        raise PluginError(
+            f"{entry.title} declares the flag {unknown[0]!r}, which is no field of EngineConfig; "
+            "declare a field that exists, or none"
+        )
+    return _given_options(entry, config)
+
+
+def _given_options(
+    entry: PluginEntry, config: EngineConfig, without: frozenset[str] | set[str] = frozenset()
+) -> dict[str, Any]:
+    """The entry's options that `config` has in fields of their own: those that differ from the default."""
+    flags = [flag for flag in entry.flags if flag.field in _FIELDS and flag.field not in without]
+    values = {flag.option: (getattr(config, flag.field), _FIELDS[flag.field].default) for flag in flags}
+    return {option: value for option, (value, default) in values.items() if value != default}
+
+
+def _refuse_dependent(entry: PluginEntry, options: Mapping[str, object]) -> None:
+    """Raise ConfigError for the first of the options whose flag brings nothing in by itself."""
+    choosing = " or ".join(flag.field for flag in entry.flags if flag.chooses)
+    for flag in entry.flags:
+        if flag.option in options and not flag.chooses:
+            raise ConfigError(f"{flag.field}={options[flag.option]} {flag.alone}; give {choosing} too")
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
