@@ -43,11 +43,11 @@ class PluginEntry:
     name: str
     origin: Origin
     factory: Factory | None
-    """None where the plugin broke before it said."""
+    """None where the plugin broke before it registered one."""
     state: Literal["ok", "broken", "duplicate", "disabled"] = "ok"
     error: str = ""
     hook_api: int | None = None
-    """That it says it was written for; None: it does not say."""
+    """The hook API version that the plugin states; None: it states none."""
     cause: BaseException | None = None
     flags: tuple[Flag, ...] = ()
     """Its options that have a flag of their own."""
@@ -61,7 +61,7 @@ class PluginEntry:
         return self.origin.version
 
     def summarized(self) -> dict[str, Any]:
-        """For whoever lists plugins, in a terminal or over HTTP."""
+        """The fields that ``turnout plugins --json`` and ``/admin/plugins`` list."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -100,7 +100,7 @@ class PluginEntry:
         return factory
 
     def fault(self) -> PluginError:
-        """What to raise when one that is not ok is asked for."""
+        """The error to raise where an entry that is not ok is asked for."""
         error = PluginError(f"{self.title} cannot be used: {self.error}")
         error.__cause__ = self.cause
         return error

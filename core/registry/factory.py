@@ -15,7 +15,7 @@ from turnout.core.registry.options import Options, read_options
 __all__ = ["Create", "PluginFactory"]
 
 Create = Callable[[str, str], object]
-"""From a kind and a spec such as ``ngram:longest=3`` to the plugin."""
+"""From a kind and a spec such as ``NAME:option=value`` to the plugin."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def _candidates(extra: Iterable[object], config_folder: Path | None) -> Iterator
 
 
 def _order(point: EntryPoint) -> tuple[bool, str, str]:
-    """Ours first, the others by name: independent of the order of installation."""
+    """The built-in plugins first, the others by name: independent of the order of installation."""
     distribution = _origin(point).distribution
     return distribution != PROJECT, distribution, point.name
 
@@ -122,7 +122,7 @@ def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
 
 @contextmanager
 def _noting_torch(origin: Origin) -> Iterator[None]:
-    """Whoever lists plugins, and the server's own process, which need none, would wait seconds for it."""
+    """Warns of a plugin that imports torch, for which every command and the server would wait seconds."""
     before = "torch" in sys.modules
     yield
     if not before and "torch" in sys.modules:

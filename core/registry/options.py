@@ -20,7 +20,7 @@ __all__ = ["Option", "Options", "read_options"]
 
 @dataclass(frozen=True)
 class Option:
-    """What `turnout plugins show` says of one option."""
+    """One option, as `turnout plugins show` describes it."""
 
     name: str
     type: str

@@ -44,7 +44,7 @@ class PluginSettings(Protocol):
 
 
 class Registry:
-    """Looks policies up and builds them. A broken plugin is an error for whoever names it, else a warning."""
+    """Looks policies up and builds them. A broken plugin is an error where it is named, else a warning."""
 
     def __init__(self, entries: Iterable[PluginEntry]) -> None:
         self._entries = _marking_duplicates(entries)
@@ -85,7 +85,7 @@ class Registry:
     # -------------------------------------------------------------- what there is
 
     def entries(self) -> list[PluginEntry]:
-        """All of them, broken ones too, ours first."""
+        """All entries, broken ones too; the built-in ones first."""
         return list(self._entries)
 
     def names(self, kind: str) -> list[str]:
@@ -93,7 +93,7 @@ class Registry:
         return sorted({entry.name for entry in self.usable(kind)})
 
     def usable(self, kind: str) -> list[PluginEntry]:
-        """The policies of a kind that can be used, in the order in which they were registered, ours first."""
+        """The policies of a kind that can be used, as they were registered, the built-in ones first."""
         kind_named(kind)
         return [entry for entry in self._entries if entry.kind == kind and entry.state == "ok"]
 
