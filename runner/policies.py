@@ -54,7 +54,7 @@ class Policies(HostPolicies):
     """
 
     decodings: tuple[Decoding, ...]
-    """In the order in which they are asked who serves a request."""
+    """In the order in which they are asked whether they serve a request."""
     defaults: Mapping[str, Any]
     """Sampling parameters that the decoding of the configuration gives to requests that set none."""
     processors: LogitsProcessors
@@ -125,7 +125,7 @@ def _other_decodings(registry: Registry, asked: Iterable[PolicyChoice]) -> Itera
         if name not in names:
             try:
                 decoding = registry.create("decoding", name)
-            except ConfigError as error:  # nobody asked for it by name
+            except ConfigError as error:  # no configuration named it
                 logger.warning("decoding %s is not on offer: %s", name, error)
                 continue
             if not decoding.wraps:

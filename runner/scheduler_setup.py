@@ -1,4 +1,4 @@
-"""What a configuration makes of the mechanism, on a device or in a simulation. No torch."""
+"""Limits of steps and preemption as configured, on a device or in a simulation. No torch."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def context_length(config: EngineConfig, spec: ModelSpec) -> int:
 
 
 def choose_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapCosts]) -> Preemption:
-    """What to do with who is preempted. `swap`: positions that the backend made of the swap memory.
+    """What happens to a preempted request. `swap`: positions that the backend made of the swap memory.
 
-    `costs` is asked only where they decide. Raises ConfigError for swap memory that nobody uses.
+    `costs` is called only where they decide. Raises ConfigError for swap memory that the backend cannot use.
     """
     if not swap and (config.swap_memory or config.preemption == "swap"):
         raise ConfigError(

@@ -64,7 +64,7 @@ def _naming(*where: object) -> Iterator[None]:
 
 
 def _load(file: Path) -> Mapping[object, object]:
-    import yaml  # only who has a config file waits for it
+    import yaml  # imported here, so that only commands with a config file wait for it
 
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))

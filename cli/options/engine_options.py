@@ -48,6 +48,6 @@ def configs_of(flags: Mapping[str, Any]) -> tuple[EngineConfig, ServerConfig]:
 
 def offline_config(flags: Mapping[str, Any]) -> EngineConfig:
     """As `configs_of`, for a command that runs an engine without a server."""
-    # Nobody else is waiting: no request is turned away.
+    # An offline command has no other clients: it turns no request away.
     most = sys.maxsize if flags.get("max_waiting") is None else flags["max_waiting"]
     return configs_of({**flags, "max_waiting": most})[0]

@@ -123,7 +123,7 @@ def _imported(path: str) -> Any:
 def explain(error: BaseException) -> str:
     """One line: what was raised, and by which line of the plugin."""
     what = traceback.format_exception_only(error)[-1].strip()
-    if isinstance(error, SyntaxError) and error.filename:  # raised by who reads the file, not in it
+    if isinstance(error, SyntaxError) and error.filename:  # raised by the reader of the file, not in it
         return f"{what} ({error.filename}, line {error.lineno})"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NO_PLUGINS)]
     return f"{what} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else what

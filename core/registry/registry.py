@@ -69,7 +69,7 @@ class Registry:
         """Installed plugins, ``turnout_plugins.py`` in `config_folder`, and `extra` modules or objects.
 
         `disabled`, and those that ``TURNOUT_DISABLE_PLUGINS`` names, are not loaded. `strict`: one that
-        cannot be used is an error, a PluginError, also where nobody asks for it.
+        cannot be used raises PluginError, even where the configuration does not name it.
         """
         unwanted = {*disabled, *disabled_by_environment()}
         registry = cls(find_plugins(extra, config_folder, unwanted))
