@@ -47,14 +47,14 @@ def register_evictions(register: Register) -> None:
 
 @hookimpl
 def register_quantizers(register: Register) -> None:
-    register("awq", "turnout.plugins.quantization.formats.methods:Awq")
+    register("awq", "turnout.plugins.quantization.formats.readers:Awq")
     register("bnb-fp4", "turnout.plugins.quantization.schemes.bnb:BnbFp4")
     register("bnb-int8", "turnout.plugins.quantization.schemes.bnb:BnbInt8")
     register("bnb-nf4", "turnout.plugins.quantization.schemes.bnb:BnbNf4")
-    register("compressed-tensors", "turnout.plugins.quantization.formats.methods:CompressedTensors")
+    register("compressed-tensors", "turnout.plugins.quantization.formats.readers:CompressedTensors")
     register("fp8", "turnout.plugins.quantization.schemes.fp8:Fp8")
     register("fp8wo", "turnout.plugins.quantization.schemes.fp8:Fp8WeightOnly")
-    register("gptq", "turnout.plugins.quantization.formats.methods:Gptq")
+    register("gptq", "turnout.plugins.quantization.formats.readers:Gptq")
     register("int4wo", "turnout.plugins.quantization.schemes.int4:Int4WeightOnly")
     register("int8", "turnout.plugins.quantization.schemes.int8:Int8")
     register("int8wo", "turnout.plugins.quantization.schemes.int8:Int8WeightOnly")

@@ -1,4 +1,4 @@
-"""AWQ's layout called gemm, as AutoAWQ writes it.
+"""Reads AWQ's layout called gemm, as AutoAWQ writes it.
 
 ::
 
@@ -19,15 +19,15 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
-from turnout.plugins.quantization.formats.bits import unpack
-from turnout.plugins.quantization.formats.integer import IntegerWeights
-from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.formats.grouped_codes import GroupedCodes
+from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
+from turnout.plugins.quantization.formats.packing import unpack
 from turnout.plugins.quantization.formats.settings import Settings
 
 __all__ = ["AwqAdopter"]
 
 PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
-"""Where in a word the code of each of eight outputs is."""
+"""The place in a word of each of eight outputs' codes."""
 
 
 class AwqAdopter(Adopter):
@@ -40,14 +40,14 @@ class AwqAdopter(Adopter):
     def adopt(
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
     ) -> nn.Module:
-        parts = Parts(name, tensors, like)
+        parts = LayerTensors(name, tensors, like)
         groups = parts.groups(self.group_size)
         codes = _unpack(parts.take("qweight", [torch.int32], [parts.inputs, parts.outputs // 8]))
         zero = _unpack(parts.take("qzeros", [torch.int32], [groups, parts.outputs // 8])).float()
         scale = parts.scale("scales", [groups, parts.outputs]).t().contiguous()
         bias = parts.bias()
         parts.finish()
-        return IntegerWeights(codes, scale, zero).layer(name, 4, bias, context)
+        return GroupedCodes(codes, scale, zero).layer(name, 4, bias, context)
 
 
 def _unpack(words: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
-"""The layout of compressed-tensors, as llm-compressor and ``turnout quantize`` write it.
+"""Reads the layout of compressed-tensors, as llm-compressor and ``turnout quantize`` write it.
 
 ::
 
     int-quantized    weight             int8 [out, in]
                      weight_scale       float [out, 1]
-    pack-quantized   weight_packed      int32 [out, ⌈in · bits / 32⌉]   codes, 2^(bits-1) more than they are
+    pack-quantized   weight_packed      int32 [out, ⌈in · bits / 32⌉]   codes plus 2^(bits-1)
                      weight_scale       float [out, groups]
                      weight_zero_point  int32 [⌈out · bits / 32⌉, groups], the same way; absent if symmetric
                      weight_shape       int64 [2]
@@ -27,19 +27,19 @@ from torch import Tensor, nn
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
-from turnout.plugins.quantization.formats.bits import unpack
 from turnout.plugins.quantization.formats.fp8_blocks import block_layer, read_block
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer
-from turnout.plugins.quantization.formats.integer import IntegerWeights
-from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.formats.grouped_codes import GroupedCodes
+from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
+from turnout.plugins.quantization.formats.packing import unpack
 from turnout.plugins.quantization.formats.settings import Settings
-from turnout.plugins.quantization.layers.device_layers import layers_on
+from turnout.plugins.quantization.layers.factory import layer_factory
 
 __all__ = ["CompressedTensorsAdopter"]
 
 
 class CompressedTensorsAdopter(Adopter):
-    """Each layer is quantized as the first group says that names it."""
+    """Builds each layer as the first group that names it says."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         settings = Settings(config)
@@ -59,8 +59,8 @@ class CompressedTensorsAdopter(Adopter):
             raise ModelError(
                 f"{name} is stored quantized, but no group of quantization_config: config_groups names it"
             )
-        parts = Parts(name, tensors, like)
-        # Activations are quantized as they come, by token, or not at all: better than by a fixed scale.
+        parts = LayerTensors(name, tensors, like)
+        # Activations are quantized token by token or not at all, which is more exact than a fixed scale.
         parts.ignore("input_scale", "input_zero_point")
         return group.layer(parts, context)
 
@@ -75,7 +75,7 @@ class _Group:
     symmetric: bool
     block: tuple[int, int] | None
     activations: bool
-    """Are activations quantized, too?"""
+    """Whether activations are quantized, too."""
 
     @classmethod
     def read(cls, name: str, group: Any) -> _Group:
@@ -106,7 +106,7 @@ class _Group:
     def names(self, layer: str) -> bool:
         return any(_matches(target, layer) for target in self.targets)
 
-    def layer(self, parts: Parts, context: ComputeContext) -> nn.Module:
+    def layer(self, parts: LayerTensors, context: ComputeContext) -> nn.Module:
         if self.floats:
             if self.strategy == "block":
                 return block_layer(parts, self.block or (128, 128), "weight_scale", context)
@@ -115,8 +115,8 @@ class _Group:
             return self._packed(parts, context)
         return self._plain(parts, context)
 
-    def _plain(self, parts: Parts, context: ComputeContext) -> nn.Module:
-        """Codes as int8 numbers."""
+    def _plain(self, parts: LayerTensors, context: ComputeContext) -> nn.Module:
+        """A layer whose codes are stored as int8."""
         codes = parts.take("weight", [torch.int8], [parts.outputs, parts.inputs])
         scale = self._scale(parts)
         zero = torch.zeros_like(scale)
@@ -125,17 +125,17 @@ class _Group:
         bias = parts.bias()
         parts.finish()
         if self.activations and self.symmetric:
-            return layers_on(context).int8(codes, scale[:, 0].contiguous(), bias)
+            return layer_factory(context).int8(codes, scale[:, 0].contiguous(), bias)
         if self.activations:
             raise ModelError(
                 f"{parts.layer} has zero points for weights and 8-bit activations, which is not supported"
             )
         offset = 2 ** (self.bits - 1)
         raised = (codes.to(torch.int16) + offset).to(torch.uint8)
-        return IntegerWeights(raised, scale, zero + offset).layer(parts.layer, self.bits, bias, context)
+        return GroupedCodes(raised, scale, zero + offset).layer(parts.layer, self.bits, bias, context)
 
-    def _packed(self, parts: Parts, context: ComputeContext) -> nn.Module:
-        """Codes in 32-bit words."""
+    def _packed(self, parts: LayerTensors, context: ComputeContext) -> nn.Module:
+        """A layer whose codes are stored in 32-bit words."""
         words = 32 // self.bits
         stored = parts.take("weight_packed", [torch.int32], [parts.outputs, -(-parts.inputs // words)])
         codes = unpack(stored, self.bits)[:, : parts.inputs]
@@ -148,12 +148,12 @@ class _Group:
         parts.finish()
         if self.activations:
             signed = (codes.to(torch.int16) - 128).to(torch.int8)
-            return layers_on(context).int8(signed, scale[:, 0].contiguous(), bias)
+            return layer_factory(context).int8(signed, scale[:, 0].contiguous(), bias)
         if order is not None:
             codes = codes[:, order]
-        return IntegerWeights(codes, scale, zero, order).layer(parts.layer, self.bits, bias, context)
+        return GroupedCodes(codes, scale, zero, order).layer(parts.layer, self.bits, bias, context)
 
-    def _scale(self, parts: Parts) -> Tensor:
+    def _scale(self, parts: LayerTensors) -> Tensor:
         """float32 [out, groups]."""
         if self.strategy == "group":
             assert self.group_size is not None
@@ -161,12 +161,12 @@ class _Group:
         scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
         return scale.view(-1, 1).expand(parts.outputs, 1).contiguous()
 
-    def _zero(self, parts: Parts, words: int, groups: int) -> Tensor:
+    def _zero(self, parts: LayerTensors, words: int, groups: int) -> Tensor:
         packed = parts.take("weight_zero_point", [torch.int32], [-(-parts.outputs // words), groups])
         return unpack(packed.t(), self.bits)[:, : parts.outputs].t().float()
 
-    def _order(self, parts: Parts) -> Tensor | None:
-        """Of inputs, where groups are of those that matter alike."""
+    def _order(self, parts: LayerTensors) -> Tensor | None:
+        """The order of inputs that sorts them by group; None if they are sorted."""
         if not parts.has("weight_g_idx"):
             return None
         index = parts.take("weight_g_idx", [torch.int32, torch.int64], [parts.inputs]).long()
@@ -174,7 +174,7 @@ class _Group:
 
 
 def _matches(target: str, layer: str) -> bool:
-    """A class, a layer's name, or ``re:`` and an expression for its beginning."""
+    """target: a class, a layer's name, or ``re:`` and an expression that matches the start of a name."""
     if target.startswith("re:"):
         return re.match(target.removeprefix("re:"), layer) is not None
     return target in ("Linear", layer)

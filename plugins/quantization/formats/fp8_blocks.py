@@ -1,4 +1,4 @@
-"""fp8 as DeepSeek and Qwen publish it, with a scale for each block, or one for each layer.
+"""Reads fp8 as DeepSeek and Qwen publish it, with a scale for each block, or one for each layer.
 
 ::
 
@@ -6,7 +6,8 @@
     weight_scale_inv  float [⌈out / 128⌉, ⌈in / 128⌉]     with weight_block_size = [128, 128]
     weight_scale      float []                            without
 
-weight = stored · scale, whatever the name says. Scales of activations are not read: those stay as they are.
+weight = stored · scale, even for ``weight_scale_inv``. Scales of activations are ignored: activations are not
+quantized, or with scales of their own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from torch import Tensor, nn
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
 from turnout.plugins.quantization.formats.fp8_weights import channel_layer, check_numbers, take_weight
-from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
 from turnout.plugins.quantization.formats.settings import Settings
-from turnout.plugins.quantization.layers.device_layers import layers_on
+from turnout.plugins.quantization.layers.factory import layer_factory
 
 __all__ = ["Fp8Adopter"]
 
@@ -35,21 +36,23 @@ class Fp8Adopter(Adopter):
     def adopt(
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
     ) -> nn.Module:
-        parts = Parts(name, tensors, like)
+        parts = LayerTensors(name, tensors, like)
         parts.ignore("input_scale")
         if self.block is None:
             return channel_layer(parts, context, activations=True)
         return block_layer(parts, self.block, "weight_scale_inv", context)
 
 
-def block_layer(parts: Parts, block: tuple[int, int], scale_name: str, context: ComputeContext) -> nn.Module:
+def block_layer(
+    parts: LayerTensors, block: tuple[int, int], scale_name: str, context: ComputeContext
+) -> nn.Module:
     shape = [-(-parts.outputs // block[0]), -(-parts.inputs // block[1])]
     weight = take_weight(parts)
     scale = parts.scale(scale_name, shape)
     bias = parts.bias()
     parts.finish()
     check_numbers(parts.layer, weight)
-    return layers_on(context).fp8_blocks(weight, scale, block, bias)
+    return layer_factory(context).fp8_blocks(weight, scale, block, bias)
 
 
 def read_block(settings: Settings, key: str) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""What the formats with e4m3 weights share."""
+"""Reads e4m3 weights, for the formats that have them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
-from turnout.plugins.quantization.formats.parts import Parts
-from turnout.plugins.quantization.layers.device_layers import layers_on
+from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
+from turnout.plugins.quantization.layers.factory import layer_factory
 
 __all__ = ["channel_layer", "check_numbers", "take_weight"]
 
 
-def channel_layer(parts: Parts, context: ComputeContext, *, activations: bool = False) -> nn.Module:
-    """A scale for each output, or one for all. activations: in fp8 too, where a card can."""
+def channel_layer(parts: LayerTensors, context: ComputeContext, *, activations: bool = False) -> nn.Module:
+    """Build a layer with a scale for each output, or one for all. activations: in fp8 too, if the GPU can."""
     weight = take_weight(parts)
     scale = parts.scale("weight_scale", [parts.outputs, 1], [parts.outputs], [1], [])
     bias = parts.bias()
     parts.finish()
     check_numbers(parts.layer, weight)
     each = scale.flatten().expand(parts.outputs).contiguous()
-    return layers_on(context).fp8(weight, each, bias, activations)
+    return layer_factory(context).fp8(weight, each, bias, activations)
 
 
-def take_weight(parts: Parts) -> Tensor:
+def take_weight(parts: LayerTensors) -> Tensor:
     return parts.take("weight", [torch.float8_e4m3fn], [parts.outputs, parts.inputs])
 
 
 def check_numbers(layer: str, weight: Tensor) -> None:
-    """NaN would be decoded to a number."""
+    """Raises ModelError if weights are NaN, which would be decoded to a number."""
     if bool((weight.view(torch.uint8).bitwise_and(127) == 127).any()):
-        raise ModelError(f"{layer}.weight holds what is not a number; fetch the checkpoint again")
+        raise ModelError(f"{layer}.weight holds NaN; fetch the checkpoint again")

@@ -1,4 +1,4 @@
-"""GPTQ's layout, as AutoGPTQ and GPTQModel write it.
+"""Reads GPTQ's layout, as AutoGPTQ and GPTQModel write it.
 
 ::
 
@@ -8,8 +8,8 @@
     scales   float [groups, out]
     g_idx    int32 [in]                        the group of each input
 
-weight = (code - zero) · scale. With ``desc_act`` groups are of inputs that matter alike, anywhere. In
-``gptq_v2`` zero points are stored as they are.
+weight = (code - zero) · scale. With ``desc_act``, a group has inputs of similar importance, from anywhere in
+the layer. In ``gptq_v2`` zero points are stored as they are.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from torch import Tensor, nn
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
-from turnout.plugins.quantization.formats.bits import unpack
-from turnout.plugins.quantization.formats.integer import IntegerWeights
-from turnout.plugins.quantization.formats.parts import Parts
+from turnout.plugins.quantization.formats.grouped_codes import GroupedCodes
+from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
+from turnout.plugins.quantization.formats.packing import unpack
 from turnout.plugins.quantization.formats.settings import Settings
 
 __all__ = ["GptqAdopter"]
 
 ONES = {4: 0x11111111, 8: 0x01010101}
-"""1 in each place of a word, by bits."""
+"""By bits, a word with 1 in each place."""
 
 
 class GptqAdopter(Adopter):
@@ -46,7 +46,7 @@ class GptqAdopter(Adopter):
     def adopt(
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
     ) -> nn.Module:
-        parts = Parts(name, tensors, like)
+        parts = LayerTensors(name, tensors, like)
         groups, words = parts.groups(self.group_size), 32 // self.bits
         codes = unpack(
             parts.take("qweight", [torch.int32], [parts.inputs // words, parts.outputs]).t(), self.bits
@@ -59,11 +59,11 @@ class GptqAdopter(Adopter):
         parts.finish()
         if order is not None:
             codes = codes[:, order]
-        return IntegerWeights(codes, scale, zero, order).layer(name, self.bits, bias, context)
+        return GroupedCodes(codes, scale, zero, order).layer(name, self.bits, bias, context)
 
 
-def _order(parts: Parts, group: int) -> Tensor | None:
-    """Inputs sorted by their group; None where they are already."""
+def _order(parts: LayerTensors, group: int) -> Tensor | None:
+    """The order of inputs that sorts them by group; None if they are sorted."""
     index = parts.take("g_idx", [torch.int32, torch.int64], [parts.inputs]).long()
     order = index.argsort(stable=True)
     if not torch.equal(index[order], torch.arange(parts.inputs, device=index.device) // group):

@@ -1,4 +1,4 @@
-"""Typed reading of ``quantization_config``: every complaint names the key."""
+"""Typed reading of ``quantization_config``; each error names the key."""
 
 from __future__ import annotations
 

@@ -45,19 +45,19 @@ class GpuLinear(nn.Module, ABC):
 
     def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
         layers = [self, *(layer for layer in others if isinstance(layer, GpuLinear))]
-        kinds = {layer.sort for layer in layers}
+        kinds = {layer.join_key for layer in layers}
         if len(layers) <= len(others) or len(kinds) > 1 or None in kinds:
             return None
         return self._joined(layers)
 
     @property
     @abstractmethod
-    def sort(self) -> tuple[object, ...] | None:
+    def join_key(self) -> tuple[object, ...] | None:
         """Equal for layers that may be joined; None: it is not joined with any."""
 
     @abstractmethod
     def _joined(self, layers: Sequence[GpuLinear]) -> GpuLinear:
-        """One layer with the outputs of `layers`, which are of this one's sort."""
+        """One layer with the outputs of `layers`, which are of this one's join_key."""
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}"
@@ -93,7 +93,7 @@ class WeightOnlyLinear(GpuLinear):
         return Weights(self._kind, self.codes, self.scale, self.offset, self._group)
 
     @property
-    def sort(self) -> tuple[object, ...] | None:
+    def join_key(self) -> tuple[object, ...] | None:
         if self.order is not None:
             return None
         return type(self), self._kind, self._group, self.scale.shape[1:], self.offset is None
@@ -119,7 +119,7 @@ class CodesLinear(GpuLinear):
         return multiply_codes(codes, scale, Weights(self._kind, self.codes, self.scale), self.bias, x.dtype)
 
     @property
-    def sort(self) -> tuple[object, ...]:
+    def join_key(self) -> tuple[object, ...]:
         return type(self), self._kind
 
     def _joined(self, layers: Sequence[GpuLinear]) -> GpuLinear:

@@ -1,4 +1,4 @@
-"""What linear layers with few bits have in common."""
+"""Base classes of linear layers with quantized weights."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor, nn
 __all__ = ["DecodedLinear", "QuantizedLinear"]
 
 DECODED_AT_ONCE = 2**19
-"""Weights: 2 MiB of float32, which stay in a core's cache between being decoded and multiplied."""
+"""Weights decoded at a time: 2 MiB of float32, which stay in a core's cache until they are multiplied."""
 
 
 class QuantizedLinear(nn.Module):
-    """Takes the place of an `nn.Linear`. Weights are buffers: nothing here is trained."""
+    """Replaces an `nn.Linear`. Weights are buffers, since nothing is trained."""
 
     bias: Tensor | None
 
@@ -42,7 +42,7 @@ class QuantizedLinear(nn.Module):
 
 
 class DecodedLinear(QuantizedLinear):
-    """Multiplies with a few rows of weights at a time, decoded to float32: never all of them at once."""
+    """Decodes a few rows of weights to float32 at a time, and multiplies with them."""
 
     @abstractmethod
     def decode(self, start: int, stop: int) -> Tensor:
@@ -51,11 +51,11 @@ class DecodedLinear(QuantizedLinear):
     def multiply(self, x: Tensor) -> Tensor:
         wide = x.float()
         out = torch.empty(len(x), self.out_features, device=x.device)
-        for start, stop in self._pieces():
+        for start, stop in self._row_ranges():
             out[:, start:stop] = wide @ self.decode(start, stop).t()
         return out
 
-    def _pieces(self) -> Iterator[tuple[int, int]]:
+    def _row_ranges(self) -> Iterator[tuple[int, int]]:
         step = max(32, DECODED_AT_ONCE // self.in_features // 32 * 32)
         for start in range(0, self.out_features, step):
             yield start, min(start + step, self.out_features)

@@ -1,4 +1,4 @@
-"""An embedding of 8 bits."""
+"""An embedding with 8-bit weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Int8Embedding"]
 
 
 class Int8Embedding(nn.Module):
-    """A scale for each token."""
+    """8-bit weights with a scale for each token."""
 
     codes: Tensor
     scale: Tensor

@@ -1,4 +1,4 @@
-"""Linear layers of 8 or 4 bits that compiled kernels compute."""
+"""Linear layers with weights of 8 or 4 bits, computed by compiled kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["NativeChannelLinear", "NativeLinear"]
 class NativeLinear(nn.Module):
     """Weights in panels; activations as integers with a scale for each token.
 
-    A row's results are the same bits alone and in any batch.
+    A row has the same results, to the bit, alone and in any batch.
     """
 
     def __init__(self, weights: IntegerWeights, kernels: IntegerKernels, order: Tensor | None = None) -> None:

@@ -18,7 +18,7 @@ __all__ = ["BnbFp4", "BnbInt8", "BnbNf4"]
 
 
 class BitsAndBytes(Quantizer):
-    """Raises ConfigError, when it is made, where bitsandbytes is not installed."""
+    """Base of the schemes of bitsandbytes. Raises ConfigError if it is not installed."""
 
     name: ClassVar[str]
 
@@ -73,7 +73,7 @@ class BnbNf4(BitsAndBytes):
         self.block_size = block_size
 
     def wants(self, name: str, linear: nn.Linear) -> bool:
-        """Rows are decoded by themselves, so no block may be in two of them."""
+        """Rows are decoded one by one, so a block must not span two rows."""
         return linear.in_features % self.block_size == 0 and super().wants(name, linear)
 
     def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:

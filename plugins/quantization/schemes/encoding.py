@@ -1,6 +1,6 @@
-"""Weights to codes and scales. Nothing here knows layers or files.
+"""Encodes weights as codes and scales, independently of layers and files.
 
-All work on a few rows at a time: beside the weights there is room for little else.
+Each function works on a few rows at a time, because memory beside the weights is scarce.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 
 __all__ = ["ChannelCodes", "GroupCodes", "to_e4m3", "to_int4", "to_int8"]
 
-AT_ONCE = 2**20
-"""Weights: 4 MiB of float32."""
+WEIGHTS_AT_ONCE = 2**20
+"""4 MiB of float32."""
 E4M3_MAX = 448.0
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75)
-"""Ranges that are tried for a group of 4-bit weights, as shares of its whole range."""
+"""Ranges that are tried for a group of 4-bit weights, as fractions of its whole range."""
 
 
 class ChannelCodes(NamedTuple):
@@ -41,33 +41,33 @@ class GroupCodes(NamedTuple):
 
 
 def to_int8(weight: Tensor) -> ChannelCodes:
-    """-127 to 127, so that a negated weight has the negated code."""
-    scale = _largest(weight).div_(127)
+    """Codes from -127 to 127, so that a negated weight has the negated code."""
+    scale = _row_maxima(weight).div_(127)
     codes = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
-    for rows in _pieces(weight):
+    for rows in _row_slices(weight):
         codes[rows] = (weight[rows].float() / scale[rows, None]).round_().to(torch.int8)
     return ChannelCodes(codes, scale)
 
 
 def to_e4m3(weight: Tensor) -> ChannelCodes:
-    scale = _largest(weight).div_(E4M3_MAX)
+    scale = _row_maxima(weight).div_(E4M3_MAX)
     codes = torch.empty(weight.shape, dtype=torch.float8_e4m3fn, device=weight.device)
-    for rows in _pieces(weight):
+    for rows in _row_slices(weight):
         scaled = (weight[rows].float() / scale[rows, None]).clamp_(-E4M3_MAX, E4M3_MAX)
         codes[rows] = scaled.to(torch.float8_e4m3fn)
     return ChannelCodes(codes, scale)
 
 
 def to_int4(weight: Tensor, group: int) -> GroupCodes:
-    """Of several ranges for each group the one with the smallest squared error.
+    """Codes in the range with the smallest squared error, of several that are tried for each group.
 
-    Its ends cost a whole step for all others, so leaving outliers out often pays.
+    A wide range makes the steps between all codes larger, so clipping outliers is often more exact.
     """
     shape = (len(weight), weight.shape[1] // group)
     codes = torch.empty(weight.shape, dtype=torch.uint8, device=weight.device)
     scale = torch.empty(shape, device=weight.device)
     zero = torch.empty(shape, dtype=torch.uint8, device=weight.device)
-    for rows in _pieces(weight):
+    for rows in _row_slices(weight):
         grouped = weight[rows].float().view(-1, shape[1], group)
         scale[rows], zero[rows] = _best_range(grouped)
         codes[rows] = _codes(grouped, scale[rows], zero[rows]).flatten(1).to(torch.uint8)
@@ -103,13 +103,13 @@ def _codes(weight: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
     return (weight / scale[..., None]).round_().add_(zero[..., None]).clamp_(0, 15)
 
 
-def _largest(weight: Tensor) -> Tensor:
+def _row_maxima(weight: Tensor) -> Tensor:
     """The largest magnitude of each row, float32 [out]; of a row of zeros 1e-8, which divides too."""
     lowest, highest = torch.aminmax(weight, dim=1)
     return torch.maximum(-lowest, highest).float().clamp_(min=1e-8)
 
 
-def _pieces(weight: Tensor) -> Iterator[slice]:
-    step = max(1, AT_ONCE // weight.shape[1])
+def _row_slices(weight: Tensor) -> Iterator[slice]:
+    step = max(1, WEIGHTS_AT_ONCE // weight.shape[1])
     for start in range(0, len(weight), step):
         yield slice(start, start + step)

@@ -30,10 +30,10 @@ class Fp8WeightOnly(LinearScheme):
     """Are they in fp8, too, where a card can?"""
 
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
-        from turnout.plugins.quantization.layers.device_layers import layers_on
+        from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_e4m3
 
-        return layers_on(context).fp8(*to_e4m3(weight), bias, self.activations)
+        return layer_factory(context).fp8(*to_e4m3(weight), bias, self.activations)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_e4m3

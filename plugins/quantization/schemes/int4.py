@@ -48,17 +48,17 @@ class Int4WeightOnly(LinearScheme):
         return (fits or is_head(name)) and super().wants(name, linear)
 
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
-        from turnout.plugins.quantization.layers.device_layers import layers_on
+        from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_int4
 
         codes, scale, zero = to_int4(weight, self.group(weight.shape[1]))
         offset = (8 - zero.float()) * scale
-        return layers_on(context).int4(codes, scale, offset, bias, None)
+        return layer_factory(context).int4(codes, scale, offset, bias, None)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         import torch
 
-        from turnout.plugins.quantization.formats.bits import pack
+        from turnout.plugins.quantization.formats.packing import pack
         from turnout.plugins.quantization.schemes.encoding import to_int4
 
         group = self.group(weight.shape[1])

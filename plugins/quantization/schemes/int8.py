@@ -31,10 +31,10 @@ class Int8(LinearScheme):
     name: ClassVar[str] = "int8"
 
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
-        from turnout.plugins.quantization.layers.device_layers import layers_on
+        from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
-        return layers_on(context).int8(*to_int8(weight), bias)
+        return layer_factory(context).int8(*to_int8(weight), bias)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_int8
@@ -55,15 +55,15 @@ class Int8WeightOnly(LinearScheme):
     name: ClassVar[str] = "int8wo"
 
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
-        from turnout.plugins.quantization.layers.device_layers import layers_on
+        from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
-        return layers_on(context).int8_weights(*to_int8(weight), bias)
+        return layer_factory(context).int8_weights(*to_int8(weight), bias)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         import torch
 
-        from turnout.plugins.quantization.formats.bits import pack
+        from turnout.plugins.quantization.formats.packing import pack
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
         codes, scale = to_int8(weight)

@@ -1,4 +1,4 @@
-"""What the schemes that quantize a model's own weights have in common."""
+"""The base class of schemes that quantize a model's weights while they are loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_head(name: str) -> bool:
 
 
 def check_device(name: str, device: torch.device) -> None:
-    """Raises ConfigError where the scheme of that name has nothing to compute with."""
+    """Raises ConfigError if the scheme of that name has no kernels for the device."""
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(
             f"quantization {name!r} has no kernels for {device}; use --device cpu or cuda, or leave "
@@ -31,7 +31,7 @@ def check_device(name: str, device: torch.device) -> None:
 
 
 class LinearScheme(Quantizer):
-    """Converts all linear layers whose shape it can take; head and embedding only where that is asked for."""
+    """Converts all linear layers of supported shapes; the head and the embedding only by option."""
 
     name: ClassVar[str]
 
@@ -42,7 +42,7 @@ class LinearScheme(Quantizer):
         return self.lm_head or not is_head(name)
 
     def for_layer(self, name: str) -> LinearScheme:
-        """What converts the layer of that name."""
+        """The scheme that converts the layer of that name."""
         return self
 
     def convert_named(self, name: str, linear: nn.Linear, context: ComputeContext) -> nn.Module:
@@ -75,4 +75,4 @@ class LinearScheme(Quantizer):
 
     @abstractmethod
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
-        """What takes its place. weight: [out, in] in floating point; bias: [out]."""
+        """Build the quantized layer. weight: [out, in] in floating point; bias: [out]."""

@@ -10,9 +10,9 @@ from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.plugins.quantization.gpu import products
-from turnout.plugins.quantization.gpu.gpu_layers import GpuLayers
+from turnout.plugins.quantization.gpu.factory import GpuLayerFactory
 from turnout.plugins.quantization.gpu.layers import CodesLinear
-from turnout.plugins.quantization.layers import device_layers
+from turnout.plugins.quantization.layers import factory
 from turnout.plugins.quantization.schemes import encoding
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
@@ -45,7 +45,9 @@ def test_a_scale_for_each_output(
     encode = encoding.to_int8 if kind == "int8" else encoding.to_e4m3
     codes, scale = encode(draw((outputs, inputs), torch.float32, device))
     bias = draw((outputs,), dtype, device) if rows > 1 else None
-    make = GpuLayers.int8_weights if kind == "int8" else lambda *parts: GpuLayers.fp8(*parts, False)
+    make = (
+        GpuLayerFactory.int8_weights if kind == "int8" else lambda *parts: GpuLayerFactory.fp8(*parts, False)
+    )
     x = draw((rows, inputs), dtype, device)
     check(make(codes, scale, bias), codes.float() * scale[:, None], x, bias, TOLERANCE[dtype])
 
@@ -57,7 +59,7 @@ def test_four_bits_in_groups(rows: int, group: int, dtype: torch.dtype, device: 
     codes, scale, zero = encoding.to_int4(draw((outputs, inputs), torch.float32, device), group)
     wide = (codes.view(outputs, -1, group).float() - zero[..., None].float()) * scale[..., None]
     bias = draw((outputs,), dtype, device)
-    layer = GpuLayers.int4(codes, scale, (8 - zero.float()) * scale, bias, None)
+    layer = GpuLayerFactory.int4(codes, scale, (8 - zero.float()) * scale, bias, None)
     check(layer, wide.flatten(1), draw((rows, inputs), dtype, device), bias, TOLERANCE[dtype])
 
 
@@ -70,7 +72,7 @@ def test_eight_bits_in_groups_of_inputs_in_another_order(groups: int, device: to
     order = torch.randperm(inputs).to(device)
     weight = torch.empty(outputs, inputs, device=device)
     weight[:, order] = wide.flatten(1)
-    layer = GpuLayers.int8_groups(codes, scale, offset, None, order)
+    layer = GpuLayerFactory.int8_groups(codes, scale, offset, None, order)
     check(layer, weight, draw((3, inputs), torch.float32, device), None, 1e-5)
 
 
@@ -79,7 +81,7 @@ def test_fp8_in_blocks(device: torch.device) -> None:
     codes = draw((70, 80), torch.float32, device).to(torch.float8_e4m3fn)
     scale = draw((3, 3), torch.float32, device).abs()
     wide = codes.float() * scale.repeat_interleave(32, 0)[:70].repeat_interleave(32, 1)[:, :80]
-    layer = GpuLayers.fp8_blocks(codes, scale, (32, 32), None)
+    layer = GpuLayerFactory.fp8_blocks(codes, scale, (32, 32), None)
     check(layer, wide, draw((3, 80), torch.float32, device), None, 1e-5)
 
 
@@ -128,9 +130,9 @@ def test_inputs_cut_into_parts_give_the_same(device: torch.device, monkeypatch: 
         monkeypatch.setattr(products, "FEWEST_STEPS", 1)
         int4 = encoding.to_int4(weight[:, :960].contiguous(), 32)
         found += [
-            GpuLayers.int8(*encoding.to_int8(weight), bias)(x),
-            GpuLayers.int8_weights(*encoding.to_int8(weight), bias)(x),
-            GpuLayers.int4(int4.codes, int4.scale, int4.scale, bias, None)(x[:, :960]),
+            GpuLayerFactory.int8(*encoding.to_int8(weight), bias)(x),
+            GpuLayerFactory.int8_weights(*encoding.to_int8(weight), bias)(x),
+            GpuLayerFactory.int4(int4.codes, int4.scale, int4.scale, bias, None)(x[:, :960]),
         ]
     assert whole[0].equal(parted[0])
     torch.testing.assert_close(whole, parted)
@@ -139,7 +141,7 @@ def test_inputs_cut_into_parts_give_the_same(device: torch.device, monkeypatch: 
 def test_a_row_does_not_depend_on_those_beside_it(device: torch.device) -> None:
     codes, scale = encoding.to_int8(draw((48, 640), torch.float32, device))
     x = draw((50, 640), torch.float32, device)
-    layer = GpuLayers.int8(codes, scale, None)
+    layer = GpuLayerFactory.int8(codes, scale, None)
     assert layer(x)[:1].equal(layer(x[:1]))
 
 
@@ -148,7 +150,7 @@ def test_every_scheme_has_a_layer_for_a_gpu(
     spec: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which only the device of the weights decides; here it is pretended."""
-    monkeypatch.setattr(device_layers, "_on_cpu", lambda codes: False)
+    monkeypatch.setattr(factory, "_on_cpu", lambda codes: False)
     linear = nn.Linear(128, 64, device=device)
     with torch.inference_mode():
         layer = (
@@ -165,7 +167,7 @@ def test_every_scheme_has_a_layer_for_a_gpu(
 def test_layers_that_read_the_same_input_become_one(
     spec: str, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_layers, "_on_cpu", lambda codes: False)
+    monkeypatch.setattr(factory, "_on_cpu", lambda codes: False)
     monkeypatch.setattr(products, "MOST_PARTS", 1)  # into how many parts inputs are cut depends on outputs
     scheme = Registry.load().create("quantization", spec)
     linears = [nn.Linear(128, outputs, bias=outputs != 32, device=device) for outputs in (64, 32, 48)]
@@ -178,10 +180,10 @@ def test_layers_that_read_the_same_input_become_one(
 
 def test_layers_that_do_not_go_together_stay_as_they_are(device: torch.device) -> None:
     codes, scale = torch.zeros(32, 64, dtype=torch.int8, device=device), torch.ones(32, device=device)
-    both, alone = GpuLayers.int8(codes, scale, None), GpuLayers.int8_weights(codes, scale, None)
+    both, alone = GpuLayerFactory.int8(codes, scale, None), GpuLayerFactory.int8_weights(codes, scale, None)
     grouped = torch.zeros(32, 64, dtype=torch.uint8, device=device)
     scales, order = torch.ones(32, 2, device=device), torch.arange(64, device=device)
-    ordered = GpuLayers.int8_groups(grouped, scales, scales, None, order)
+    ordered = GpuLayerFactory.int8_groups(grouped, scales, scales, None, order)
     for one, other in [(both, alone), (alone, both), (ordered, ordered), (both, nn.Linear(64, 32))]:
         assert one.join([other]) is None
 
@@ -190,4 +192,4 @@ def test_groups_that_no_program_takes_are_refused(device: torch.device) -> None:
     codes = torch.zeros(16, 40, dtype=torch.uint8, device=device)
     scale = torch.ones(16, 2, device=device)
     with pytest.raises(ModelError, match="groups of 20 inputs are not supported on a GPU"):
-        GpuLayers.int4(codes, scale, scale, None, None)
+        GpuLayerFactory.int4(codes, scale, scale, None, None)

@@ -16,7 +16,7 @@ from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotat
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.pool import make_storage
 from turnout.plugins.kv_backends.storage.tensors import PoolShape
-from turnout.plugins.quantization.gpu.gpu_layers import GpuLayers
+from turnout.plugins.quantization.gpu.factory import GpuLayerFactory
 from turnout.plugins.quantization.gpu.layers import CodesLinear
 from turnout.plugins.quantization.schemes import encoding
 
@@ -135,16 +135,16 @@ def _linears(weight: Tensor, device: torch.device) -> Iterator[tuple[str, nn.Mod
     plain = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     plain.weight = nn.Parameter(weight, requires_grad=False)
     yield "bf16", plain, 2**-6
-    yield "int8", GpuLayers.int8(*encoding.to_int8(weight), None), 2**-5
-    yield "int8wo", GpuLayers.int8_weights(*encoding.to_int8(weight), None), 2**-5
+    yield "int8", GpuLayerFactory.int8(*encoding.to_int8(weight), None), 2**-5
+    yield "int8wo", GpuLayerFactory.int8_weights(*encoding.to_int8(weight), None), 2**-5
     codes, scale = encoding.to_e4m3(weight)
-    yield "fp8wo", GpuLayers.fp8(codes, scale, None, False), 2**-4
-    if isinstance(both := GpuLayers.fp8(codes, scale, None, True), CodesLinear):  # where the card can
+    yield "fp8wo", GpuLayerFactory.fp8(codes, scale, None, False), 2**-4
+    if isinstance(both := GpuLayerFactory.fp8(codes, scale, None, True), CodesLinear):  # where the card can
         yield "fp8", both, 2**-4
     group = min(128, weight.shape[1])
     four = encoding.to_int4(weight, group)
     offset = (8 - four.zero.float()) * four.scale
-    yield "int4wo", GpuLayers.int4(four.codes, four.scale, offset, None, None), 2**-2
+    yield "int4wo", GpuLayerFactory.int4(four.codes, four.scale, offset, None, None), 2**-2
 
 
 def _draw(device: torch.device, *shape: int) -> Tensor:

@@ -196,7 +196,7 @@ def test_settings_that_are_not_supported_are_named(config: dict[str, Any], messa
         (
             "fp8 blocks",
             lambda t: t["weight"].view(torch.uint8).fill_(127),
-            "weight holds what is not a number",
+            "weight holds NaN",
         ),
         (
             "fp8 blocks",

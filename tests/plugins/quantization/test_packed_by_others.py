@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
-from turnout.plugins.quantization.formats.integer import IntegerWeights
+from turnout.plugins.quantization.formats.grouped_codes import GroupedCodes
 
 HERE = Path(__file__).parent
 PACKAGES = {case.package for case in CASES.values()}
@@ -41,13 +41,13 @@ def packed_now(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     return load_file(out)
 
 
-def read(name: str, tensors: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> IntegerWeights:
+def read(name: str, tensors: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch) -> GroupedCodes:
     """What an adopter makes of them before a layer is made of that."""
     config, like = CASES[name].config, nn.Linear(INPUTS, OUTPUTS, bias=False, device="meta")
     adopter = Registry.load().create("quantization", config["quant_method"]).adopter(config)
-    monkeypatch.setattr(IntegerWeights, "layer", lambda self, *_: self)
+    monkeypatch.setattr(GroupedCodes, "layer", lambda self, *_: self)
     found = adopter.adopt("up_proj", tensors, like, ComputeContext(torch.device("cpu"), torch.float32))
-    assert isinstance(found, IntegerWeights)
+    assert isinstance(found, GroupedCodes)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Quantized weights as they are stored, made into a CPU's layers. See `device_layers.py`."""
+"""Builds a CPU's layers from quantized weights. See `layers/factory.py`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from turnout.plugins.quantization.layers.int4 import Int4Linear
 from turnout.plugins.quantization.layers.int8 import Int8GroupLinear, Int8Linear, Int8WeightLinear
 from turnout.plugins.quantization.layers.native import NativeChannelLinear, NativeLinear
 
-__all__ = ["CpuLayers"]
+__all__ = ["CpuLayerFactory"]
 
 
-class CpuLayers:
-    """Implements `Layers`: by compiled kernels where there are some, else by PyTorch's operators."""
+class CpuLayerFactory:
+    """Implements `LayerFactory`: by compiled kernels where there are some, else by PyTorch's operators."""
 
     def __init__(self, kernels: CpuKernels | None) -> None:
         self._kernels = kernels

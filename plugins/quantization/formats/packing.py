@@ -1,4 +1,4 @@
-"""Codes in 32-bit words, the lowest bits first."""
+"""Packs codes into 32-bit words, the lowest bits first, and unpacks them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The layers that compute with quantized weights, on the device where the weights are.
+"""Builds the layers that compute with quantized weights, on the device that holds the weights.
 
-The only place that knows which: schemes and formats ask `layers_on`, and what they get takes the place of an
-`nn.Linear` on a CPU (`layers/`) or on a GPU (`gpu/`).
+Only this module chooses by device: schemes and formats build layers by `layer_factory`, for a CPU (`layers/`)
+or a GPU (`gpu/`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels import cpu_kernels
 from turnout.kernels.gpu.choice import triton_problem
-from turnout.plugins.quantization.layers.cpu_layers import CpuLayers
+from turnout.plugins.quantization.layers.cpu_factory import CpuLayerFactory
 
-__all__ = ["Layers", "layers_on"]
+__all__ = ["LayerFactory", "layer_factory"]
 
 
-class Layers(Protocol):
-    """A device's layers. bias: [out]."""
+class LayerFactory(Protocol):
+    """Builds a device's quantized layers. bias: [out]."""
 
     def int8(self, codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:
         """W8A8. codes: int8 [out, in]; scale: float32 [out]."""
@@ -47,7 +47,7 @@ class Layers(Protocol):
         ...
 
     def fp8(self, codes: Tensor, scale: Tensor, bias: Tensor | None, activations: bool) -> nn.Module:
-        """codes: float8_e4m3fn [out, in]; scale: float32 [out]. activations: in fp8 too, where a card can."""
+        """codes: float8_e4m3fn [out, in]; scale: float32 [out]. activations: in fp8, too, if the GPU can."""
         ...
 
     def fp8_blocks(
@@ -57,20 +57,20 @@ class Layers(Protocol):
         ...
 
 
-def layers_on(context: ComputeContext) -> Layers:
-    """Returns the layers of the context's device. Raises ConfigError for a GPU without Triton."""
+def layer_factory(context: ComputeContext) -> LayerFactory:
+    """Returns the factory for the context's device. Raises ConfigError for a GPU without Triton."""
     device = context.device
     if _on_cpu(device):
-        return CpuLayers(cpu_kernels(context.kernels))
+        return CpuLayerFactory(cpu_kernels(context.kernels))
     problem = triton_problem(device)
     if problem is not None:
         raise ConfigError(
             f"quantized weights on {device} are multiplied by Triton's kernels, but {problem}; install it, "
             "or leave --quantization out"
         )
-    from turnout.plugins.quantization.gpu.gpu_layers import GpuLayers
+    from turnout.plugins.quantization.gpu.factory import GpuLayerFactory
 
-    return GpuLayers()
+    return GpuLayerFactory()
 
 
 def _on_cpu(device: torch.device) -> bool:

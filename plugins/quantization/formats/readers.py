@@ -1,4 +1,4 @@
-"""The formats by the names that checkpoints give them, as ``quant_method``. No torch before one is read."""
+"""Quantizers that only read a format, by its ``quant_method``. They import torch when they read one."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 __all__ = ["Awq", "CompressedTensors", "Gptq"]
 
 
-class Format(Quantizer):
-    """Reads, and cannot quantize."""
+class FormatReader(Quantizer):
+    """Reads checkpoints that were quantized beforehand, and cannot quantize."""
 
     name: ClassVar[str]
     reads_only = True
 
     def wants(self, name: str, linear: nn.Linear) -> NoReturn:
         raise ConfigError(
-            f"quantization {self.name!r} is how some checkpoints are stored, and is found out by itself; to "
-            "quantize this one while it is loaded choose int8, int8wo, int4wo or fp8"
+            f"quantization {self.name!r} is how some checkpoints are stored, which is found out by itself; "
+            "to quantize this one while it is loaded, choose int8, int8wo, int4wo or fp8"
         )
 
     def convert(self, linear: nn.Linear, context: ComputeContext) -> NoReturn:
         self.wants("", linear)
 
 
-class CompressedTensors(Format):
+class CompressedTensors(FormatReader):
     """Reads what llm-compressor and `turnout quantize` write: int8, int4 and fp8 weights."""
 
     name: ClassVar[str] = "compressed-tensors"
@@ -43,8 +43,8 @@ class CompressedTensors(Format):
         return CompressedTensorsAdopter(config)
 
 
-class Gptq(Format):
-    """Reads GPTQ's 4 and 8 bits, in the order of activations or not."""
+class Gptq(FormatReader):
+    """Reads GPTQ's weights of 4 and 8 bits, with or without ``desc_act``."""
 
     name: ClassVar[str] = "gptq"
 
@@ -54,8 +54,8 @@ class Gptq(Format):
         return GptqAdopter(config)
 
 
-class Awq(Format):
-    """Reads AWQ's 4 bits, in the layout called gemm."""
+class Awq(FormatReader):
+    """Reads AWQ's weights of 4 bits, in the layout called gemm."""
 
     name: ClassVar[str] = "awq"
 

@@ -1,4 +1,4 @@
-"""Quantized weights as they are stored, made into a GPU's layers. See `device_layers.py`."""
+"""Builds a GPU's layers from quantized weights. See `layers/factory.py`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from turnout.core.errors import ModelError
 from turnout.plugins.quantization.gpu.layers import CodesLinear, WeightOnlyLinear
 from turnout.plugins.quantization.gpu.products import Weights
 
-__all__ = ["GpuLayers"]
+__all__ = ["GpuLayerFactory"]
 
 NARROWEST = 32
-"""Inputs of a group, which come in multiples of this."""
+"""Groups have multiples of this many inputs."""
 WIDEST = 128
-"""Of a group of 4-bit weights, for which a program has room; larger ones are cut."""
+"""Inputs of a group of 4-bit weights that a program has room for; larger groups are split."""
 
 
-class GpuLayers:
-    """Implements `Layers`, by Triton's products."""
+class GpuLayerFactory:
+    """Implements `LayerFactory`, by Triton's products."""
 
     @staticmethod
     def int8(codes: Tensor, scale: Tensor, bias: Tensor | None) -> nn.Module:

@@ -1,4 +1,4 @@
-"""The tensors that a checkpoint has for one layer: every complaint names the tensor."""
+"""The tensors that a checkpoint has for one layer; each error names the tensor."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 
-__all__ = ["FLOATS", "Parts"]
+__all__ = ["FLOATS", "LayerTensors"]
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class Parts:
-    """Takes a layer's tensors one by one, by the last part of their names."""
+class LayerTensors:
+    """A layer's tensors by the last part of their names, taken one by one and checked."""
 
     def __init__(self, layer: str, tensors: Mapping[str, Tensor], like: nn.Linear) -> None:
         self.layer = layer
@@ -27,7 +27,7 @@ class Parts:
         return name in self._tensors
 
     def groups(self, size: int) -> int:
-        """Of so many inputs; 0 or less: all are one. Raises ModelError where the last would be smaller."""
+        """The number of groups of `size` inputs; 0 or less: one. Raises ModelError unless all are equal."""
         if size <= 0 or size >= self.inputs:
             return 1
         if self.inputs % size:
@@ -38,7 +38,7 @@ class Parts:
         return self.inputs // size
 
     def take(self, name: str, dtypes: Sequence[torch.dtype], shape: Sequence[int]) -> Tensor:
-        """Raises ModelError unless it is there, of one of these types and of this shape."""
+        """Take a tensor. Raises ModelError unless it is there, with one of these dtypes and this shape."""
         tensor = self._tensors.pop(name, None)
         if tensor is None:
             raise ModelError(
@@ -49,7 +49,7 @@ class Parts:
         return tensor
 
     def scale(self, name: str, *shapes: Sequence[int]) -> Tensor:
-        """A float32 tensor of one of these shapes, all finite."""
+        """Take a tensor as float32. Raises ModelError unless it has one of these shapes and is finite."""
         shape = next((shape for shape in shapes if self._shape(name) == list(shape)), shapes[0])
         scale = self.take(name, FLOATS, shape).float()
         if not bool(scale.isfinite().all()):
@@ -57,7 +57,7 @@ class Parts:
         return scale
 
     def bias(self) -> Tensor | None:
-        """Writers add one of zeros where the model has none."""
+        """Take the bias. Some writers add one of zeros to layers that have none."""
         if self._bias:
             return self.take("bias", FLOATS, [self.outputs])
         bias = self._tensors.pop("bias", None)
@@ -70,7 +70,7 @@ class Parts:
             self._tensors.pop(name, None)
 
     def finish(self) -> None:
-        """Raises ModelError where something was not taken."""
+        """Raises ModelError if a tensor was neither taken nor ignored."""
         for name, tensor in self._tensors.items():
             raise ModelError(
                 f"{self.layer}.{name}, {tensor.dtype} {list(tensor.shape)}, has no place in a layer that is "
