@@ -1,4 +1,4 @@
-"""``turnout quantize``: a checkpoint with quantized weights."""
+"""``turnout quantize`` writes a checkpoint with quantized weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["command"]
     default=0.5,
     show_default=True,
     type=click.FloatRange(0, 1),
-    help="How much of them: 0 nothing, 1 all.",
+    help="How much of the outliers to move: 0 nothing, 1 all.",
 )
 @click.option("--revision", help="Branch, tag or commit on the hub.")
 @click.option(
@@ -53,14 +53,15 @@ def command(
     force: bool,
     plugins_folder: Path | None,
 ) -> None:
-    """Write MODEL with quantized weights, which then starts without quantizing.
+    """Write a checkpoint of MODEL with quantized weights, which then starts without quantizing.
 
-    MODEL is a folder, a hub name or a short name. DIR has the layout of compressed-tensors, which others read
-    too. What was interrupted goes on where it stopped.
+    MODEL is a folder, a hub name or a short name. The built-in quantizers write the layout of
+    compressed-tensors, which other engines read, too. An interrupted run continues where it stopped when the
+    same command is given again.
     """
     registry = Registry.load(config_folder=plugins_folder)
     registry.check("quantization", quantization)
-    # Only now: a mistake above should not wait for them.
+    # Imported here, so that an error above is reported without waiting for torch.
     from turnout.quantize.quantize import quantize_checkpoint
     from turnout.quantize.smoothquant import Calibration
 
