@@ -1,8 +1,9 @@
 """The package drawn by its imports: each folder's rooms, the arrows between them, and circles.
 
-A room is a folder; files that lie loose in a folder are one room, called ``(files)``. An arrow from a room to
-another stands for all imports between their files, imports for type checking included. A package's own
-``__init__.py`` only re-exports what its rooms hold, so it belongs to no room.
+A room is a folder. Files that lie loose in a folder are one room, called ``(files)``; those of the package's root,
+such as ``llm.py``, are rooms of their own. An arrow from a room to another stands for all imports between their
+files, imports for type checking included. A package's own ``__init__.py`` only re-exports what its rooms hold, so
+it belongs to no room.
 
     python scripts/rooms.py              # every folder: rooms, arrows, files side by side
     python scripts/rooms.py server       # one folder: which room imports which, by how many imports
@@ -123,7 +124,9 @@ def _room(file: str, path: str) -> str | None:
     below = PurePosixPath(file).relative_to(path or ".").parts
     if len(below) > 1:
         return below[0]
-    return None if below[0] == "__init__.py" else FILES
+    if below[0] == "__init__.py":
+        return None
+    return FILES if path else below[0]
 
 
 def folders() -> list[Folder]:
