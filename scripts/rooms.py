@@ -1,9 +1,9 @@
 """The package drawn by its imports: each folder's rooms, the arrows between them, and circles.
 
-A room is a folder. Files that lie loose in a folder are one room, called ``(files)``; those of the package's root,
-such as ``llm.py``, are rooms of their own. An arrow from a room to another stands for all imports between their
-files, imports for type checking included. A package's own ``__init__.py`` only re-exports what its rooms hold, so
-it belongs to no room.
+A room is a folder. Files that lie loose in a folder are one room, called ``(files)``; those of the
+package's root, such as ``llm.py``, are rooms of their own. An arrow from a room to another stands for all
+imports between their files, imports for type checking included. A package's own ``__init__.py`` only re-
+exports what its rooms hold, so it belongs to no room.
 
     python scripts/rooms.py              # every folder: rooms, arrows, files side by side
     python scripts/rooms.py server       # one folder: which room imports which, by how many imports
