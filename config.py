@@ -32,7 +32,7 @@ def _path_text(value: object) -> object:
 
 
 def _names(value: object) -> object:
-    """``a,b``, or several of such."""
+    """Splits ``a,b``, or each text of a list, into names."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple):
         return value
@@ -43,7 +43,7 @@ PluginNames = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 
 def _texts(value: object) -> object:
-    """One text, or several; commas are part of them."""
+    """Makes a tuple of one text or of several; a comma does not separate texts."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
@@ -61,7 +61,7 @@ class _Config(BaseModel):
 
 
 class EngineConfig(_Config):
-    """What an engine is made of."""
+    """The configuration of an engine: its model, policies, device, memory and limits."""
 
     model: Annotated[str, BeforeValidator(_path_text)] = Field(
         "turnout-tiny", description="Folder, hub name or short name of the model."
@@ -70,12 +70,12 @@ class EngineConfig(_Config):
     scheduler: str = Field(SCHEDULER, description="Scheduling policy, as NAME or NAME:option=value,….")
     length_predictor: str = Field(
         LENGTH_PREDICTOR,
-        description="Guesses output lengths for policies that use them, as NAME or NAME:option=value,….",
+        description="Predicts output lengths for policies that use them, as NAME or NAME:option=value,….",
     )
     kv: str = Field(KV, description="KV backend, as NAME or NAME:option=value,….")
     quantization: str = Field(UNQUANTIZED, description="Quantizer, as NAME or NAME:option=value,….")
     decoding: str = Field(
-        DECODING, description="How to decode for requests that do not say, as NAME or NAME:option=value,…."
+        DECODING, description="Decoding of requests that do not choose, as NAME or NAME:option=value,…."
     )
     spec_draft: str | None = Field(
         None, description="Model that drafts for speculative decoding: a folder, hub name or short name."
@@ -84,21 +84,21 @@ class EngineConfig(_Config):
         False, description="Draft without a model, from what followed the latest tokens earlier in the text."
     )
     spec_tokens: int | None = Field(
-        None, gt=0, le=MAX_DRAFT, description="Tokens to draft at most for each step; default: 5."
+        None, gt=0, le=MAX_DRAFT, description="Most tokens to draft in a step; default: 5."
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="What to compute in; auto: the model's own where the device is fast at it, else float32.",
+        description="Dtype to compute in; auto: the model's own if the device is fast at it, else float32.",
     )
     cpu_kernels: Literal["auto", "native", "torch"] = Field(
         "auto",
-        description="What computes on a CPU: native, kernels that the first start compiles, or torch's own; "
-        "auto: native where there is a compiler.",
+        description="Kernels on a CPU: native, which the first start compiles, or torch, PyTorch's own "
+        "operators; auto: native if there is a C++ compiler.",
     )
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
-        description="What computes norms, gates and rotations on a GPU: triton, fused kernels, or torch's "
-        "own operators; auto: triton where it is installed.",
+        description="Kernels for norms, gates and rotations on a GPU: triton, which are fused, or torch, "
+        "PyTorch's own operators; auto: triton if it is installed.",
     )
     device: str = Field("auto", description="cpu, cuda or cuda:N; auto: a GPU if there is one.")
     enforce_eager: bool = Field(
@@ -112,53 +112,58 @@ class EngineConfig(_Config):
     max_model_len: int | None = Field(
         None,
         gt=0,
-        description="Longest prompt and output together, in tokens; default: what the model supports.",
+        description="Most tokens of prompt and output together; default: the model's own limit.",
     )
     max_num_seqs: int = Field(256, gt=0, description="Sequences that run at once.")
     max_num_batched_tokens: int | None = Field(
-        None, gt=0, description="Tokens computed in one step; default: 512 on CPU, 8192 on a GPU."
+        None, gt=0, description="Most tokens computed in a step; default: 512 on CPU, 8192 on a GPU."
     )
-    max_waiting: int = Field(4096, gt=0, description="Requests that may wait; more are refused with 503.")
+    max_waiting: int = Field(
+        4096, gt=0, description="Most requests that wait; more are refused with status 503."
+    )
     kv_memory: ByteSize | None = Field(
-        None, description="Memory for the KV pool, such as 2GiB; default: fitted to the device's free memory."
+        None, description="Size of the KV pool, such as 2GiB; default: fitted to the device's free memory."
     )
     gpu_memory_utilization: float = Field(
-        0.9, gt=0, le=1, description="Share of the GPU's memory to use when kv-memory is not given."
+        0.9, gt=0, le=1, description="Share of the GPU's memory to use if kv-memory is not given."
     )
     memory_share: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="Share of what would be taken without kv-memory that is this engine's, where several "
-        "are on one machine.",
+        description="Share of the default KV and swap memory that this engine takes, for several engines on "
+        "one machine.",
     )
     kv_eviction: str | None = Field(
         None,
-        description="Which cached prefixes go first, as NAME or NAME:option=value,…, for backends that keep "
-        f"some; default: {KV_EVICTION}.",
+        description="Policy that chooses which cached prefixes to evict first, for backends that cache some, "
+        f"as NAME or NAME:option=value,…; default: {KV_EVICTION}.",
     )
     swap_memory: SizeOrZero | None = Field(
         None,
-        description="Host memory that preempted requests are swapped out to, such as 4GiB; default: 4GiB for "
-        "a GPU, none on CPU, where the KV pool is host memory already.",
+        description="Host memory to which preempted requests are swapped out, such as 4GiB; default: 4GiB "
+        "for a GPU, none on CPU, where the KV pool is host memory already.",
     )
     preemption: Literal["auto", "recompute", "swap"] = Field(
         "auto",
-        description="What becomes of a preempted request's KV memory: computed again, swapped out to "
-        "swap-memory, or whichever takes less time.",
+        description="What happens to a preempted request's KV memory: recompute computes it again, swap "
+        "moves it to swap-memory, auto does what takes less time.",
     )
     block_size: int | None = Field(
-        None, gt=0, description="Tokens in a KV block, for backends that have blocks; default: theirs."
+        None,
+        gt=0,
+        description="Tokens in a KV block, for backends that have blocks; default: the backend's own.",
     )
     plugins_folder: str | None = Field(
-        None, description="Folder whose turnout_plugins.py counts as a plugin; default: the config file's."
+        None, description="Folder whose turnout_plugins.py is loaded as a plugin; default: the config file's."
     )
     disable_plugin: PluginNames = Field(
         (),
-        description="Plugin not to load, by its own or its package's name; several with commas, or flags.",
+        description="Plugin not to load, by its own or its package's name; separate several by "
+        "commas, or repeat the flag.",
     )
     strict_plugins: bool = Field(
-        False, description="A plugin that cannot be loaded, or a policy's fault at run time, is fatal."
+        False, description="Fail if a plugin cannot be loaded, or if a policy is at fault at run time."
     )
 
     @property
@@ -167,28 +172,28 @@ class EngineConfig(_Config):
 
 
 class ServerConfig(_Config):
-    """How a server is reached."""
+    """The configuration of a server around the engine: its address, keys, limits and live test."""
 
     host: str = Field("127.0.0.1", description="Address to bind.")
     port: int = Field(8000, ge=0, le=65535, description="Port to bind; 0: any free one.")
     served_model_name: str | None = Field(
-        None, description="Name the API gives the model; default: --model as given."
+        None, description="Name of the model in the API; default: --model as given."
     )
     api_key: str | None = Field(
         None,
         min_length=1,
-        description="Key that clients must send as a bearer token; default: none is asked for.",
+        description="Key that clients must send as a bearer token; default: no key is required.",
     )
     admin_key: str | None = Field(
         None,
         min_length=1,
-        description="Key that /admin asks for as a bearer token; default: /admin answers only this machine.",
+        description="Key that /admin requires as a bearer token; default: /admin answers only this machine.",
     )
     engine_restarts: int = Field(
         3,
         ge=0,
-        description="How often within ten minutes the engine is started again when it dies; requests go on "
-        "where they were. 0: the server ends with it.",
+        description="Restarts of the engine within ten minutes when it dies; requests continue where they "
+        "were. 0: the server ends with the engine.",
     )
     shutdown_timeout: float = Field(
         25,
@@ -200,10 +205,14 @@ class ServerConfig(_Config):
     ab: Texts = Field(
         (),
         description="Serve a part of the sessions by another configuration, as NAME:field=value,…, where "
-        "fields are options of serve, and compare the two.",
+        "each field is an option of serve, and compare the two.",
     )
     split: float | None = Field(
-        None, gt=0, lt=1, description="Share of the sessions that the arm of ab gets; default: 0.5."
+        None, gt=0, lt=1, description="Share of the sessions that the arm of --ab gets; default: 0.5."
     )
-    max_body_size: ByteSize = Field(32 * 2**20, description="Largest request body; larger ones get 413.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="How much to log.")
+    max_body_size: ByteSize = Field(
+        32 * 2**20, description="Size of the largest request body; larger ones get status 413."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Lowest severity to log; the log goes to standard error."
+    )

@@ -1,4 +1,4 @@
-"""``turnout serve --ab``: from what was given to a test that can be served."""
+"""``turnout serve --ab``: makes a live test from the options given."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from turnout.server.ab.ab_test import ABTest
 __all__ = ["live_test"]
 
 BASE = "base"
-"""What the server's own configuration is called."""
+"""The name of the server's own configuration."""
 HALF = 0.5
 
 
 def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
-    """None where none was asked for. Raises ConfigError."""
+    """Returns the live test, or None without ``--ab``. Raises ConfigError."""
     if not server.ab:
         if server.split is not None:
             raise ConfigError(
-                "--split says what share of the sessions the arm of --ab gets; "
+                "--split is the share of the sessions that the arm of --ab gets; "
                 "give --ab NAME:field=value, too"
             )
         return None
@@ -31,7 +31,7 @@ def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
     (arm,) = parse_arms(server.ab, engine)
     if arm.name == BASE:
         raise ConfigError(
-            f"arm {BASE!r}: so the server's own configuration is called; give the arm of --ab another name"
+            f"arm {BASE!r}: this is the name of the server's own configuration; give the arm of --ab another"
         )
     check_arms([arm])
     from turnout.lab.ab.live_trial import LiveTrial  # scipy, which a server without a test does not need
@@ -49,7 +49,7 @@ def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
 
 
 def _shares_of_memory(engine: EngineConfig, arm: Arm) -> tuple[EngineConfig, EngineConfig]:
-    """What the server may take, in two: as the arm says, else in halves."""
+    """Divides the server's share of memory between the two: as the arm says, else in halves."""
     whole = engine.memory_share
     theirs = arm.config.memory_share if "memory_share" in arm.changes else whole / 2
     if theirs >= whole:

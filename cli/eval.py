@@ -31,19 +31,21 @@ def command() -> None:
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="What to predict, in UTF-8; best something that the model has not seen.",
+    help="Text to predict, in UTF-8; best one that the model has not seen.",
 )
 @click.option(
     "--quantization",
     multiple=True,
     metavar="NAME",
-    help="Quantizer to compare with the model as it is, as NAME or NAME:option=value,…; may be repeated.",
+    help="Quantizer to compare with the unchanged model, as NAME or NAME:option=value,…; may be repeated.",
 )
-@click.option("--reference", metavar="MODEL", help="Compare with this model; default: MODEL as it is.")
-@click.option("--window", default=512, show_default=True, help="Tokens that are read together.")
-@click.option("--max-tokens", default=50_000, show_default=True, help="Tokens of the text to read at most.")
-@click.option("--dtype", default="auto", show_default=True, help="What to compute in, as of turnout serve.")
-@click.option("--device", default="auto", show_default=True, help="Where, as of turnout serve.")
+@click.option("--reference", metavar="MODEL", help="Model to compare with; default: MODEL, unchanged.")
+@click.option("--window", default=512, show_default=True, help="Tokens of context that are read together.")
+@click.option("--max-tokens", default=50_000, show_default=True, help="Most tokens of the text to read.")
+@click.option("--dtype", default="auto", show_default=True, help="Dtype to compute in, as of turnout serve.")
+@click.option(
+    "--device", default="auto", show_default=True, help="Device to compute on, as of turnout serve."
+)
 def perplexity(
     model: str,
     text: Path,
@@ -56,8 +58,8 @@ def perplexity(
 ) -> None:
     """Print the perplexity of MODEL on a text, and what quantization does to it.
 
-    Beside the perplexity: how often both hold the same token likeliest, and the KL divergence between what
-    they predict, in nats a token. Both models are in memory at once.
+    Also prints how often both models find the same token most likely, and the KL divergence between their
+    predictions, in nats per token. Both models are in memory at once.
     """
     registry = Registry.load()
     for spec in quantization:

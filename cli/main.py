@@ -16,13 +16,13 @@ COMMANDS = {
     "bench": LazyCommand("turnout.cli.bench.group:command", "Measure a server or an engine."),
     "compare": LazyCommand("turnout.cli.compare.command:command", "Compare configurations on a workload."),
     "simulate": LazyCommand(
-        "turnout.cli.simulate:command", "Serve a workload on a virtual clock, by what steps cost."
+        "turnout.cli.simulate:command", "Serve a workload on a virtual clock, with a cost model of steps."
     ),
-    "profile": LazyCommand("turnout.cli.profile:command", "Measure what steps cost on this machine."),
+    "profile": LazyCommand("turnout.cli.profile:command", "Measure how long steps take on this machine."),
     "quantize": LazyCommand("turnout.cli.quantize:command", "Write a checkpoint with quantized weights."),
     "eval": LazyCommand("turnout.cli.eval:command", "Measure how good a model's predictions are."),
     "plugins": LazyCommand(
-        "turnout.cli.plugins.group:command", "List the policies on offer, or describe one."
+        "turnout.cli.plugins.group:command", "List the available policies, or describe one."
     ),
 }
 
@@ -38,5 +38,5 @@ def main() -> None:
 
 
 def serve() -> None:
-    """``serve …`` is ``turnout serve …``."""
+    """Runs ``serve …`` as ``turnout serve …``."""
     cli.main(args=["serve", *sys.argv[1:]], prog_name="turnout")

@@ -22,10 +22,10 @@ CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 
 @click.command(name="profile")
 @click.option("--out", "file", type=OutputFile(), required=True, help="File to write the cost model to.")
-@click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="To measure for.")
 @click.option(
-    "--name", default="", metavar="TEXT", help="What the cost model is called; default: after the model."
+    "--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Seconds to measure for."
 )
+@click.option("--name", default="", metavar="TEXT", help="Name of the cost model; default: the model's name.")
 @click.option(
     "--clock",
     type=click.Choice(tuple(CLOCKS)),
@@ -36,7 +36,7 @@ CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
 )
 @engine_options
 def command(*, file: Path, seconds: float, name: str, clock: str, **flags: object) -> None:
-    """Measure what the steps of MODEL take on this machine, and fit the cost model that `simulate` reads."""
+    """Measure how long steps of MODEL take on this machine, and fit the cost model that `simulate` reads."""
     config, _ = configs_of(flags)
     from turnout.lab.simulation.profiling.profile import profile  # only now: it waits for torch
 
@@ -59,7 +59,7 @@ def _show(bar: tqdm[NoReturn], share: float) -> None:
 
 
 def describe(cost: CostModel) -> str:
-    """Coefficients, and how far off they are."""
+    """Describes the coefficients and the error of the fit."""
     seconds, quality = cost.seconds, cost.fit
     rows = [(name, f"{1e6 * value:,.4g} us", meaning) for name, value, meaning in seconds.terms() if value]
     lines = [f"cost model {cost.name}", *aligned(rows, indent="  ")]

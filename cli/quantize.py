@@ -17,7 +17,7 @@ __all__ = ["command"]
     "--quantization", required=True, metavar="NAME", help="Quantizer, as NAME or NAME:option=value,…."
 )
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="Folder to write, a new one."
+    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="New folder to write to."
 )
 @click.option(
     "--smooth",
@@ -31,7 +31,7 @@ __all__ = ["command"]
     default=0.5,
     show_default=True,
     type=click.FloatRange(0, 1),
-    help="How much of the outliers to move: 0 nothing, 1 all.",
+    help="Share of the outliers to move: 0 moves nothing, 1 moves all.",
 )
 @click.option("--revision", help="Branch, tag or commit on the hub.")
 @click.option(
@@ -41,7 +41,7 @@ __all__ = ["command"]
     "--plugins-folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Folder whose turnout_plugins.py counts as a plugin.",
+    help="Folder whose turnout_plugins.py is loaded as a plugin.",
 )
 def command(
     model: str,

@@ -36,51 +36,61 @@ __all__ = ["command"]
     "arms",
     multiple=True,
     metavar="NAME:option=value,…",
-    help="A configuration, as these options change it; several are simulated one after the other on the same "
-    "workload. Without one: the options as they are.",
+    help="A configuration that changes these options; several are simulated in turn on the same workload. "
+    "Default: one configuration with the options as given.",
 )
-@click.option("--workload", required=True, metavar="SPEC", help="A trace, or a generator and its options.")
+@click.option(
+    "--workload",
+    required=True,
+    metavar="SPEC",
+    help="Trace, or generator with its options; see `turnout bench workloads`.",
+)
 @click.option(
     "--cost-model",
     required=True,
     metavar="NAME|FILE",
-    help=f"What steps take: a file that `turnout profile` wrote, or an estimate: {', '.join(PRESETS)}.",
+    help=f"Cost model of steps: a file that `turnout profile` wrote, or an estimate: {', '.join(PRESETS)}.",
 )
-@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Engines.")
+@click.option("--replicas", type=click.IntRange(1), default=1, show_default=True, help="Engines to simulate.")
 @click.option(
     "--router",
     default="round-robin",
     show_default=True,
     metavar="TEXT",
-    help="Which of them gets a request, as NAME or NAME:option=value,….",
+    help="Policy that chooses the replica for each request, as NAME or NAME:option=value,….",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the workload and its prompts.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the workload and its prompts.")
 @click.option(
-    "--goodput", metavar="METRIC:MS,…", help="What is good, such as ttft:200,tpot:50: how many were?"
+    "--goodput",
+    metavar="METRIC:MS,…",
+    help="Limits by which to count good requests, such as ttft:200,tpot:50.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1),
     default=os.cpu_count() or 1,
     show_default="one for each CPU",
-    help="Processes, where replicas have nothing to do with one another.",
+    help="Most processes to use, if replicas are independent of each other.",
 )
 @click.option(
     "--fast/--stepwise",
     "fast_forward",
     default=True,
     show_default=True,
-    help="Skip what happens in every step, where the results stay the same; or take each step in full.",
+    help="Skip the work of a step where the results stay the same, or take each step in full.",
 )
 @click.option(
-    "--json", "json_file", type=OutputFile(allow_dash=True), help="Write all figures there; -: print."
+    "--json",
+    "json_file",
+    type=OutputFile(allow_dash=True),
+    help="File to write all figures to; -: print them.",
 )
 @config_option
 @config_options(EngineConfig)
 def command(*, arms: tuple[str, ...], json_file: Path | None, **flags: Any) -> None:
-    """Serve a workload on a virtual clock: the same engine, and a model of what its steps cost.
+    """Serve a workload on a virtual clock: the same engine, with a cost model of its steps.
 
-    The model, device, dtype and quantization are the cost model's; all else is as `turnout serve` has it.
+    The model, device, dtype and quantization are the cost model's; all else is as in `turnout serve`.
     """
     scene = _Scene(**{name: flags.pop(name) for name in _Scene._fields})
     common, _ = configs_of(flags)
@@ -103,7 +113,7 @@ def _write(file: Path, text: str) -> None:
 
 
 class _Scene(NamedTuple):
-    """What all arms have in common, as options give it."""
+    """The options that all arms share."""
 
     workload: str
     cost_model: str

@@ -21,7 +21,8 @@ def _explained(problem: dict[str, object], known: Collection[str]) -> str:
     assert isinstance(loc, tuple)
     name = ".".join(map(str, loc))
     if problem["type"] == "extra_forbidden":
-        return f"unknown option {name!r}; known: {', '.join(known) or 'none'}{did_you_mean(name, known)}"
+        valid = f"known: {', '.join(known)}" if known else "it takes no options"
+        return f"unknown option {name!r}; {valid}{did_you_mean(name, known)}"
     if problem["type"] == "missing":
         return f"the option {name!r} must be given"
     return f"{name}: {message} (given: {problem['input']!r})"

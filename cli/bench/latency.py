@@ -23,12 +23,18 @@ Count = click.IntRange(min=1)
 
 
 @click.command(name="latency")
-@click.option("--batch-size", default=8, show_default=True, type=Count, help="Requests at a time.")
+@click.option("--batch-size", default=8, show_default=True, type=Count, help="Requests in a batch.")
 @click.option("--prompt", default=32, show_default=True, type=Count, help="Tokens of each prompt.")
 @click.option("--output", default=128, show_default=True, type=Count, help="Tokens of each output.")
-@click.option("--seed", default=0, show_default=True, help="Of texts.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the prompts.")
 @click.option("--repeat", default=10, show_default=True, type=Count, help="Batches to measure.")
-@click.option("--warm-up", default=3, show_default=True, type=click.IntRange(min=0), help="Batches before.")
+@click.option(
+    "--warm-up",
+    default=3,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Batches to run before measuring.",
+)
 @output_options("a line for each batch")
 @engine_options
 def command(
@@ -66,7 +72,7 @@ def command(
 
 
 def _figures(records: Sequence[Record]) -> dict[str, float]:
-    """Seconds; of the batch, and the means of its requests."""
+    """Returns the batch's latency and the means of its requests, in seconds."""
     return {
         "latency": max(record.finished for record in records),
         "ttft": statistics.fmean(record.ttft for record in records),
@@ -75,7 +81,7 @@ def _figures(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _summary(rows: Sequence[dict[str, float]]) -> dict[str, object]:
-    """With the names of ``vllm bench latency``."""
+    """Returns the figures under the names of ``vllm bench latency``."""
     latencies = [row["latency"] for row in rows]
     return {
         "avg_latency": statistics.fmean(latencies),

@@ -21,11 +21,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def output_options(rows: str) -> Callable[[Function], Function]:
-    """``--json`` and ``--csv``; `rows` says what a line of the latter is."""
+    """Decorates a command with ``--json`` and ``--csv``; `rows`: what a line of the CSV file is."""
 
     def decorate(function: Function) -> Function:
         for flag, what in (("csv", rows), ("json", "all figures")):
-            about = f"Write {what} there."
+            about = f"File to write {what} to."
             option = click.option(f"--{flag}", f"{flag}_file", type=OutputFile(), metavar="FILE", help=about)
             function = option(function)
         return function
@@ -34,7 +34,7 @@ def output_options(rows: str) -> Callable[[Function], Function]:
 
 
 def run_facts() -> dict[str, str]:
-    """When, and with what."""
+    """Returns the date and Turnout's version."""
     return {"date": datetime.now(UTC).strftime("%Y%m%d-%H%M%S"), "turnout": version("turnout")}
 
 
@@ -45,7 +45,7 @@ def write_json(path: Path | None, figures: Mapping[str, object]) -> None:
 
 
 def write_csv(path: Path | None, rows: Sequence[Mapping[str, object]]) -> None:
-    """A header, and the rows; nothing but the header's line where there are none."""
+    """Writes a header and the rows; without rows only the header's line end."""
     if path is not None:
         with writing(path), path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]) if rows else [])
@@ -55,7 +55,7 @@ def write_csv(path: Path | None, rows: Sequence[Mapping[str, object]]) -> None:
 
 @contextmanager
 def progress_bar(total: int, unit: str = "requests") -> Iterator[Callable[[object], None]]:
-    """On standard error, where that is a terminal. Yields what to call when one more is done."""
+    """Shows progress on standard error, if that is a terminal. Yields a function to call per item."""
     from tqdm import tqdm
 
     with tqdm(total=total, desc=unit, disable=None) as bar:

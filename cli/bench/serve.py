@@ -28,7 +28,7 @@ from turnout.lab.workloads.source import load_workload
 __all__ = ["command"]
 
 WARM_UP_SEED = 2**62
-"""Added to the seed: warming up says nothing that the measured requests say."""
+"""Added to the seed, so that the requests of the warm-up have other prompts than the measured ones."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class LoadOptions:
         return load_workload(self.workload, self.seed, count)
 
     def target(self) -> Target:
-        """Asks the server what it serves, where no model is named."""
+        """Returns the server to load. Without ``--model`` this asks the server which model it serves."""
         target = Target.at(
             self.url,
             model=self.model or "",
@@ -67,50 +67,67 @@ class LoadOptions:
 
 
 @click.command(name="serve")
-@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Of the server.")
-@click.option("--model", help="What to ask it for; the first that it serves, if not given.")
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="URL of the server.")
+@click.option("--model", help="Model to request; default: the first that the server lists.")
 @click.option(
     "--workload",
     default="poisson:rate=1,requests=100",
     show_default=True,
-    help="A trace's path or a generator; see `turnout bench workloads`.",
+    help="Trace, or generator with its options; see `turnout bench workloads`.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of arrivals, lengths and texts.")
+@click.option("--seed", default=0, show_default=True, help="Seed of arrivals, lengths and prompts.")
 @click.option(
-    "--endpoint", type=click.Choice(["completions", "chat"]), default="completions", show_default=True
+    "--endpoint",
+    type=click.Choice(["completions", "chat"]),
+    default="completions",
+    show_default=True,
+    help="Endpoint to send requests to.",
 )
 @click.option(
     "--prompts",
     type=click.Choice(["tokens", "text"]),
-    help="Token ids, or a common word for each: then the server counts. Default: tokens, text for chat.",
+    help="Send prompts as token ids, or as text, a common word for each token, which the server "
+    "counts; default: tokens, but text for chat.",
 )
-@click.option("--tokenizer", metavar="MODEL", help="Counts the tokens of a trace that has texts.")
+@click.option(
+    "--tokenizer", metavar="MODEL", help="Model whose tokenizer counts the tokens of a trace with texts."
+)
 @click.option(
     "--vocabulary",
     default=DEFAULT_VOCABULARY,
     show_default=True,
     type=click.IntRange(min=100),
-    help="Token ids that prompts are drawn from; special ones are avoided.",
+    help="Number of token ids to draw prompts from; special tokens are avoided.",
 )
 @click.option(
     "--ignore-eos/--no-ignore-eos",
     default=True,
-    help="Have outputs be as long as the workload says.  [default: --ignore-eos]",
+    help="Generate outputs as long as the workload says.  [default: --ignore-eos]",
 )
-@click.option("--extra-body", metavar="JSON", help="Fields of every request, over those sent otherwise.")
+@click.option("--extra-body", metavar="JSON", help="Fields to add to each request; they override others.")
 @click.option("--api-key", envvar="OPENAI_API_KEY", show_envvar=True, help="Bearer token of the server.")
-@click.option("--goodput", metavar="METRIC:MS,…", help="What is good, such as ttft:200,tpot:50.")
+@click.option(
+    "--goodput",
+    metavar="METRIC:MS,…",
+    help="Limits by which to count good requests, such as ttft:200,tpot:50.",
+)
 @click.option(
     "--percentiles",
     default=",".join(f"{rank:g}" for rank in PERCENTILES),
     show_default=True,
-    help="Of each latency.",
+    help="Percentiles to report of each latency.",
 )
 @click.option(
-    "--warm-up", default=1, show_default=True, type=click.IntRange(min=0), help="Requests before measuring."
+    "--warm-up",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Requests to send before measuring.",
 )
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Of a request, in seconds.")
-@click.option("--details", is_flag=True, help="Have figures of each request in --json, too.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Most seconds that a request may take."
+)
+@click.option("--details", is_flag=True, help="Include figures of each request in --json.")
 @output_options("a line for each request")
 @click.pass_context
 def command(
@@ -124,9 +141,10 @@ def command(
     csv_file: Path | None,
     **options: Any,
 ) -> None:
-    """Load a server, ours or any with OpenAI's API, and measure what its clients see.
+    """Send a workload to a server with OpenAI's API, Turnout's or another, and measure what its clients see.
 
-    Exit code 1 when no request was answered. Ctrl-C ends it with what has been measured so far, and with 130.
+    The exit code is 1 if no request was answered. Ctrl-C prints what has been measured so far and exits with
+    130.
     """
     limits = Goodput.parse(goodput) if goodput else None
     ranks = _ranks(percentiles)
@@ -155,7 +173,7 @@ def command(
 
 
 def _warm_up(settings: LoadOptions, workload: Workload, target: Target, requests: int) -> None:
-    """Also finds what is wrong before it is wrong a thousand times. Raises EngineError where something is."""
+    """Sends a few requests first. Raises EngineError if one fails, before thousands do."""
     jobs = [replace(job, at=0.0, session="") for job in workload.jobs[:requests]]
     prompts = Prompts(jobs, settings.seed + WARM_UP_SEED, settings.vocabulary)
     load = run_load(Workload("warm-up", jobs, concurrency=1), target, prompts, timeout=settings.timeout)
@@ -163,13 +181,13 @@ def _warm_up(settings: LoadOptions, workload: Workload, target: Target, requests
         raise KeyboardInterrupt
     for record in load.records:
         if record.error:
-            raise EngineError(f"{target.url} did not answer the request to warm up with: {record.error}")
+            raise EngineError(f"{target.url} did not answer a warm-up request: {record.error}")
 
 
 def _served(target: Target) -> str:
     models = ChatClient(target.url, target.api_key).models()
     if not models:
-        raise ConfigError(f"{target.url} says that it serves no model; name one with --model")
+        raise ConfigError(f"{target.url} lists no model; name one with --model")
     return models[0]
 
 
@@ -185,9 +203,9 @@ def _json_object(text: str | None) -> dict[str, Any]:
     try:
         value = json.loads(text or "{}")
     except json.JSONDecodeError as error:
-        raise ConfigError(f"--extra-body is no JSON: {error}") from None
+        raise ConfigError(f"--extra-body is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ConfigError('--extra-body should be an object, such as {"temperature": 0.8}')
+        raise ConfigError('--extra-body must be an object, such as {"temperature": 0.8}')
     return value
 
 
@@ -212,7 +230,7 @@ def _say_partial(load: LoadRun, jobs: int) -> None:
 
 
 def _figures(settings: LoadOptions, workload: Workload, target: Target) -> dict[str, object]:
-    """What was measured, with vLLM's names where it has them."""
+    """Returns what was measured, under vLLM's names where there are some."""
     return {
         **run_facts(),
         "backend": "openai-chat" if target.endpoint == "chat" else "openai",
@@ -236,7 +254,7 @@ def _measured(load: LoadRun, summary: Summary, details: bool) -> dict[str, objec
 
 
 def _details(records: Sequence[Record]) -> dict[str, object]:
-    """As ``vllm bench serve --save-detailed`` has them; seconds."""
+    """Returns lists over the requests, as ``vllm bench serve --save-detailed`` has them; in seconds."""
     return {
         "input_lens": [record.prompt_tokens for record in records],
         "output_lens": [record.output_tokens for record in records],

@@ -24,7 +24,7 @@ __all__ = ["command"]
     default=600.0,
     show_default=True,
     type=click.FloatRange(min=0, min_open=True),
-    help="Of a start, in seconds.",
+    help="Most seconds that a start may take.",
 )
 @output_options("a line for each start")
 @click.argument("serve_arguments", metavar="[MODEL] [OPTIONS OF SERVE]...", nargs=-1, type=click.UNPROCESSED)
@@ -35,9 +35,9 @@ def command(
     csv_file: Path | None,
     serve_arguments: tuple[str, ...],
 ) -> None:
-    """Measure how long `turnout serve` takes to its first token, in a new process each time.
+    """Measure the time from `turnout serve` to its first token, in a new process for each start.
 
-    All other arguments go to `serve`; the port is chosen here.
+    All other arguments are passed to `serve`, except for the port, which this command chooses.
     """
     starts: list[Startup] = []
     with progress_bar(repeat, "starts") as done:

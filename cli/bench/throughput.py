@@ -26,11 +26,13 @@ MEASURED = ("elapsed_time", "requests_per_second", "tokens_per_second", "output_
     "--workload",
     default="burst:requests=64,prompt=128,output=128",
     show_default=True,
-    help="Its requests all come at once; see `turnout bench workloads`.",
+    help="Workload, whose requests all arrive at once; see `turnout bench workloads`.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of lengths and texts.")
+@click.option("--seed", default=0, show_default=True, help="Seed of lengths and prompts.")
 @click.option("--repeat", default=3, show_default=True, type=click.IntRange(min=1), help="Runs to measure.")
-@click.option("--warm-up", default=1, show_default=True, type=click.IntRange(min=0), help="Runs before.")
+@click.option(
+    "--warm-up", default=1, show_default=True, type=click.IntRange(min=0), help="Runs before measuring."
+)
 @output_options("a line for each run")
 @engine_options
 def command(
@@ -42,9 +44,9 @@ def command(
     csv_file: Path | None,
     **engine: object,
 ) -> None:
-    """Measure how many tokens a second an engine makes, without a server; medians over the runs.
+    """Measure how many tokens per second an engine generates, without a server; medians over the runs.
 
-    Each run has other prompts, so that none finds those of another in the prefix cache.
+    Each run has different prompts, so that no run finds another's in the prefix cache.
     """
     config, jobs = offline_config(engine), load_workload(workload, seed).jobs
     from turnout.lab.jobs.prompts import Prompts
@@ -67,7 +69,7 @@ def command(
 
 
 def _figures(records: Sequence[Record]) -> Figures:
-    """With the names of ``vllm bench throughput``."""
+    """Returns the figures under the names of ``vllm bench throughput``."""
     seconds = max(record.finished for record in records)
     output = sum(record.output_tokens for record in records)
     total = output + sum(record.prompt_tokens for record in records)

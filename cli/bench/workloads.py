@@ -1,4 +1,4 @@
-"""``turnout bench workloads``: the generators and their options, and what a workload comes to."""
+"""``turnout bench workloads``: lists the generators and their options, and sums up a workload."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["command"]
 
 @click.command(name="workloads")
 @click.argument("workload", required=False)
-@click.option("--seed", default=0, show_default=True, help="Of arrivals and lengths.")
+@click.option("--seed", default=0, show_default=True, help="Seed of arrivals and lengths.")
 @click.option(
     "--write",
     "file",
     type=OutputFile(),
     metavar="FILE",
-    help="Write its requests there, in Turnout's own form.",
+    help="File to write the requests to, in Turnout's own format.",
 )
 def command(workload: str | None, seed: int, file: Path | None) -> None:
-    """List what --workload takes, describe one generator by its name, or say what a WORKLOAD comes to."""
+    """List what --workload takes, describe a generator by its name, or sum up the requests of a WORKLOAD."""
     if workload is None:
         click.echo("\n".join(aligned([(name, _about(name)) for name in SOURCES])))
     elif workload in SOURCES and file is None:

@@ -1,4 +1,4 @@
-"""The chat completions of a server, streamed."""
+"""A client of a server's chat completions, which are streamed."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ Message = Mapping[str, str]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CONNECT_SECONDS = 10
-"""To connect. Afterwards there is no limit: a long prompt takes its time to the first token."""
+"""The timeout for connecting. Then there is none: the first token of a long prompt takes a while."""
 
 
 class ChatError(TurnoutError):
-    """A server that cannot be reached, or that refused."""
+    """The server cannot be reached, or refused."""
 
 
 class ChatClient:
-    """One server, and what to send with each request besides the messages."""
+    """A client of one server."""
 
     def __init__(self, address: str, api_key: str | None = None) -> None:
-        """Raises ChatError for an address that is none."""
+        """Raises ChatError for an invalid address."""
         try:
             self.url = server_url(address)
         except ConfigError as error:
@@ -50,7 +50,7 @@ class ChatClient:
                 content = asyncio.run(self._get("/v1/models"))
             return [str(model["id"]) for model in json.loads(content)["data"]]
         except (ValueError, KeyError, TypeError):
-            raise ChatError(f"what answers at {self.url} is no OpenAI-compatible server") from None
+            raise ChatError(f"the server at {self.url} is not compatible with OpenAI's API") from None
 
     def answer(self, messages: Sequence[Message], parameters: Mapping[str, Any]) -> Generator[str]:
         """The answer's text, piece by piece; closing the iterator early makes the server stop."""
@@ -94,7 +94,7 @@ class ChatClient:
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """A server that cannot be reached becomes a ChatError that says so."""
+        """Turns connection errors into a ChatError."""
         try:
             yield
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -102,18 +102,18 @@ class ChatClient:
                 f"no server answers at {self.url} ({error}); start one with: turnout serve"
             ) from None
         except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError, too
-            raise ChatError(f"the connection to {self.url} broke: {describe_error(error)}") from None
+            raise ChatError(f"the connection to {self.url} failed: {describe_error(error)}") from None
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError as error:  # input that is not UTF-8, or a temperature that is no number
+    except ValueError as error:  # input that is not UTF-8, or a temperature that is not a number
         raise ChatError(f"this cannot be sent: {error}") from None
 
 
 async def _next(pieces: AsyncGenerator[str]) -> str | None:
-    """None after the last."""
+    """Returns the next piece, or None after the last."""
     return await anext(pieces, None)
 
 
@@ -133,11 +133,14 @@ class _Chunk(msgspec.Struct):
     error: dict[str, object] | str | None = None
 
     def texts(self) -> list[str]:
-        """Raises ChatError for an error that the server reports, and for what is no chat completion."""
+        """Returns the chunk's texts.
+
+        Raises ChatError for an error that the server reports, and if this is not a chat completion.
+        """
         if self.error is not None:
-            raise ChatError(f"the server broke off: {error_message(self.error)}")
+            raise ChatError(f"the server stopped with an error: {error_message(self.error)}")
         if self.choices is None:
-            raise ChatError("the server sent what is no chat completion: it has no choices")
+            raise ChatError("the server did not send a chat completion: there are no choices")
         return [choice.delta.content for choice in self.choices if choice.delta.content]
 
 
@@ -145,4 +148,4 @@ def _decoded(reader: EventReader[_Chunk], data: bytes) -> list[_Chunk]:
     try:
         return reader.feed(data)
     except ValueError as error:
-        raise ChatError(f"the server sent what is no chat completion: {error}") from None
+        raise ChatError(f"the server did not send a chat completion: {error}") from None

@@ -19,20 +19,20 @@ HELP = f"/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops a
 
 
 @click.command(name="chat")
-@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="Where the server is.")
-@click.option("--api-key", help="Key that the server asks for.")
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="URL of the server.")
+@click.option("--api-key", help="Key that the server requires.")
 @click.option("--model", help="Model to talk to; default: the first that the server lists.")
 @click.option("--system", help="System message that begins the conversation.")
-@click.option("--temperature", type=float, help="0: always the likeliest token.")
-@click.option("--top-p", type=float, help="Sample from the likeliest tokens that make up this share.")
-@click.option("--max-tokens", type=int, help="Longest answer, in tokens.")
-@click.option("--seed", type=int, help="Makes answers repeatable.")
+@click.option("--temperature", type=float, help="Randomness of sampling; 0: always the most likely token.")
+@click.option("--top-p", type=float, help="Sample from the most likely tokens that make up this share.")
+@click.option("--max-tokens", type=int, help="Most tokens of an answer.")
+@click.option("--seed", type=int, help="Seed that makes answers repeatable.")
 def command(
     url: str, api_key: str | None, model: str | None, system: str | None, **parameters: object
 ) -> None:
-    """Talk to a server, streaming.
+    """Talk to a server in the terminal.
 
-    In a terminal this is a conversation. With a pipe each line is a prompt, and each answer is printed.
+    Answers are streamed. In a pipe, each line of input is a prompt, and each answer is printed.
     """
     client = ChatClient(url, api_key)
     served = client.models()
@@ -61,9 +61,9 @@ class Conversation:
         self.history.clear()
 
     def ask(self, prompt: str, show: Callable[[str], None]) -> bool:
-        """Show the answer as it comes; False when Ctrl-C cut it short.
+        """Shows the answer as it arrives. Returns False if Ctrl-C cut it short.
 
-        What was said is remembered, a cut answer too. After an error it is as if nothing had been asked.
+        The prompt and its answer, even a cut one, join the history. An error leaves the history unchanged.
         """
         question = {"role": "user", "content": prompt}
         begin = [{"role": "system", "content": self.system}] if self.system else []
@@ -103,7 +103,7 @@ def _obey(conversation: Conversation, order: str) -> str:
     if order == "/reset":
         conversation.reset()
         return "(forgotten)"
-    return HELP if order == "/help" else f"there is no {order!r}; {HELP}"
+    return HELP if order == "/help" else f"there is no command {order!r}; {HELP}"
 
 
 def _show_answer(conversation: Conversation, prompt: str) -> None:

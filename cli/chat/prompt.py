@@ -1,4 +1,4 @@
-"""Reading prompts from a terminal: one line, or several."""
+"""Reads prompts of one line or several from a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MULTILINE_HELP = f'{FENCE} begins and ends a prompt of several lines; so does "\
 
 
 def read_prompt(mark: str = ">>> ", more: str = "... ") -> str:
-    """Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+    """Reads a prompt. Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # gives input() a history and arrow keys
     line = input(mark)

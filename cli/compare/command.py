@@ -40,14 +40,14 @@ from turnout.lab.workloads.source import load_workload
 __all__ = ["command"]
 
 BEYOND = 3
-"""Exit code where an arm is beyond a limit of ``--fail-on``."""
+"""The exit code if an arm exceeds a limit of ``--fail-on``."""
 
 _FILE = OutputFile()
 
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """The options of which the experiment is made, by their names."""
+    """The options that describe the experiment, by their names."""
 
     workload: str
     repeats: int
@@ -60,7 +60,10 @@ class CompareOptions:
     quality_tokens: int
 
     def spec(self, arms: Sequence[Arm], cost: CostModel | None) -> ExperimentSpec:
-        """`cost`: what the arms are simulated by; None: they serve, and what they predict is judged, too."""
+        """Returns the experiment that the options describe.
+
+        cost: the cost model to simulate the arms with; None: the arms serve, and their quality is measured.
+        """
         measured = self.quality_text is not None or cost is None
         return ExperimentSpec(
             arms=tuple(arms),
@@ -106,15 +109,20 @@ class Outputs:
     multiple=True,
     required=True,
     metavar="NAME:field=value,…",
-    help="A configuration, as these options change it; two or more, each compared with the first.",
+    help="A configuration that changes these options; give two or more: each is compared with the first.",
 )
-@click.option("--workload", required=True, metavar="SPEC", help="A trace, or a generator and its options.")
-@click.option("--repeat", "repeats", type=int, default=5, show_default=True, help="How often each arm runs.")
+@click.option(
+    "--workload",
+    required=True,
+    metavar="SPEC",
+    help="Trace, or generator with its options; see `turnout bench workloads`.",
+)
+@click.option("--repeat", "repeats", type=int, default=5, show_default=True, help="Runs of each arm.")
 @click.option(
     "--simulate",
     "cost_model",
     metavar="NAME|FILE",
-    help="Simulate instead, on a cost model: a file that `turnout profile` wrote, or an estimate: "
+    help="Simulate instead, with a cost model: a file that `turnout profile` wrote, or an estimate: "
     f"{', '.join(PRESETS)}.",
 )
 @click.option(
@@ -122,49 +130,55 @@ class Outputs:
     type=int,
     default=0,
     show_default=True,
-    help="Of the first repeat's workload and prompts; each repeat has its own, which all arms share.",
+    help="Seed of the first repeat's workload and prompts; each repeat has its own, which all arms share.",
 )
 @click.option(
     "--warm-up",
     type=int,
     default=8,
     show_default=True,
-    help="Requests served before each run, and not measured.",
+    help="Requests to serve before each run, without measuring them.",
 )
 @click.option(
     "--temperature",
     type=float,
-    help="Of all requests; default: 0, or what --decoding says where it is given.",
+    help="Temperature of all requests; default: 0, or that of --decoding if it is given.",
 )
-@click.option("--goodput", metavar="METRIC:MS,…", help="What is good, such as ttft:200,tpot:50.")
+@click.option(
+    "--goodput",
+    metavar="METRIC:MS,…",
+    help="Limits by which to count good requests, such as ttft:200,tpot:50.",
+)
 @click.option(
     "--see",
     type=float,
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    help="Smallest change that matters: how many repeats would show it?",
+    help="Smallest change that matters; the report says how many repeats would show it.",
 )
 @click.option(
     "--quality-text",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Judge arms that differ in model, quantization or dtype by how they predict this text; default: "
-    "Python that the embedded model was not trained on.",
+    help="Text on which to compare the predictions of arms that differ in model, quantization or dtype; "
+    "default: Python code that the embedded model was not trained on.",
 )
 @click.option(
     "--quality-tokens",
     type=click.IntRange(0),
     default=4096,
     show_default=True,
-    help="Tokens of that text at most; 0: judge none.",
+    help="Most tokens of that text to read; 0: compare no predictions.",
 )
-@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write all that was measured there.")
-@click.option("--report", "report_file", type=_FILE, metavar="FILE", help="Write a page with plots there.")
+@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="File to write all measurements to.")
+@click.option(
+    "--report", "report_file", type=_FILE, metavar="FILE", help="File to write a page with plots to."
+)
 @click.option(
     "--fail-on",
     metavar="METRIC:±N%,…",
-    help=f"End with code {BEYOND} where an arm is shown to be beyond, such as p99_ttft:+5%.",
+    help=f"Exit with code {BEYOND} if an arm is shown to exceed a limit, such as p99_ttft:+5%.",
 )
 @config_option
 @config_options(EngineConfig)
@@ -180,9 +194,9 @@ def command(
     fail_on: str | None,
     **options: Any,
 ) -> None:
-    """Serve a workload with each arm, again and again, and say what differs and how sure that is.
+    """Serve a workload with each arm repeatedly, and report what differs and with which confidence.
 
-    Every run has a fresh engine in a process of its own; arms take turns, on the same requests.
+    Each run has a new engine in its own process. The arms take turns on the same requests.
     """
     settings = CompareOptions(**{field.name: options.pop(field.name) for field in fields(CompareOptions)})
     common, _ = configs_of(options)

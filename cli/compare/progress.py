@@ -1,4 +1,4 @@
-"""How far a comparison is, on standard error."""
+"""Shows a comparison's progress on standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["watching"]
 
 
 def watching(spec: ExperimentSpec, terminal: bool) -> Callable[[Turn], RunWatch]:
-    """A line for each run; in a terminal it counts the requests."""
+    """Prints a line for each run; in a terminal the line counts the requests."""
     total, begun = spec.repeats * len(spec.arms), 0
 
     def begin(turn: Turn) -> RunWatch:

@@ -1,4 +1,4 @@
-"""A comparison for the terminal."""
+"""The text of a comparison, for the terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["as_text"]
 
 
 def as_text(comparison: Comparison) -> str:
-    """First what to know, then for each arm a table with a verdict for each metric."""
+    """Returns the findings, then for each arm a table with a verdict for each metric."""
     lines = [
         f"{'WARNING' if finding.serious else 'note'}: {finding.text}." for finding in comparison.findings
     ]

@@ -18,7 +18,7 @@ _FIELDS = {**EngineConfig.model_fields, **ServerConfig.model_fields}
 
 
 def build_configs(file: Path | None, flags: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
-    """Raises ConfigError for anything that cannot be used as given. A flag that is None was not given."""
+    """Builds the configurations from a file and flags; None: the flag is not given. Raises ConfigError."""
     given = {name: value for name, value in flags.items() if value is not None}
     if file is None:
         return _configs(given)
@@ -29,7 +29,7 @@ def build_configs(file: Path | None, flags: Mapping[str, object]) -> tuple[Engin
 
 
 def read_config_file(file: Path) -> dict[str, Any]:
-    """Field names and values; a policy given as a mapping comes out in its flag's form."""
+    """Returns values by field name; a policy that is a mapping takes the form of its flag."""
     values: dict[str, Any] = {}
     for key, value in _load(file).items():
         name = str(key).replace("-", "_")
@@ -55,7 +55,7 @@ def _configs(values: Mapping[str, object]) -> tuple[EngineConfig, ServerConfig]:
 
 @contextmanager
 def _naming(*where: object) -> Iterator[None]:
-    """Every line of a ConfigError says where it is: a flag may have the same name."""
+    """Adds the file and key to each line of a ConfigError, since a flag may have the same name."""
     try:
         yield
     except ConfigError as error:

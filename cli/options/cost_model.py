@@ -1,4 +1,4 @@
-"""Cost models by how commands are told them."""
+"""Cost models as options of commands name them."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["find_cost_model"]
 
 
 def find_cost_model(name: str) -> CostModel:
-    """A preset, or a file. Raises ConfigError for what is neither."""
+    """Returns a preset, or a cost model from a file. Raises ConfigError if `name` is neither."""
     return CostModel.load(Path(name)) if Path(name).suffix or Path(name).is_file() else preset(name)

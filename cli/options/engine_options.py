@@ -1,4 +1,4 @@
-"""How commands are told which engine they are about: MODEL, ``--config``, and a flag for each field."""
+"""The options by which commands configure an engine: MODEL, ``--config``, and a flag for each field."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ config_option = click.option(
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="YAML file whose keys are the names of options of `serve`; flags override it.",
+    help="YAML file whose keys are options of `serve`; flags override the file.",
 )
 
 
@@ -33,7 +33,7 @@ def engine_options(function: Function) -> Function:
 
 
 def configs_of(flags: Mapping[str, Any]) -> tuple[EngineConfig, ServerConfig]:
-    """From what the decorators here, and `config_options`, added to a command; None is not given.
+    """Builds the configurations from the options that these decorators add; None was not given.
 
     Raises ConfigError, or UsageError for a model that is given twice.
     """
@@ -47,7 +47,7 @@ def configs_of(flags: Mapping[str, Any]) -> tuple[EngineConfig, ServerConfig]:
 
 
 def offline_config(flags: Mapping[str, Any]) -> EngineConfig:
-    """As `configs_of`, for a command that runs an engine without a server."""
-    # An offline command has no other clients: it turns no request away.
+    """Builds the configuration of a command that runs an engine without a server."""
+    # An offline command has no other clients: it refuses no request.
     most = sys.maxsize if flags.get("max_waiting") is None else flags["max_waiting"]
     return configs_of({**flags, "max_waiting": most})[0]

@@ -1,6 +1,6 @@
 """Flags from the fields of a configuration: a field's name is the flag, its description the help.
 
-A flag hands its text on as it is; what it means, and whether it is allowed, the field itself decides.
+A flag passes its text on unchanged; the field parses and checks it.
 """
 
 from __future__ import annotations

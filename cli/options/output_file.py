@@ -1,4 +1,4 @@
-"""Files that commands write their results to."""
+"""The files to which commands write their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["OutputFile", "writing"]
 
 
 class OutputFile(click.Path):
-    """The type of an option that names one: what cannot be written is refused before hours of work."""
+    """The type of an option that names an output file; checks before hours of work that it can be written."""
 
     def __init__(self, *, allow_dash: bool = False) -> None:
         super().__init__(path_type=Path, dir_okay=False, writable=True, allow_dash=allow_dash)
@@ -38,7 +38,7 @@ class OutputFile(click.Path):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What cannot be written after all, to a full disk for one, is an error of one line."""
+    """Turns an error of writing, such as a full disk, into a TurnoutError of one line."""
     try:
         yield
     except OSError as error:

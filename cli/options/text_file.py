@@ -1,4 +1,4 @@
-"""Texts that commands are given."""
+"""Text files that commands read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["utf8"]
 
 
 def utf8(file: Path) -> str:
-    """What is in it. Raises ConfigError where that is no UTF-8."""
+    """Returns the file's text. Raises ConfigError if it is not UTF-8."""
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""``turnout plugins check``: the conformance suite of a plugin's kind, and a verdict."""
+"""``turnout plugins check``: runs the conformance suite of a plugin's kind and prints a verdict."""
 
 from __future__ import annotations
 
@@ -23,23 +23,27 @@ WORDS = {"ok": "ok     ", "failed": "FAILED ", "skipped": "skipped"}
 
 @click.command(name="check")
 @click.argument("target", metavar="[KIND/]NAME[:OPTION=VALUE,…]")
-@click.option("--json", "as_json", is_flag=True, help="Print one object.")
-@click.option("--slow", is_flag=True, help="Also the tests that serve the embedded model, a minute or so.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option(
+    "--slow",
+    is_flag=True,
+    help="Also run the tests that serve the embedded model, which take about a minute.",
+)
 @click.option(
     "--claim",
     "claims",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What it claims of itself, such as ends_first=false; may be given several times.",
+    help="Claim of the plugin to test, such as ends_first=false; may be repeated.",
 )
 @click.pass_context
 def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool, claims: tuple[str, ...]) -> None:
     """Run the conformance suite of its kind against an installed plugin.
 
-    Ends with 1 where something fails.
+    The exit code is 1 if a test fails.
     """
     if not __debug__:
-        raise click.UsageError("the suites are assertions, which python -O leaves out; run it without")
+        raise click.UsageError("the suites are assertions, which python -O removes; run Python without -O")
     name, colon, options = target.partition(":")
     registry: Registry = ctx.obj
     entry = find_plugin(registry, name)
@@ -60,7 +64,7 @@ def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool, cla
 def _parsed(claim: str) -> tuple[str, object]:
     name, sign, value = claim.partition("=")
     if not sign:
-        raise click.BadParameter(f"{claim!r} is no claim; expected NAME=VALUE, such as bound=60")
+        raise click.BadParameter(f"{claim!r} is not a claim; expected NAME=VALUE, such as bound=60")
     try:
         return name, json.loads(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which plugin is meant by ``NAME`` or ``KIND/NAME``."""
+"""Finds the plugin that ``NAME`` or ``KIND/NAME`` means."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["find_plugin"]
 
 
 def find_plugin(registry: Registry, target: str) -> PluginEntry:
-    """Raises UnknownPlugin, or UsageError for a name that plugins of several kinds have."""
+    """Returns the plugin. Raises UnknownPlugin, or UsageError if plugins of several kinds have that name."""
     kind, slash, name = target.rpartition("/")
     if slash and kind != OBSERVER_KIND:
         return registry.entry(kind, name)
@@ -21,7 +21,7 @@ def find_plugin(registry: Registry, target: str) -> PluginEntry:
     kinds = list(dict.fromkeys(entry.kind for entry in found))
     if len(kinds) > 1:
         known = " or ".join(f"{kind}/{name}" for kind in kinds)
-        raise click.UsageError(f"{name!r} is a name of more than one kind; say {known}")
+        raise click.UsageError(f"{name!r} is the name of plugins of more than one kind; use {known}")
     if not found:
         names = sorted({entry.name for entry in registry.entries()})
         raise UnknownPlugin(
@@ -31,9 +31,9 @@ def find_plugin(registry: Registry, target: str) -> PluginEntry:
 
 
 def _offered_by(plugin: str, there: list[PluginEntry]) -> list[PluginEntry]:
-    """What a plugin of that name offers, which must be one thing."""
+    """Returns what the package or file of that name offers. Raises UsageError for several offers."""
     offers = [entry for entry in there if entry.origin.plugin == plugin]
     if len(offers) > 1:
         listed = " and ".join(f"{entry.kind}/{entry.name}" for entry in offers)
-        raise click.UsageError(f"plugin {plugin!r} offers {listed}; say which")
+        raise click.UsageError(f"plugin {plugin!r} offers {listed}; name one of them")
     return offers

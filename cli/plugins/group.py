@@ -1,4 +1,4 @@
-"""``turnout plugins``: what is on offer, what each takes, whether it conforms, and how to begin one."""
+"""``turnout plugins``: lists, describes, checks and creates plugins."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ __all__ = ["command"]
 
 
 @click.group(name="plugins", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list of objects.")
 @click.option(
     "--config",
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Config file of `serve`, which says what is disabled, and beside which turnout_plugins.py may lie.",
+    help="Config file of `serve`, which may disable plugins; its folder may hold a turnout_plugins.py.",
 )
 @click.option(
     "--plugins-folder",
     "plugins_folder",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="FOLDER",
-    help="Folder in which turnout_plugins.py lies, as of `serve`.",
+    help="Folder whose turnout_plugins.py is loaded as a plugin.",
 )
 @click.option(
     "--disable-plugin",
     "disabled",
     multiple=True,
     metavar="NAME",
-    help="Do not load it; an entry point's or a package's name. Several with commas, or flags.",
+    help="Plugin not to load, by its own or its package's name; separate several by commas, or repeat the "
+    "flag.",
 )
 @click.pass_context
 def command(
@@ -52,12 +53,12 @@ def command(
     plugins_folder: Path | None,
     disabled: tuple[str, ...],
 ) -> None:
-    """List the policies on offer by kind, with the package each comes from and its state."""
+    """List the available policies by kind, with the package and the state of each."""
     if ctx.invoked_subcommand == "new":
-        return  # it needs no list
+        return  # a new plugin needs no list
     flags = {"plugins_folder": plugins_folder and str(plugins_folder), "disable_plugin": disabled or None}
     config, _ = build_configs(config_file, flags)
-    # Not strict, whatever it says: broken ones are what a list is for.
+    # Never strict: the list also shows broken plugins.
     ctx.obj = Registry.load(config_folder=config.plugins_path, disabled=config.disable_plugin)
     if ctx.invoked_subcommand is None:
         entries = sorted(ctx.obj.entries(), key=_order)

@@ -1,4 +1,4 @@
-"""``turnout plugins new``: a complete package, from templates."""
+"""``turnout plugins new``: writes a complete package from templates."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ def _kind_named(ctx: click.Context, parameter: click.Parameter, value: str) -> s
     required=True,
     metavar="KIND",
     callback=_kind_named,
-    help=f"What the plugin is: {', '.join(SKELETONS)}.",
+    help=f"Kind of the plugin: {', '.join(SKELETONS)}.",
 )
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
     default=Path("."),
     show_default="the current one",
-    help="Where the package's own folder is made.",
+    help="Folder in which to make the package's own folder.",
 )
 def new_plugin(name: str, kind: str, folder: Path) -> None:
-    """Write a package with a plugin called NAME, its tests and what it takes to install it.
+    """Write an installable package with a plugin called NAME and its tests.
 
-    NAME has small letters, digits and dashes. Nothing is ever overwritten.
+    NAME has small letters, digits and dashes. Existing files are never overwritten.
     """
     name = name.removeprefix("turnout-")
     if not NAME.fullmatch(name):
         raise click.BadParameter(
-            f"{name!r} is no name; use small letters, digits and dashes: my-{kind.replace('_', '-')}"
+            f"{name!r} is not a name; use small letters, digits and dashes: my-{kind.replace('_', '-')}"
         )
     root = folder / f"turnout-{name}"
     if root.exists():
-        raise click.UsageError(f"{root} exists already, and nothing is overwritten; take another name")
+        raise click.UsageError(f"{root} exists already and is not overwritten; choose another name")
     contents = package_files(name, kind)
     for path, text in contents.items():
         file = root / path
@@ -69,7 +69,7 @@ def new_plugin(name: str, kind: str, folder: Path) -> None:
 
 
 def package_files(name: str, kind: str) -> dict[str, str]:
-    """The files of a package for a plugin of that name, by path."""
+    """Returns the files of a package for a plugin of that name, by path."""
     module = _module(name)
     return {
         "pyproject.toml": rendered("pyproject.toml", name, kind),
@@ -81,7 +81,7 @@ def package_files(name: str, kind: str) -> dict[str, str]:
 
 
 def rendered(template: str, name: str, kind: str) -> str:
-    """A template, filled in for a plugin of that name and kind."""
+    """Returns a template, filled in for a plugin of that name and kind."""
     source = files("turnout.cli.plugins").joinpath("templates", f"{template}.txt")
     return Template(source.read_text(encoding="utf-8")).substitute(_values(name, SKELETONS[kind]))
 

@@ -9,19 +9,19 @@ __all__ = ["SKELETONS", "Skeleton"]
 
 @dataclass(frozen=True)
 class Skeleton:
-    """How a kind is called and tested in a new package; ``templates/KIND.py.txt`` is the plugin itself."""
+    """How a new package names and tests a kind; ``templates/KIND.py.txt`` is the plugin itself."""
 
     kind: str
-    """As ``turnout plugins`` lists it."""
+    """The name in ``turnout plugins``."""
     noun: str
     suite: str
-    """Of `turnout.testing`."""
+    """The name of its suite in `turnout.testing`."""
     use: str
-    """How it is chosen, by ``$name``."""
+    """The command that uses the plugin ``$name``."""
     claims: tuple[str, ...] = ('spec = "$name"',)
-    """Lines of its suite: what is under test, and what the template's plugin claims."""
+    """Lines of its suite: the plugin under test, and what it claims."""
     checked: str = ""
-    """The same, for ``turnout plugins check``."""
+    """The same claims, as options of ``turnout plugins check``."""
 
     @property
     def article(self) -> str:
@@ -45,7 +45,7 @@ _ALL = (
         "eviction policy",
         "EvictionPolicySuite",
         f"{SERVE} --kv-eviction $name",
-        ('spec = "$name"', "ends_first = False  # leave this out if yours gives up the end first"),
+        ('spec = "$name"', "ends_first = False  # remove this if yours evicts the end first"),
         " --claim ends_first=false",
     ),
     Skeleton("quantization", "quantizer", "QuantizerSuite", f"{SERVE} --quantization $name"),
@@ -54,7 +54,7 @@ _ALL = (
         "decoding strategy",
         "DecodingSuite",
         f"{SERVE} --decoding $name:sure=0.8",
-        ('spec = "$name"', "unbiased = False  # leave this out if yours draws from the model's distribution"),
+        ('spec = "$name"', "unbiased = False  # remove this if yours draws from the model's distribution"),
         " --claim unbiased=false",
     ),
     Skeleton(
@@ -74,7 +74,7 @@ _ALL = (
         "router",
         "RouterSuite",
         "turnout simulate --replicas 4 --router $name:tokens=256",
-        ('spec = "$name"', "spreads = False  # leave this out if yours leaves no idle replica out"),
+        ('spec = "$name"', "spreads = False  # remove this if yours uses every idle replica"),
         " --claim spreads=false",
     ),
     Skeleton(

@@ -1,4 +1,4 @@
-"""How a plugin is put to use: the last line of ``turnout plugins show``."""
+"""How to use a plugin: the last line of ``turnout plugins show``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVE = "turnout serve"
 
 
 def use_of(entry: PluginEntry, options: Sequence[Option]) -> str:
-    """A command, with the first option as it would be given; or why there is none."""
+    """Returns a command with the plugin's first option, or says why there is none to choose."""
     use = _USES.get(entry.kind)
     spec = _spec(entry.name, options)
     return use(entry, spec) if use is not None else f"{SERVE} --{entry.kind.replace('_', '-')} {spec}"
@@ -70,4 +70,4 @@ _USES: dict[str, Callable[[PluginEntry, str], str]] = {
     "logits_processor": _processor,
     OBSERVER_KIND: _observer,
 }
-"""Of the kinds that no flag of ``turnout serve`` chooses by name."""
+"""How to use the kinds that no flag of ``turnout serve`` chooses by name."""

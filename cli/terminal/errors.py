@@ -1,4 +1,4 @@
-"""How errors reach the terminal: a message and an exit code, never a traceback."""
+"""Reports errors in the terminal by a message and an exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.core.errors import ConfigError, TurnoutError
 __all__ = ["INTERRUPTED", "reported"]
 
 INTERRUPTED = 130
-"""What a shell expects of a program that ended by Ctrl-C."""
+"""The exit code that a shell expects of a program ended by Ctrl-C."""
 
 
 class _Failure(click.ClickException):
@@ -23,7 +23,7 @@ class _Failure(click.ClickException):
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn Turnout's errors into click's: exit code 2 for what was asked wrongly, 1 for what failed."""
+    """Turns Turnout's errors into click's, with exit code 2 for a wrong configuration and 1 for a failure."""
     try:
         yield
     except TurnoutError as error:

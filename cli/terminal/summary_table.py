@@ -1,4 +1,4 @@
-"""A run's figures for reading, with vLLM's words."""
+"""A table of a run's figures, under vLLM's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLES = {
     "output_throughput": "Output token throughput (tok/s)",
     "total_token_throughput": "Total token throughput (tok/s)",
 }
-"""Of the fields of `Summary`, in this order."""
+"""The titles of `Summary`'s fields, in this order."""
 
 
 def summary_lines(summary: Summary) -> list[str]:

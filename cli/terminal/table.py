@@ -8,7 +8,7 @@ __all__ = ["aligned", "tabular"]
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
-    """A line for each row; columns as wide as their widest cell, the last one as it is."""
+    """Returns a line for each row. Columns are as wide as their widest cell; the last one is not padded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
@@ -17,6 +17,6 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
 
 
 def tabular(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The same for figures: all columns but the first end under each other."""
+    """Returns lines with figures: all columns but the first are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return aligned([[cell.rjust(widths[i]) if i else cell for i, cell in enumerate(row)] for row in rows])

@@ -189,7 +189,9 @@ def _check_hooks(manager: pluggy.PluginManager, plugin: object) -> None:
 def _register(kind: Kind, origin: Origin, offered: list[PluginEntry]) -> Register:
     def register(name: str, factory: Factory, flags: Sequence[Flag] = ()) -> None:
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name for a {kind.name}; use letters, digits, '_', '-' and '.'")
+            raise ValueError(
+                f"{name!r} is not a name for a {kind.name}; use letters, digits, '_', '-' and '.'"
+            )
         if not callable(factory) and not (isinstance(factory, str) and all(factory.partition(":"))):
             raise TypeError(f"{kind.name} {name!r} needs a class or 'package.module:Class', not {factory!r}")
         offered.append(PluginEntry(kind.name, name, origin, factory, flags=tuple(flags)))

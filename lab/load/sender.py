@@ -36,7 +36,7 @@ class StreamedAnswer:
     def take(self, event: Event, now: float) -> None:
         """Raises ValueError for an error that the server reports."""
         if event.error is not None:
-            raise ValueError(f"the server broke off: {error_message(event.error)}")
+            raise ValueError(f"the server stopped with an error: {error_message(event.error)}")
         if event.brings_tokens:
             self.times.append(now)
             self.pieces.append(event.text)

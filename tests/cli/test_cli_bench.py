@@ -106,7 +106,7 @@ def test_serve_ends_before_it_begins_where_the_first_request_fails(server: Scrip
     server.broken = "refuse"
     result = load(server)
     assert result.exit_code == 1
-    assert "did not answer the request to warm up with: 400: too long by 3 tokens" in result.stderr
+    assert "did not answer a warm-up request: 400: too long by 3 tokens" in result.stderr
 
 
 def test_serve_fails_where_nothing_was_answered(server: ScriptedServer) -> None:
@@ -132,8 +132,8 @@ def test_serve_sends_the_same_for_the_same_seed(server: ScriptedServer) -> None:
         (["--workload", "poison"], "no workload is called 'poison'"),
         (["--goodput", "tfft:1"], "did you mean 'ttft'"),
         (["--percentiles", "99,x"], "expected numbers from 0 to 100"),
-        (["--extra-body", "[1]"], "--extra-body should be an object"),
-        (["--extra-body", "{"], "--extra-body is no JSON"),
+        (["--extra-body", "[1]"], "--extra-body must be an object"),
+        (["--extra-body", "{"], "--extra-body is not JSON"),
         (["--endpoint", "chat", "--prompts", "tokens"], "chat takes no token ids"),
         (["--url", "ftp://x"], "'ftp://x' is no address of a server"),
     ],

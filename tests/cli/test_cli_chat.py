@@ -56,7 +56,7 @@ def test_the_key_and_the_model_as_given(fake_server: FakeServer) -> None:
     ("prompt", "message"),
     [
         ("refuse", "the server refused (400): too long by 3 tokens"),
-        ("break", "broke off: the engine is gone"),
+        ("break", "stopped with an error: the engine is gone"),
     ],
 )
 def test_what_the_server_says_is_shown(fake_server: FakeServer, prompt: str, message: str) -> None:

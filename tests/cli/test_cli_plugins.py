@@ -185,7 +185,7 @@ def test_a_plugin_is_found_by_its_own_name_where_it_offers_one_thing(inline: Pat
     done = run("plugins", "--config", inline, "show", "turnout_plugins.py")
     assert done.exit_code == 2
     offers = "logits_processor/quiet and observer/turnout_plugins.py.step_finished"
-    assert f"offers {offers}; say which" in done.output
+    assert f"offers {offers}; name one of them" in done.output
     file.write_text("from turnout import hookimpl" + WATCHER.rpartition("\n\n")[2].replace("@", "\n\n@"))
     assert run("plugins", "--config", inline, "show", "turnout_plugins.py").exit_code == 0
 
@@ -197,7 +197,7 @@ def test_a_plugin_is_found_by_its_own_name_where_it_offers_one_thing(inline: Pat
         ("pagd", "did you mean 'paged'?"),
         ("kv/pagd", "no kv is called 'pagd'; known: contiguous, paged"),
         ("cv/paged", "no kind of plugin is called 'cv'"),
-        ("paged", "say kv/paged or scheduler/paged"),
+        ("paged", "use kv/paged or scheduler/paged"),
     ],
 )
 def test_what_has_no_page(inline: Path, target: str, message: str) -> None:

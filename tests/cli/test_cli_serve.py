@@ -164,12 +164,12 @@ def test_a_file_may_ask_for_it(served: Served, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--split 0.2", "--split says what share of the sessions the arm of --ab gets; give --ab"),
+        ("--split 0.2", "--split is the share of the sessions that the arm of --ab gets; give --ab"),
         ("--ab long:scheduler=ljf --split 0", "split: Input should be greater than 0 (given: '0')"),
         ("--ab long:scheduler=ljf --split 1", "split: Input should be less than 1 (given: '1')"),
         ("--ab long:scheduler=ljf --split nan", "split: "),
         ("--ab a:kv=paged --ab b:kv=paged", "--ab is given 2 times, but a live test has one arm beside"),
-        ("--ab base:scheduler=ljf", "arm 'base': so the server's own configuration is called"),
+        ("--ab base:scheduler=ljf", "arm 'base': this is the name of the server's own configuration"),
         ("--ab long:scheduler=lfj", "arm 'long': no scheduler is called 'lfj'; known: "),
         ("--ab long:schedular=ljf", "arm 'long': no option of serve is called 'schedular'; did you mean"),
         ("--ab long:port=9", "arm 'long': no option of serve is called 'port'"),
@@ -194,7 +194,7 @@ def test_a_missing_file_is_named(served: Served, tmp_path: Path) -> None:
         ("--kv pagd", "known: contiguous, paged; did you mean 'paged'?"),
         ("--quantization int3", "no quantization is called 'int3'; known: awq, bnb-fp4"),
         ("--decoding gredy", "known: beam, greedy, sampling, speculative; did you mean 'greedy'?"),
-        ("--scheduler fcfs:aging=1", "scheduler 'fcfs': unknown option 'aging'; known: none"),
+        ("--scheduler fcfs:aging=1", "scheduler 'fcfs': unknown option 'aging'; it takes no options"),
         ("--kv paged:blok_size=1", "did you mean 'block_size'?"),
         ("--kv paged:block_size=many", "block_size: "),
         ("--kv contiguous:dtype=int4", "dtype: Input should be 'auto', 'bfloat16', 'int8' or 'fp8'"),

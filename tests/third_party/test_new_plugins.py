@@ -110,7 +110,7 @@ def test_each_can_be_checked(site: Path, target: list[str]) -> None:
     ("claim", "message"),
     [
         ("ends_frist=false", "EvictionPolicySuite has no claim 'ends_frist'; it has ends_first, "),
-        ("ends_first", "'ends_first' is no claim; expected NAME=VALUE"),
+        ("ends_first", "'ends_first' is not a claim; expected NAME=VALUE"),
     ],
 )
 def test_what_is_no_claim_is_refused(site: Path, claim: str, message: str) -> None:
@@ -147,7 +147,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["My", "my_plugin", "../mine", "mine/", "1st", "my--plugin", ""])
 def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     done = CliRunner().invoke(cli, ["plugins", "new", name, "--kind", "kv", "--folder", str(tmp_path)])
-    assert done.exit_code == 2 and "is no name" in done.output
+    assert done.exit_code == 2 and "is not a name" in done.output
     assert not list(tmp_path.iterdir())
 
 

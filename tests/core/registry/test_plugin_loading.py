@@ -169,7 +169,7 @@ BROKEN = {
                         "its register_schedulers takes 'registry'; a hook of that name is given: register"),
     "other api": (POLICY + HOOK + "turnout_hook_api = 99", "hook API 99.*has 1"),
     "other api, by constant": (POLICY + HOOK + "HOOK_API_VERSION = 99", "hook API 99.*has 1"),
-    "bad name": (POLICY + HOOK.replace("tidal", "l j f"), "'l j f' is no name"),
+    "bad name": (POLICY + HOOK.replace("tidal", "l j f"), "'l j f' is not a name"),
     "bad factory": (POLICY + HOOK.replace('"tidal", Ljf', '"tidal", "nowhere"'), "'nowhere'"),
 }  # fmt: skip
 

@@ -113,7 +113,7 @@ def test_the_last_token_counts_when_it_has_no_text() -> None:
     ("broken", "message"),
     [
         ("refuse", "400: too long by 3 tokens"),
-        ("error", "the server broke off: the engine is gone"),
+        ("error", "the server stopped with an error: the engine is gone"),
         ("silent", "no answer within 0.2 s"),
         ("cut", "payload is not completed"),
     ],
