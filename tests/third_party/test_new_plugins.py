@@ -131,7 +131,7 @@ def test_what_was_written_is_called_by_its_kind(tmp_path: Path, kind: str, noun:
     done = CliRunner().invoke(cli, ["plugins", "new", "mine", "--kind", kind, "--folder", str(tmp_path)])
     assert f"turnout-mine is {noun}:" in done.output
     readme = (tmp_path / "turnout-mine" / "README.md").read_text()
-    assert f"{noun[0].upper()}{noun[1:]} for Turnout: turnout_mine.py has it." in readme
+    assert f"{noun[0].upper()}{noun[1:]} for Turnout, in turnout_mine.py." in readme
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The conformance suite, with what a query sees; and that memory stays constant."""
+"""Runs the conformance suite with the positions that a query sees; tests that memory stays constant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestWindowAlone(Streaming):
 
 
 class TestWindowThatForgetsNothing(KVBackendSuite):
-    """As the built-in backends, token by token."""
+    """Gives the same tokens as the built-in backends."""
 
     spec = "streaming:sinks=4,window=60"
 

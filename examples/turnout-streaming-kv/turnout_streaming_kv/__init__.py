@@ -1,4 +1,4 @@
-"""A KV backend: a sliding window with attention sinks; a sequence of any length takes the same memory."""
+"""A KV backend with a sliding window and attention sinks, whose sequences take constant memory."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ turnout_hook_api = 1
 
 
 class StreamingKV(KVBackend):
-    """Keeps the first `sinks` positions of a sequence and the latest `window`, and forgets what is between.
+    """Keeps the first `sinks` positions of a sequence and the latest `window`, and forgets those between.
 
-    Xiao et al., "Efficient streaming language models with attention sinks", ICLR 2024: models put much
-    attention on the first tokens whatever they are, so a window without them breaks down. Unlike the paper's,
-    positions stay what they are in the text: a backend is given keys that are rotated already. So contexts
-    are not longer than the model's, but each takes no more memory than the window. Answers are those of
-    another, forgetful model.
+    Source: Xiao et al., "Efficient streaming language models with attention sinks", ICLR 2024. Models put
+    much attention on the first tokens, whatever these are, so a window without them breaks down. Unlike in
+    the paper, positions are those in the text, since a backend receives keys that are already rotated. So
+    contexts are not longer than the model's, but each takes no more memory than a row. Answers differ from
+    the model's once a context exceeds both.
     """
 
     def __init__(
         self,
-        sinks: Annotated[int, Field(ge=0, description="First tokens that are never forgotten.")] = 4,
-        window: Annotated[int, Field(ge=1, description="Latest tokens that are remembered.")] = 1020,
+        sinks: Annotated[int, Field(ge=0, description="Number of first tokens to keep for ever.")] = 4,
+        window: Annotated[int, Field(ge=1, description="Number of latest tokens to keep.")] = 1020,
     ) -> None:
         self.layout = Layout(sinks, window)
         self.unit = self.layout.length

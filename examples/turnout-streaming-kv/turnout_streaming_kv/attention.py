@@ -1,4 +1,4 @@
-"""Device half: attends to sinks, window and the step's own tokens, then writes what is worth keeping."""
+"""The device half: attends to sinks, window and the step's own tokens, then writes the latest of them."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ __all__ = ["WindowAttention"]
 
 @dataclass(frozen=True)
 class _Bound:
-    """What the attention calls of one chunk need."""
+    """The indices that attention over one chunk needs, the same for all layers."""
 
     rows: slice
-    """Of the step's flat batch."""
+    """Rows of the chunk in the step's flat batch."""
     read: Tensor
-    """Places in the pool of what it remembers, int64 [remembered]."""
+    """Slots of the remembered positions, int64 [remembered]."""
     seen: Tensor
-    """Which of the remembered and then of its own positions each query sees, bool [new, remembered + new]."""
+    """Which of the remembered and then the new positions each query sees, bool [new, remembered + new]."""
     kept: Tensor
-    """Which of its own positions are written, counted from its first, int64 [kept]."""
+    """Which of the new positions are written, counted from the first, int64 [kept]."""
     written: Tensor
-    """And where, int64 [kept]."""
+    """Slots to write them to, int64 [kept]."""
 
 
 class WindowAttention(AttentionBackend):
-    """Keys and values of all rows, [layers, positions, kv_heads, head_dim] each."""
+    """Computes attention over the keys and values of all rows, [layers, positions, kv_heads, head_dim]."""
 
     def __init__(self, spec: ModelSpec, rows: Rows, context: ComputeContext) -> None:
         shape = (spec.layers, rows.capacity, spec.kv_heads, spec.head_dim)
@@ -59,7 +59,7 @@ class WindowAttention(AttentionBackend):
         outputs = []
         for bound in self._bound:
             new_keys, new_values = k[bound.rows], v[bound.rows]
-            # First read, then write: a long chunk overwrites what its own first queries see.
+            # Read before writing: a long chunk overwrites positions that its own first queries see.
             seen_keys = torch.cat([keys[bound.read], new_keys])
             seen_values = torch.cat([values[bound.read], new_values])
             outputs.append(_attend(q[bound.rows], seen_keys, seen_values, bound.seen))
@@ -71,10 +71,10 @@ class WindowAttention(AttentionBackend):
         remembered, kept = layout.remembered(chunk.start), layout.kept(chunk.start, chunk.end)
         return _Bound(
             rows=slice(at, at + len(chunk.tokens)),
-            read=self._tensor([first + layout.place(position) for position in remembered]),
+            read=self._tensor([first + layout.slot(position) for position in remembered]),
             seen=self._seen(layout, remembered, chunk),
             kept=self._tensor([position - chunk.start for position in kept]),
-            written=self._tensor([first + layout.place(position) for position in kept]),
+            written=self._tensor([first + layout.slot(position) for position in kept]),
         )
 
     def _seen(self, layout: Layout, remembered: list[int], chunk: Chunk) -> Tensor:

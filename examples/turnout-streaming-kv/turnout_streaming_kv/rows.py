@@ -1,9 +1,9 @@
-"""Host half: a row of fixed length for each sequence, in integers.
+"""The host half: assigns each sequence a row of fixed length, in integers.
 
 ::
 
     row     [ sinks ][ ring of the latest positions, and room for guesses ]
-    place    0 .. s   s + (position - s) % ring
+    slot     0 .. s   s + (position - s) % ring
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from turnout.core.types.request import Sequence as TokenSequence
 __all__ = ["GUESSES", "Layout", "Rows"]
 
 GUESSES = 32
-"""Positions ahead that may be written and then rejected, without harm to what the window still needs;
-speculation guesses no more."""
+"""The most positions that may be written and then rejected without overwriting the window, which is also the
+most that speculation guesses."""
 
 
 @dataclass(frozen=True)
 class Layout:
+    """The slots of a row, by position."""
+
     sinks: int
     window: int
 
@@ -35,32 +37,32 @@ class Layout:
 
     @property
     def length(self) -> int:
-        """Of a row, in positions."""
+        """The length of a row, in positions."""
         return self.sinks + self.ring
 
-    def place(self, position: int) -> int:
-        """Where in its row a position is kept."""
+    def slot(self, position: int) -> int:
+        """Returns the slot of a position in its row."""
         return position if position < self.sinks else self.sinks + (position - self.sinks) % self.ring
 
     def remembered(self, end: int) -> list[int]:
-        """The positions below `end` that the query at `end` sees, and later ones with it."""
+        """Returns the positions below `end` that queries from `end` on may see."""
         recent = range(max(self.sinks, end - self.window + 1), end)
         return [*range(min(self.sinks, end)), *recent]
 
     def kept(self, start: int, end: int) -> list[int]:
-        """Of the positions that a step computes, those that it would not overwrite at once itself."""
+        """Returns the positions of a step's chunk that the same chunk does not overwrite."""
         return [p for p in range(start, end) if p < self.sinks or p >= end - self.ring]
 
 
 class Rows:
-    """Which sequence holds which row. Siblings share one until they write."""
+    """Assigns rows to sequences. Siblings share a row until they write."""
 
     prefixes = None
 
     def __init__(self, count: int, layout: Layout) -> None:
         self.layout = layout
         self.row_of: dict[int, int] = {}
-        """Sequence id to its row, read by the device half."""
+        """By sequence id: its row. The device half reads them."""
         self.count = count
         self._free = list(reversed(range(count)))
         self._holders = [0] * count
@@ -89,7 +91,7 @@ class Rows:
     def fits(self, spans: Sequence[Span]) -> bool:
         held = [self.row_of.get(span.sequence.id) for span in spans]
         writers = Counter(row for row in held if row is not None)
-        # Of those who share a row, the last holder left keeps it.
+        # If all holders of a shared row write to it, the last one keeps it.
         copies = sum(min(count, self._holders[row] - 1) for row, count in writers.items())
         return held.count(None) + copies <= len(self._free)
 
@@ -105,7 +107,7 @@ class Rows:
         return True
 
     def commit(self, sequence: TokenSequence, upto: int) -> None:
-        """Nothing to do: rows are not found by others."""
+        """Does nothing: other sequences cannot find rows."""
 
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
         row = self.row_of[child.id] = self.row_of[parent.id]
@@ -151,7 +153,7 @@ class Rows:
     # -------------------------------------------------------------- details
 
     def _give_own_row(self, sequence: TokenSequence, shared: int | None) -> None:
-        """A fresh row, with a copy of the one it shares."""
+        """Gives the sequence a new row, with a copy of the one that it shared."""
         row = self._free.pop()
         self._holders[row] = 1
         if shared is not None:

@@ -1,4 +1,4 @@
-"""The conformance suites, and that turns are taken by weight."""
+"""Runs the conformance suites, and tests that turns are taken by weight."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build(spec: str) -> SchedulingPolicy:
 
 
 def first_served(policy: SchedulingPolicy, count: int) -> Counter[str]:
-    """Whose the first so many are that ended, of 40 requests of `gold` and then 40 of `tin`."""
+    """Counts by client the first `count` requests to end, of 40 of `gold` followed by 40 of `tin`."""
     params = SamplingParams(max_tokens=4, stop=("greedy",), ignore_eos=True)
     specs = [
         RequestSpec(id=f"{client}-{number}", prompt=[1, 2, 3], params=params, seed=0, client=client)
@@ -66,13 +66,13 @@ def test_weights_are_turns() -> None:
 
 
 @pytest.mark.parametrize("weight", [0, -1])
-def test_a_weight_that_is_none_is_refused(weight: float) -> None:
+def test_a_weight_that_is_not_positive_is_refused(weight: float) -> None:
     with pytest.raises(ConfigError, match="'tin' must have a weight above 0"):
         build(f"""weighted-round-robin:weights='{{"tin": {weight}}}'""")
 
 
 def ways(spec: str, count: int, names: str = "abc") -> str:
-    """Where so many requests go."""
+    """Returns the names of the replicas that `count` requests go to."""
     router = Registry.load().create("router", spec)
     replicas = [Replica(name, 0, 0) for name in names]
     return "".join(names[router.route(Routable(str(i), [1], 5), replicas)] for i in range(count))
@@ -86,8 +86,8 @@ def test_the_turns_of_a_heavy_replica_are_spread() -> None:
     assert ways("""weighted-round-robin:weights='{"a": 5}'""", 14) == "aabacaaaabacaa"
 
 
-def test_a_replica_that_leaves_leaves_its_turns_to_the_others() -> None:
-    """And what it was owed is not made up for when it comes back."""
+def test_the_others_take_the_turns_of_a_replica_that_leaves() -> None:
+    """When the replica returns, it does not catch up on them."""
     router = Registry.load().create("router", "weighted-round-robin")
     both, one = [Replica("a", 0, 0), Replica("b", 0, 0)], [Replica("b", 0, 0)]
     ways = [router.route(Routable("r", [1], 5), replicas) for replicas in (both, one, one, both, both)]

@@ -1,4 +1,4 @@
-"""Taking turns by weight: clients to be admitted, and replicas to be sent to."""
+"""Weighted round robin, as a scheduling policy over clients and as a router over replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A router: replicas get requests in turn, one of weight 3 thrice for each time of another."""
+"""A router that sends requests to replicas in turn, in proportion to weights."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["WeightedRouter"]
 
 
 class WeightedRouter(Router):
-    """Replicas in turn, by weight, for machines that are not equally fast.
+    """Chooses replicas in turn, by weight, for machines of different speeds.
 
-    Smooth weighted round robin, as nginx has it: each turn gives every replica its weight, and takes the
-    weights of all from the one with most, which is chosen. So the turns of a heavy one are spread over the
-    round.
+    This is nginx's smooth weighted round robin: each turn adds its weight to every replica's score, chooses
+    the replica with the highest score, and subtracts the sum of all weights from it. This spreads the turns
+    of a heavy replica over the round.
     """
 
     watches = False
@@ -32,7 +32,7 @@ class WeightedRouter(Router):
     ) -> None:
         self._weights = checked(weights)
         self._due: dict[str, float] = {}
-        """Of each replica: the requests that it should have had by now and has not."""
+        """By replica name: how many requests it should have had by now but has not."""
 
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:
         weights = [self._weights.get(replica.name, 1.0) for replica in replicas]

@@ -1,4 +1,4 @@
-"""A scheduling policy: clients are admitted in turn, one of weight 3 thrice for each time of another."""
+"""A scheduling policy that admits clients in turn, in proportion to weights."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ __all__ = ["WeightedRoundRobin"]
 
 
 class WeightedRoundRobin(SchedulingPolicy):
-    """Admits clients in turn, by weight; a client's own requests in order of arrival.
+    """Admits clients in turn, by weight, and a client's own requests in order of arrival.
 
-    Stride scheduling (Waldspurger and Weihl 1995): an admission moves its client on by 1 / weight, and who is
-    furthest behind is next. A client that comes back starts beside the one furthest behind of those who wait:
-    idleness earns nothing. Nobody overtakes the next in turn, so each is served after a round at most.
+    This is stride scheduling (Waldspurger and Weihl 1995): an admission advances its client by 1 / weight,
+    and the client that is furthest behind is next. A client that returns starts level with the waiting client
+    that is furthest behind, so that it gains nothing by being idle. No client overtakes the next in turn, so
+    each is served within a round.
     """
 
     head_of_line = True
@@ -32,18 +33,18 @@ class WeightedRoundRobin(SchedulingPolicy):
     ) -> None:
         self._weights = checked(weights)
         self._progress: dict[str, float] = {}
-        """Of the clients with requests in the engine: turns taken, over the weight."""
+        """By client with requests in the engine: turns taken, divided by the weight."""
         self._admitted: set[str] = set()
         """Ids of requests whose turn has been counted."""
 
     def order(self, view: View) -> Iterable[RequestView]:
-        self._welcome(view)
+        self._update_clients(view)
         self._count_turns(view)
         yield from view.running
         yield from self._in_turn(view.waiting)
 
-    def _welcome(self, view: View) -> None:
-        """Newcomers start beside those furthest behind; clients that are gone are forgotten."""
+    def _update_clients(self, view: View) -> None:
+        """Adds new clients, level with the one furthest behind, and removes clients without requests."""
         here = dict.fromkeys(request.client for request in (*view.running, *view.waiting))
         known = {client: self._progress[client] for client in here if client in self._progress}
         behind = [known[request.client] for request in view.waiting if request.client in known]
@@ -51,7 +52,7 @@ class WeightedRoundRobin(SchedulingPolicy):
         self._progress = {client: known.get(client, start) for client in here}
 
     def _count_turns(self, view: View) -> None:
-        """A turn is taken when a request runs for the first time; one that was preempted has had its turn."""
+        """Counts a turn when a request first runs; a preempted request has had its turn."""
         for request in view.running:
             if request.id not in self._admitted:
                 self._progress[request.client] += 1 / self._weights.get(request.client, 1.0)
@@ -59,7 +60,7 @@ class WeightedRoundRobin(SchedulingPolicy):
         self._admitted = waiting | {request.id for request in view.running}
 
     def _in_turn(self, waiting: tuple[RequestView, ...]) -> list[RequestView]:
-        """As they would be admitted one by one."""
+        """Returns requests in the order in which they would be admitted one by one."""
         progress, turns = dict(self._progress), dict[RequestView, float]()
         for request in waiting:
             turns[request] = progress[request.client]
