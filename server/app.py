@@ -49,6 +49,7 @@ ROUTES = [
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),
     Route("/admin/prefixes/{name}", admin_prefixes.unpin_prefix, methods=["DELETE"]),
 ]
+"""Every path; `server.http.auth` decides which of them need a key."""
 
 
 def create_app(arms: Arms, config: ServerConfig) -> Starlette:

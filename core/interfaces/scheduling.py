@@ -29,7 +29,11 @@ Entry = RequestView | Share | Drop
 
 
 class SchedulingPolicy(ABC):
-    """Decides in which order requests are served."""
+    """Decides in which order requests are served.
+
+    The arguments of a policy's constructor are its options: ``--scheduler NAME:option=value``, validated by
+    their types. A fault in their values raises `ConfigError`.
+    """
 
     head_of_line: ClassVar[bool] = False
     """True: while a request cannot be admitted, no request after it in the order is."""

@@ -189,10 +189,13 @@ _RANGES: tuple[tuple[str, type, float, float], ...] = (
     ("beam_width", Integral, 1, MAX_CHOICES),
     ("length_penalty", Real, -10, 10),
 )
+"""The type of each number, its least and its largest value. A number that is missing here is not checked."""
 _OPTIONAL = frozenset(
     {"seed", "max_tokens", "logprobs", "prompt_logprobs", "allowed_token_ids", "best_of", "beam_width"}
 )
+"""Fields that may be None."""
 _LISTS = ("stop", "stop_token_ids", "allowed_token_ids", "bad_words", "bad_words_token_ids")
+"""Fields that take a list, and keep it as a tuple."""
 
 
 def _as_tuple(name: str, value: object) -> tuple[Any, ...]:

@@ -45,7 +45,7 @@ def _vidur(row: TraceEntry) -> Job:
 class CSVForm(NamedTuple):
     name: str
     columns: tuple[str, ...]
-    """That its header must have; there may be others."""
+    """Columns that the header must have; there may be others."""
     read: Callable[[TraceEntry], Job]
 
 

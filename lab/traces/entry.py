@@ -20,7 +20,7 @@ class TraceEntry:
     path: Path
     line: int
     form: str
-    """The name of the file's lines or elements in messages."""
+    """The trace's format, as messages name it."""
 
     def number(self, name: str) -> float:
         try:
@@ -29,7 +29,7 @@ class TraceEntry:
             raise self.fault(f"{name!r} should be a number, not {self.fields.get(name)!r}") from None
 
     def tokens(self, name: str) -> int:
-        """A count; 0 is one."""
+        """A count of tokens, at least 0."""
         count = self.number(name)
         if count < 0 or count != int(count):
             raise self.fault(f"{name!r} should be a count, not {self.fields[name]!r}")
@@ -41,7 +41,7 @@ class TraceEntry:
         return "" if value is None else str(value).strip()
 
     def names(self, name: str) -> tuple[int, ...]:
-        """Of blocks."""
+        """Names of blocks, which are integers; none where the field is missing."""
         value = self.fields.get(name) or []
         if not isinstance(value, list) or not all(type(each) is int for each in value):
             raise self.fault(f"{name!r} should be a list of integers, not {value!r:.60}")

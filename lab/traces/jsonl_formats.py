@@ -1,4 +1,4 @@
-"""Traces in JSON lines: Mooncake's and Qwen-Bailian's. Turnout's own are in `own`."""
+"""Traces in JSON lines: Mooncake's and Qwen-Bailian's. Turnout's own are in `turnout_format`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Reads jobs from a trace of any known format."""
+"""Reads jobs from a trace of any known format.
+
+The first line tells the format: `_read` tells CSV, JSON and JSON lines apart, `_read_json_lines` the
+formats in JSON lines by their fields, and `read_csv` those in CSV by their columns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The engine's reports as metrics: its `Stats`, and the snapshot of its KV pool."""
+"""The engine's reports as metrics: its `Stats`, and the snapshot of its KV pool.
+
+A metric is a row of `_stats_gauges`, `_stats_counters`, `_kv_gauges` or `_kv_counters`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from turnout.server.metrics.request_metrics import PREFIX
 __all__ = ["Scrape"]
 
 Rows = Iterable[tuple[str, str, float]]
-"""Name, help text, value."""
+"""Name without the prefix, help text, value. Prometheus adds ``_total`` to the names of counters."""
 
 
 class Scrape(Collector):
@@ -45,11 +48,11 @@ class Scrape(Collector):
             [("engine_restarts", "Engines that died and were replaced.", self._restarts)]
         )
         if self._stats is not None:
-            yield from self._gauges(_load(self._stats))
-            yield from self._counters(_work(self._stats))
+            yield from self._gauges(_stats_gauges(self._stats))
+            yield from self._counters(_stats_counters(self._stats))
         if self._snapshot is not None:
-            yield from self._gauges(_memory(self._snapshot, self._bytes_per_token))
-            yield from self._counters(_lookups(self._snapshot))
+            yield from self._gauges(_kv_gauges(self._snapshot, self._bytes_per_token))
+            yield from self._counters(_kv_counters(self._snapshot))
 
     def _gauges(self, rows: Rows) -> Iterator[Metric]:
         for name, description, value in rows:
@@ -64,14 +67,14 @@ class Scrape(Collector):
             yield counter
 
 
-def _load(stats: Stats) -> Rows:
+def _stats_gauges(stats: Stats) -> Rows:
     yield "num_requests_running", "Requests that hold KV memory.", stats.running
     yield "num_requests_waiting", "Requests that wait to run.", stats.waiting
     used = 1 - stats.kv_free / stats.kv_capacity if stats.kv_capacity else 0.0
     yield "kv_cache_usage_perc", "Share of the KV pool that is held, from 0 to 1.", used
 
 
-def _work(stats: Stats) -> Rows:
+def _stats_counters(stats: Stats) -> Rows:
     yield "num_preemptions", "Times that a running request lost its KV memory to others.", stats.preemptions
     yield "num_swap_outs", "Preemptions that swapped KV memory out to host memory.", stats.swap_outs
     yield (
@@ -86,7 +89,7 @@ def _work(stats: Stats) -> Rows:
         yield re.sub(r"\W", "_", name, flags=re.ASCII), "A counter of a decoding strategy.", value
 
 
-def _memory(kv: KVSnapshot, bytes_per_token: int) -> Rows:
+def _kv_gauges(kv: KVSnapshot, bytes_per_token: int) -> Rows:
     yield "kv_cache_capacity_tokens", "Token positions in the KV pool.", kv.capacity
     yield "kv_cache_free_tokens", "Positions that no sequence holds, cached or not.", kv.free
     yield "kv_cache_held_tokens", "Positions that sequences hold; shared ones count once.", kv.held
@@ -102,7 +105,7 @@ def _memory(kv: KVSnapshot, bytes_per_token: int) -> Rows:
     yield "prefix_cache_hit_ratio", "Share of all prompt tokens found in the prefix cache.", kv.hit_rate
 
 
-def _lookups(kv: KVSnapshot) -> Rows:
+def _kv_counters(kv: KVSnapshot) -> Rows:
     yield "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", kv.lookups
     yield "prefix_cache_hits", "Prompt tokens found in the prefix cache.", kv.hits
     yield "kv_cache_evicted_tokens", "Cached positions evicted to make room.", kv.evictions

@@ -56,7 +56,11 @@ SAMPLING_FIELDS = (
     "length_penalty",
     "early_stopping",
 )
-"""The fields that `SamplingParams` has with the same name and meaning."""
+"""The fields that `SamplingParams` has with the same name and meaning.
+
+A field of `GenerationRequest` that is missing here does not reach the engine, unless
+`sampling_params` sets it.
+"""
 
 
 class StreamOptions(BaseModel):
