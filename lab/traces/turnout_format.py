@@ -27,7 +27,7 @@ FIELDS = {field.name: field.default for field in fields(Job)}
 
 
 def write_workload(workload: Workload, path: Path) -> None:
-    """Writes a workload so that `load_workload` reads it back."""
+    """Writes a workload so that `turnout.lab.workloads.source.load_workload` reads it."""
     with path.open("w", encoding="utf-8") as file:
         header = {MARK: VERSION, "name": workload.name, "concurrency": workload.concurrency}
         file.write(json.dumps(header) + "\n")
