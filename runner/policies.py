@@ -61,7 +61,10 @@ class Policies(HostPolicies):
 
 
 def build_policies(registry: Registry, config: EngineConfig) -> Policies:
-    """Raises ConfigError or PluginError, naming plugin and option."""
+    """Builds all policies that the configuration names.
+
+    Raises ConfigError or PluginError, naming plugin and option.
+    """
     asked = policy_choices(registry, config, "decoding")
     decodings = [registry.create("decoding", spec, **given) for spec, given in asked]
     return Policies(
@@ -73,7 +76,10 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
 
 
 def build_host_policies(registry: Registry, config: EngineConfig) -> HostPolicies:
-    """Raises ConfigError or PluginError, naming plugin and option."""
+    """Builds the policies that plan steps, from specs such as ``fcfs`` or ``sjf:aging=50``.
+
+    Raises ConfigError or PluginError, naming plugin and option.
+    """
     kv = build_kv(registry, config)
     return HostPolicies(
         scheduler=registry.create("scheduler", config.scheduler),
