@@ -119,7 +119,7 @@ def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> E
     if config.kv_eviction is not None and not kv.evicts:
         raise ConfigError(
             f"kv_eviction={config.kv_eviction!r} has nothing to choose from: kv backend {config.kv!r} "
-            f"keeps no memory that nobody holds; leave it out or choose another backend, such as {KV}"
+            f"keeps no memory after a request ends; leave it out or choose another backend, such as {KV}"
         )
     return registry.create("kv_eviction", config.kv_eviction or KV_EVICTION)
 

@@ -139,7 +139,7 @@ def test_the_best_of_several_are_the_likeliest_of_them(llm: LLM) -> None:
     ranked = sorted(every.outputs, key=lambda choice: -(choice.cumulative_logprob or 0))
     assert [choice.token_ids for choice in best.outputs] == [choice.token_ids for choice in ranked[:2]]
     assert [choice.index for choice in best.outputs] == [0, 1]
-    assert all(choice.logprobs is None for choice in best.outputs), "nobody asked for them"
+    assert all(choice.logprobs is None for choice in best.outputs), "no request asked for them"
 
 
 def test_chat_goes_through_the_models_template(llm: LLM) -> None:

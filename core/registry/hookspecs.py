@@ -120,7 +120,7 @@ def register_models(register: Register) -> None:
 
 @hookspec
 def step_finished(step: StepRecord) -> None:
-    """Called in the engine's process after each step, if anybody implements it: must be fast."""
+    """Called in the engine's process after each step, if a plugin implements it; must be fast."""
 
 
 @hookspec

@@ -75,7 +75,7 @@ class _Unreachable(Exception):
 
 
 def _cached_repositories(root: Path, name: str) -> list[str]:
-    """The repositories in the cache that `name` may mean, those of the likeliest owners first."""
+    """The repositories in the cache that `name` may mean, those of the most likely owners first."""
     wanted = name.lower()
     found = []
     for folder in sorted(root.glob("models--*")):
@@ -122,7 +122,7 @@ def _candidates(name: str) -> Iterator[str]:
 
 
 def _search(name: str) -> str | None:
-    """The most downloaded repository called `name`, whoever owns it."""
+    """Returns the most downloaded repository called `name`, of any owner."""
     try:
         models = _search_results(name)
     except Exception as error:

@@ -76,7 +76,7 @@ def test_json_and_report_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
 
 
-def test_goodput_is_compared_where_somebody_says_what_is_good() -> None:
+def test_goodput_is_compared_if_its_limits_are_given() -> None:
     assert "goodput" in two("--repeat", "2", "--goodput", "ttft:100").stdout
 
 
@@ -139,7 +139,7 @@ def test_what_is_not_simulated_is_refused_with_its_arm() -> None:
     )
 
 
-def test_a_text_that_judges_nobody_is_refused(tmp_path: Path) -> None:
+def test_a_text_without_an_arm_to_judge_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(b"\xff")
     given = ("--quality-text", text)
@@ -216,7 +216,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         yield InThisProcess()
 
     monkeypatch.setattr(child, "_worker", started)
-    monkeypatch.setattr(worker, "freeze_garbage", nullcontext)  # which is for whoever owns the process
+    monkeypatch.setattr(worker, "freeze_garbage", nullcontext)  # which is for the process's owner
 
 
 @pytest.mark.usefixtures("in_this_process")

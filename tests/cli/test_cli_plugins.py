@@ -160,7 +160,7 @@ def test_how_each_kind_is_put_to_use(target: str, use: str) -> None:
     assert done.stdout.splitlines()[-1] == f"Use: {use}"
 
 
-def test_how_those_are_put_to_use_that_nobody_chooses(inline: Path) -> None:
+def test_how_plugins_are_used_that_no_flag_chooses(inline: Path) -> None:
     """They are named by what would leave them out."""
     (inline.parent / "turnout_plugins.py").write_text(WATCHER)
     for target in ("observer/turnout_plugins.py.step_finished", "logits_processor/quiet"):

@@ -24,7 +24,7 @@ from turnout import SchedulingPolicy, hookimpl
 
 
 class Seesaw(SchedulingPolicy):
-    """Every second step whoever ran longest gives way to the newest that waits; nobody else does."""
+    """In every second step the request that ran longest gives way to the newest that waits; no other does."""
 
     def __init__(self) -> None:
         self._steps = 0

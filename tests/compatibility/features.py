@@ -178,7 +178,7 @@ def drafted(served: Served) -> None:
 
 
 SEESAW = {"scheduler": "seesaw", "max_num_seqs": 4}
-"""A policy of the tests, under which everybody is preempted again and again."""
+"""A policy of the tests, under which all requests are preempted repeatedly."""
 
 FEATURES = [
     Feature("greedy", {"temperature": 0}, check=chosen_by_argmax),

@@ -61,7 +61,7 @@ def merged(first: Feature, second: Feature) -> tuple[dict[str, Any], dict[str, A
     if second is BY_NAME["n-gram drafts"] and (wishes.get("temperature") or "logit_bias" in wishes):
         wishes["allowed_token_ids"] = FEW  # what is drawn from a whole vocabulary hardly repeats anything
     if "stop" in wishes and "preemption" in engine:
-        engine["max_num_seqs"] = 2  # some end so early that otherwise nobody waits for long
+        engine["max_num_seqs"] = 2  # some end so early that otherwise no request waits for long
     return wishes, engine
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, and Triton defines some itself
-# Triton warns where nobody has said whether products and sums are one; warnings are errors here.
+# Triton warns where it is not said whether products and sums are one; warnings are errors here.
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 pytest.importorskip("triton", reason="Triton has no build for this platform")
 

@@ -33,7 +33,7 @@ def script(path: Path, text: str) -> Path:
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no compiler")
 def test_they_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without optimizing, which takes longest: whoever computes has it done with all `FLAGS`."""
+    """Without optimizing, which takes longest: tests that compute build with all `FLAGS`."""
     monkeypatch.setattr(build, "FLAGS", tuple(flag for flag in build.FLAGS if flag != "-O3"))
     library = built_library()
     assert [file.name for file in library.parent.iterdir()] == ["kernels.so"]
@@ -84,7 +84,7 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_user_without_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that runs as nobody it knows: the start ended with a traceback."""
+    """As in a container whose user id it does not know: the start ended with a traceback."""
     monkeypatch.setenv("CXX", str(script(tmp_path / "any", "true")))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME")

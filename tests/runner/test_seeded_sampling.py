@@ -49,7 +49,7 @@ def test_alone_in_a_batch_and_after_preemption(n, make_engine):
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize(("kv", "scheduler"), [("paged", "fcfs"), ("contiguous", "mlfq:quantum=16")])
 def test_swapped_out_and_brought_back(n, kv, scheduler, make_engine):
-    """Nobody's work is lost: all that is computed is kept, so no token is computed twice."""
+    """No work is lost: all that is computed is kept, so no token is computed twice."""
     options = {"kv": kv, "scheduler": scheduler, "max_num_batched_tokens": 32}
     roomy, short = (
         make_engine(**options),

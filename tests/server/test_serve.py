@@ -1,4 +1,4 @@
-"""The whole life of a server process: start, announcement, signals, exit; and nobody left behind."""
+"""The whole life of a server process: start, announcement, signals, exit; and no process is left behind."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_second_signal_ends_it_at_once(launch: Launch) -> None:
     assert len(stream.lines) < 500
 
 
-def test_a_server_that_serves_nobody_waits_for_nobody(launch: Launch) -> None:
+def test_a_server_without_requests_does_not_wait(launch: Launch) -> None:
     server = launch(20)
     assert ask(server.url()).status_code == 200
     started = time.monotonic()

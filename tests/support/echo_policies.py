@@ -30,7 +30,7 @@ class Shuffling(SchedulingPolicy):
 
 
 class Deadlines(SchedulingPolicy):
-    """In order of arrival, but gives up whoever is too late."""
+    """In order of arrival, but gives up requests past their deadline."""
 
     def order(self, view: View) -> Iterable[Entry]:
         for request in (*view.running, *view.waiting):

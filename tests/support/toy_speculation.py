@@ -86,7 +86,7 @@ class ToyDraft(Proposer):
 
 
 class Reckless(Proposer):
-    """A stranger's: guesses by rote, and not for everybody."""
+    """A third party's: guesses by rote, and not for all sequences."""
 
     def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
         for sequence, count, _ in wishes:

@@ -56,7 +56,7 @@ class TestIt(Suite):
 @pytest.mark.parametrize(
     ("asked", "passed", "left_out"), [((), 3, 1), (("-m", "slow"), 1, 3), (("-m", ""), 3, 1)]
 )
-def test_a_strangers_pytest_leaves_them_out(
+def test_a_third_partys_pytest_leaves_them_out(
     pytester: pytest.Pytester, asked: tuple[str, ...], passed: int, left_out: int
 ) -> None:
     pytester.makepyfile(SUITE)

@@ -1,4 +1,4 @@
-"""The packages in examples/, installed and tested as a stranger's would be."""
+"""The packages in examples/, installed and tested as a third party's would be."""
 
 from __future__ import annotations
 

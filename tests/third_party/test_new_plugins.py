@@ -113,7 +113,7 @@ def test_each_can_be_checked(site: Path, target: list[str]) -> None:
         ("ends_first", "'ends_first' is not a claim; expected NAME=VALUE"),
     ],
 )
-def test_what_is_no_claim_is_refused(site: Path, claim: str, message: str) -> None:
+def test_what_is_not_a_claim_is_refused(site: Path, claim: str, message: str) -> None:
     done = turnout(site, "plugins", "check", "my-kv-eviction", "--claim", claim, cwd=site)
     assert done.returncode == 2 and message in done.stderr
 

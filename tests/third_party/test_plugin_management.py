@@ -112,7 +112,7 @@ def test_a_policy_that_imports_torch_does_not_conform(site: Path, tmp_path: Path
 
 
 def test_a_file_of_policies_can_be_checked(tmp_path: Path) -> None:
-    """It is on nobody's path, and was said to be one that cannot be imported."""
+    """It is on no import path, and was reported as one that cannot be imported."""
     (tmp_path / "turnout_plugins.py").write_text(package_files("tidal", "scheduler")["turnout_tidal.py"])
     done = turnout(tmp_path / "none", "plugins", "--plugins-folder", ".", "check", "tidal", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

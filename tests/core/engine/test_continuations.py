@@ -64,7 +64,7 @@ def test_each_child_has_the_kv_of_the_guesses_that_are_its_own_tokens(sequence, 
     assert decide(sequence, kv, [4, 5, 6, 1], [4, 2], [3]) == [([4, 5, 6, 1], 6), ([4, 2], 4), ([3], 3)]
 
 
-def test_several_tokens_that_nobody_guessed_are_all_to_be_computed(sequence, kv):
+def test_several_tokens_that_were_not_guessed_are_all_to_be_computed(sequence, kv):
     """All but the last were taken to be right guesses, with whatever lay in their memory."""
     sequence.draft = []
     assert decide(sequence, kv, [4, 5, 6]) == [([4, 5, 6], 3)]

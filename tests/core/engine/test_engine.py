@@ -1,4 +1,4 @@
-"""What the engine promises each request: admission with sums, aborts, and nobody else's faults."""
+"""What the engine promises each request: admission with sums, aborts, and no faults of others."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ class DropsOneAtATime(SchedulingPolicy):
         return requests if len(requests) == 1 else [Drop(requests[0], "too many")]
 
 
-def test_a_step_that_drops_somebody_is_no_idle_one():
+def test_a_step_that_drops_a_sequence_is_not_idle():
     engine = small_engine(DropsOneAtATime(), strict=True)
     requests = [toy_request(f"r{i}", PROMPT, "greedy", 3) for i in range(3)]
     outcome = drive(engine, [(0, request) for request in requests], errors=True)

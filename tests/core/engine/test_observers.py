@@ -73,7 +73,7 @@ class Clumsy:
 
 
 class Impatient(SchedulingPolicy):
-    """Gives up whoever asks for it by its client's name."""
+    """Gives up each request whose client's name asks for it."""
 
     def order(self, view):
         for request in (*view.running, *view.waiting):
@@ -184,7 +184,7 @@ class NeverBuilt:
         raise AssertionError("a record was built for nobody")
 
 
-def test_nothing_is_built_when_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_built_without_observers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "StepRecord", NeverBuilt)
     monkeypatch.setattr(observers_module, "RequestRecord", NeverBuilt)
     outcome = drive(watched(), workload())

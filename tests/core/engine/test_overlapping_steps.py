@@ -33,7 +33,7 @@ PROMPT = [1, 2, 3, 4, 5]
 
 
 class Device(ToyRunner):
-    """Counts plans, and those with tokens that nobody knew."""
+    """Counts plans, and those with tokens that were not yet known."""
 
     def __init__(self, kv) -> None:
         super().__init__(kv)
@@ -72,7 +72,7 @@ def test_outputs_equal_brute_force_and_memory_returns_to_zero(policy, workload):
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_clients_that_leave_get_the_beginning_and_harm_nobody(seed):
+def test_clients_that_leave_get_the_beginning_and_harm_no_others(seed):
     rng = random.Random(seed)
     arrivals = list(simple(rng))
     kv = random_cache(rng, arrivals)
@@ -175,9 +175,9 @@ def test_who_stops_by_a_token_is_computed_for_one_step_too_many_and_gives_its_me
     assert engine.stats().kv_free == engine.stats().kv_capacity
 
 
-def test_nobody_gives_way_for_want_of_what_a_leaving_request_holds():
+def test_no_request_gives_way_for_want_of_what_a_finishing_request_holds():
     class Urgent(SchedulingPolicy):
-        """Whoever came last evicts the others."""
+        """The latest request evicts the others."""
 
         def order(self, view):
             return [*reversed(view.waiting), *view.running]

@@ -1,4 +1,4 @@
-"""Strategies are told which sequences are gone, their counters are reported, and guesses displace nobody."""
+"""Strategies are told which sequences are gone, their counters are reported; guesses displace no request."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_preemption_is_no_end(forgotten):
     assert sorted(forgotten) == sorted((name, 0) for name in outcome.finished)
 
 
-def test_a_fault_in_forgetting_is_named_and_harms_nobody(monkeypatch, caplog):
+def test_a_fault_in_forgetting_is_named_and_harms_no_request(monkeypatch, caplog):
     def broken(self, sequences):
         raise ZeroDivisionError("what was that")
 
@@ -106,7 +106,7 @@ def test_a_strategy_that_cannot_count_keeps_no_others_counters_back(monkeypatch,
 # ------------------------------------------------------------------ memory for guesses
 
 
-def test_nobody_is_preempted_to_make_room_for_guesses(monkeypatch):
+def test_no_request_is_preempted_to_make_room_for_guesses(monkeypatch):
     """Requests whose tokens just fit were preempted for guesses."""
 
     def always(self, sequences):

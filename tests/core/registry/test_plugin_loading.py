@@ -1,4 +1,4 @@
-"""Plugins come in by entry points, each guarded: what is broken is named and harms nobody else."""
+"""Plugins come in by entry points, each guarded: a broken one is named and harms no other."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_an_object_can_be_handed_in() -> None:
     assert isinstance(registry.create("scheduler", "direct"), Direct)
 
 
-def test_metadata_without_a_name_harms_nobody(install: Install, tmp_path: Path) -> None:
+def test_metadata_without_a_name_harms_no_plugin(install: Install, tmp_path: Path) -> None:
     install("nameless", POLICY + HOOK)
     (tmp_path / "nameless-1.0.dist-info" / "METADATA").unlink()
     assert Registry.load().create("scheduler", "tidal")
@@ -329,7 +329,7 @@ def test_ours_cannot_be_disabled() -> None:
         Registry.load(disabled=["turnout"])
 
 
-def test_under_strict_plugins_a_broken_one_is_fatal_though_nobody_named_it(install: Install) -> None:
+def test_under_strict_plugins_a_broken_one_is_fatal_even_if_unused(install: Install) -> None:
     install("bad-plugin", "1 / 0")
     with pytest.raises(PluginError, match=r"bad-plugin 1.0(?s:.*)ZeroDivisionError"):
         Registry.load(strict=True)

@@ -51,7 +51,7 @@ class EvictsTheOldest(Hostile):
 
 
 class EvictsWhoeverIsNext(EvictsTheOldest):
-    """Those who run come first, and evict each other in a ring."""
+    """Running requests come first, and evict each other in a ring."""
 
     def order(self, view: View) -> Iterable[Entry]:
         return view.running + view.waiting
@@ -74,7 +74,7 @@ class EvictsNobody(Hostile):
 
 
 class EvictsOneAndThinksBetterOfIt(Hostile):
-    """Memory is taken from one, and is not enough; then nobody gets it."""
+    """Memory is taken from one, and is not enough; then no request gets it."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)
@@ -102,7 +102,7 @@ class GivesATokenAtATime(Hostile):
 
 
 class ChangesItsMind(Hostile):
-    """Leaves out anybody, caps anybody, evicts anybody or nobody."""
+    """Leaves out, caps and evicts requests at random, or evicts none."""
 
     def order(self, view: View) -> Iterable[Entry]:
         for request in self.shuffled(view.running + view.waiting):
@@ -172,7 +172,7 @@ def one_of_two(name: str, n: int, prompt: int, tokens: int) -> RequestSpec:
 
 @pytest.mark.parametrize("case", [ALONE, BEAMS])
 def test_two_that_evict_each_other_for_ever_are_served(case: tuple[int, int, int, int]) -> None:
-    """Each came back, was caught up in part, and had to go again: nobody ever got a token more."""
+    """Each came back, was caught up in part, and had to go again: no request ever got a token more."""
     engine = two_that_evict_each_other(case, strict=False)
     outcome = drive(engine, [], max_steps=200)
     for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""When requests evict each other and nobody gets on: what counts as getting on."""
+"""Livelock, when requests evict each other without progress: what counts as progress."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_so_is_catching_up_with_what_an_eviction_cost_but_once(request_: Request
     assert livelock.evictions == 0
 
 
-def test_what_was_caught_up_before_somebody_got_on_counts_anew(request_: Request) -> None:
+def test_what_was_caught_up_before_progress_counts_anew(request_: Request) -> None:
     livelock = LivelockDetector()
     evict(livelock, request_)
     compute(livelock, request_, 6)

@@ -112,7 +112,7 @@ def test_a_request_that_is_gone_cannot_be_ordered():
         engine.step()
 
 
-def test_a_policy_that_fails_to_observe_is_named_and_harms_nobody(caplog):
+def test_a_policy_that_fails_to_observe_is_named_and_harms_no_request(caplog):
     """The log named no error where that had no text of its own."""
 
     class Deaf(Fcfs):

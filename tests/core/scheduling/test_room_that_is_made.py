@@ -1,4 +1,4 @@
-"""Who may have the room that somebody gave up."""
+"""Which requests may have the memory that another gave up."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from toy import toy_engine, toy_kv, toy_request
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 
 
-class Anybody(SchedulingPolicy):
-    """Whoever waits may be let in, though those before it are not."""
+class AdmitsAny(SchedulingPolicy):
+    """Any waiting request may be admitted, even if earlier ones are not."""
 
     head_of_line = False
 
@@ -16,8 +16,8 @@ class Anybody(SchedulingPolicy):
         return [*view.running, *view.waiting]
 
 
-def test_nobody_is_admitted_into_what_was_freed_for_a_running_request():
-    engine = toy_engine(Anybody(), toy_kv(8, 4))
+def test_no_request_is_admitted_into_what_was_freed_for_a_running_request():
+    engine = toy_engine(AdmitsAny(), toy_kv(8, 4))
     engine.add(toy_request("old", [1, 2, 3] * 4, "greedy", 12))
     engine.add(toy_request("young", [3, 2, 1] * 4, "greedy", 12))
     while engine.stats().kv_free:

@@ -68,7 +68,7 @@ def served(draft: ToyDraft, seed: int) -> Iterator[list[tuple[str, list[int], to
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whoever_ends_and_however_deep_each_one_is(seed: int, card: Tensors) -> None:
+def test_whichever_sequences_end_and_however_deep_each_is(seed: int, card: Tensors) -> None:
     draft = ToyDraft()
     draft.runner = draft.drafter._runner = OnACard(draft.kv, draft.runner.model)
     lengths = set()

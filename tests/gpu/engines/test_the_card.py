@@ -90,7 +90,7 @@ GOING_ON: list[Callable[[Tensor], object]] = [
 
 
 @pytest.mark.parametrize(("work", "waits"), [*((w, 1) for w in WAITING), *((w, 0) for w in GOING_ON)])
-def test_whoever_waits_is_noted(work: Callable[[Tensor], object], waits: int) -> None:
+def test_each_wait_is_noted(work: Callable[[Tensor], object], waits: int) -> None:
     with card() as tensors:
         x = there(1, 2)
         tensors.waits.clear()

@@ -15,7 +15,7 @@ from turnout.plugins.kv_backends.storage.pool import make_storage
 from turnout.plugins.kv_backends.storage.tensors import PoolShape, Storage
 
 SLOTS = [5, -1, 9, 2]
-"""The second token is nobody's."""
+"""The second token belongs to no sequence."""
 REAL = [0, 2, 3]
 
 

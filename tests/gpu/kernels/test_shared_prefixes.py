@@ -63,7 +63,7 @@ def test_blocks_that_are_the_same_at_the_beginning() -> None:
 
 
 def test_only_what_all_members_have_computed() -> None:
-    """A block that somebody still writes to is not read for others."""
+    """A block that a sequence still writes to is not read for others."""
     assert found([[1, 2, 3], [1, 2, 3]], [29, 25]) == [SharedPrefix([0, 1], 2)]
     assert found([[1, 2], [1, 2]], [9, 19]) == []
 

@@ -268,7 +268,7 @@ class Tensors(TorchDispatchMode):
             self._wait("a copy from the host")
 
     def _fetch(self, here: Tensor, source: OnCard, content: Tensor, non_blocking: bool) -> None:
-        """To the host: `content`, which is there when somebody has waited."""
+        """To the host: `content`, which is there after a wait."""
         if self.recording is not None:
             raise RuntimeError("a graph that is recorded would write to the host's memory")
         self._touch([(source.memory, False)])
@@ -375,7 +375,7 @@ def _must_know(func: Any, args: Any) -> bool:
 
 
 def _spoil(tensor: Tensor) -> None:
-    """Nobody may count on what is there."""
+    """No reader may rely on what is there."""
     if tensor.dtype.is_floating_point and tensor.dtype.itemsize > 1:
         tensor.fill_(float("nan"))
     elif tensor.dtype != torch.bool and tensor.dtype.itemsize > 1:

@@ -59,7 +59,7 @@ class Case:
     """Sequences that begin with as many blocks of the sequence before them."""
     cascade: int = 0
     shaped: bool = False
-    """Bound to a shape, as steps are that are captured, with rows that are nobody's."""
+    """Bound to a shape, as steps are that are captured, with rows of no sequence."""
     size: float = 1.0
     """Of values, and so of what is attended."""
 
@@ -85,7 +85,7 @@ class Case:
         )
         for tensor in backend.storage.tensors:
             if tensor.dtype.is_floating_point:
-                tensor.fill_(float("nan"))  # whoever reads what was not written shall be found
+                tensor.fill_(float("nan"))  # a read of what was not written shall be found
         drawn = [self._draw(span, device) for span in self.spans]
         chunks = []
         for id, (past, new) in enumerate(self.spans):

@@ -37,7 +37,7 @@ OVERFLOWS = "ignore:(overflow|invalid value|All-NaN slice) encountered:RuntimeWa
 """A warning of NumPy's, which interprets the kernels, to filter.
 
 Rows that pad a step have no context, so attention leaves in them what the memory held, which on the card that
-is not there is no number. Nobody reads what becomes of that.
+is not there is no number. Nothing reads the result.
 """
 PROMPTS = [[7, 8, 9, 10, 11, 12, 13, 14, 15, 16, tail] for tail in (1, 2)] + [[5] * 30]
 BY_PYTORCH = {"kv": "paged:attention=torch", "gpu_kernels": "torch"}
@@ -115,7 +115,7 @@ def counted(patch: pytest.MonkeyPatch) -> Captures:
 
 
 def waiting(card: Tensors) -> set[str]:
-    """Files of whoever waited since the last time that this was asked."""
+    """Files of the code that waited since the last call."""
     found = {wait.rpartition("/")[2].partition(":")[0] for wait in card.waits}
     card.waits.clear()
     return found

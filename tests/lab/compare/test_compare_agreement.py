@@ -30,7 +30,7 @@ def test_a_scheduler_that_changes_what_is_said_is_found() -> None:
     assert "repeat 1, job 1" in finding.text
 
 
-def test_another_model_may_say_something_else_and_the_reader_knows_that_nobody_looked() -> None:
+def test_another_model_may_say_something_else_and_the_reader_knows_that_answers_were_not_compared() -> None:
     (finding,) = findings(
         ("base", "big:model=other,kv=paged:dtype=int8"), run("base"), run("big", digest="x")
     )

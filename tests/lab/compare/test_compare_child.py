@@ -15,7 +15,7 @@ from turnout.lab.compare.runs.protocol import QualityTask
 
 
 def test_one_that_is_gone_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing to it raised BrokenPipeError, a traceback for whoever compared."""
+    """Writing to it raised BrokenPipeError, a traceback for the user of turnout compare."""
 
     @contextmanager
     def gone() -> Iterator[subprocess.Popen[bytes]]:

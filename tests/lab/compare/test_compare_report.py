@@ -13,7 +13,7 @@ from compare_runs import H100, spec
 from turnout.core.errors import ConfigError
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.experiment import Experiment
-from turnout.lab.compare.report import svg as canvas
+from turnout.lab.compare.report import svg
 from turnout.lab.compare.report.as_json import as_json
 from turnout.lab.compare.report.report import as_html
 from turnout.lab.compare.runs.simulated import SimulatedRuns
@@ -85,9 +85,9 @@ def test_the_same_comparison_makes_the_same_page(page: str, comparison: Comparis
 
 
 def test_without_the_plotting_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canvas, "find_spec", lambda name: None)
+    monkeypatch.setattr(svg, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"turnout\[lab\]"):
-        canvas.check_plots()
+        svg.check_plots()
 
 
 def test_the_json_has_all_that_was_measured(comparison: Comparison, tmp_path: Path) -> None:

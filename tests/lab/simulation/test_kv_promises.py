@@ -16,7 +16,7 @@ POOL = 4096
 
 
 def under_load(kv: KVCache) -> tuple[float, float]:
-    """Waste and requests running, means over the steps with others waiting; nobody says how long it gets."""
+    """Waste and requests running, means over the steps with others waiting; lengths are unknown."""
     rng, waste, running = random.Random(0), list[float](), list[int]()
     requests = [
         scripted_request(str(n), random_tokens(rng, prompt), output, seed=n, bound=CONTEXT - prompt)

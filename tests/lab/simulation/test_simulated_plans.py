@@ -25,7 +25,7 @@ Planned = list[tuple[list[tuple[str, int, int, int]], list[object]]]
 
 
 class Watched(Runner):
-    """Writes plans down; moves a clock that nobody else moves."""
+    """Writes plans down; moves a clock that nothing else moves."""
 
     def __init__(self, runner: Runner, clock: VirtualClock | None = None) -> None:
         self.runner, self.clock = runner, clock

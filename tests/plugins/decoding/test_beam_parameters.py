@@ -77,7 +77,7 @@ def test_what_changes_nothing_goes_with_beams(given: dict[str, Any]) -> None:
 
 
 def test_a_search_sets_the_checkpoints_sampling_aside_and_keeps_its_penalty() -> None:
-    """They are nobody's wish, and would be refused."""
+    """No request asked for them, and they would be refused."""
     params = merged(BEAMS, CHECKPOINT)
     assert params.use_beam_search
     assert (params.temperature, params.top_p, params.repetition_penalty) == (1.0, 1.0, 1.1)

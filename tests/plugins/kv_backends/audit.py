@@ -56,7 +56,7 @@ class AuditedPaged(_Audited, PagedCache):
         for sequence, start, upto in spans:
             for position in range(start, upto):
                 block = self.tables[sequence.id][position // self.block_size]
-                assert holders[block] == 1 and block not in known, "written, so nobody else's"
+                assert holders[block] == 1 and block not in known, "written, so held once"
 
 
 class AuditedContiguous(_Audited, ContiguousCache):

@@ -29,7 +29,7 @@ def audited_paged(rng, needs, kind=AuditedPaged):
 
 
 class Early(AuditedPaged):
-    """Starts are anywhere below what is cached, as they are for those who want cached tokens scored."""
+    """Starts are anywhere below what is cached, as they are for requests that want cached tokens scored."""
 
     def cached(self, sequence):
         found = super().cached(sequence)

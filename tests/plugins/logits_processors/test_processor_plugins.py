@@ -176,7 +176,7 @@ def test_a_request_has_arguments_of_its_own_for_it() -> None:
     assert adjust(torch.zeros(3, VOCABULARY), rows)[:, 0].tolist() == [7, 0, 2.5]
 
 
-def test_an_argument_that_nobody_takes_is_refused() -> None:
+def test_an_argument_that_no_processor_takes_is_refused() -> None:
     for processors, known in (
         (LogitsProcessors([("theirs", Asked())]), "number; did"),
         (LogitsProcessors(), "none$"),

@@ -141,7 +141,7 @@ def test_a_quantized_checkpoint_is_not_quantized_again(tmp_path: Path) -> None:
         loaded(tmp_path / "model", "int8")
 
 
-def test_a_method_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+def test_a_method_that_no_quantizer_reads_is_refused(tmp_path: Path) -> None:
     store(tmp_path / "model", {"quant_method": "hqq"}, awq)
     with pytest.raises(ModelError, match="quant_method = 'hqq' is not supported"):
         loaded(tmp_path / "model")

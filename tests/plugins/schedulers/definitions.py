@@ -33,7 +33,7 @@ class Job:
 
 
 class Definition:
-    """The first of `waiting`, preempted ones and then arrivals, is next; nobody is evicted for it."""
+    """The first of `waiting`, preempted ones and then arrivals, is next; no request is evicted for it."""
 
     def hear(self, event: Event, job: Job, waiting: list[Job]) -> None:
         """`waiting` is as it was before the event."""
@@ -190,7 +190,7 @@ def retold(definition: Definition, journal: list[Event], specs: dict[str, Reques
     pairs = []
     for now, step in groupby(journal, key=lambda event: event.time):
         events = list(step)
-        # Whoever joined the queue since the last plan is there for this one, preempted ones in front.
+        # A request that joined the queue since the last plan is there for this one, preempted ones in front.
         for place, job in enumerate(preempted):
             definition.hear(Event(now, "rejoin", job.spec.id), job, waiting)
             waiting.insert(place, job)

@@ -107,7 +107,7 @@ def test_a_third_clients_first_token_is_not_delayed_by_the_flood():
     }
     for name, times in figures.items():
         print(f"{name}: ttft of the visitor {mean(times):.1f} s on average, {max(times):g} s at most")
-    # Full slots are waited for, nothing else: one is free when the first of those who run has finished.
+    # Full slots are waited for, nothing else: one is free when the first running request has finished.
     assert max(figures["fair, flood"]) <= max(figures["fair, no flood"]) + TOKENS
     assert mean(figures["fair, flood"]) <= mean(figures["fair, full"]) + 1
     assert mean(figures["fair, flood"]) < mean(figures["fcfs, flood"]) / 10

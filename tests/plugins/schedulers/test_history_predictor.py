@@ -58,7 +58,7 @@ def test_it_converges_to_the_median_and_follows_a_change():
         assert history.predict(view()) == pytest.approx(median(lengths), rel=0.25)
 
 
-def test_with_too_few_samples_it_asks_the_bucket_then_everybody_then_max_tokens():
+def test_with_too_few_samples_it_asks_the_bucket_then_all_clients_then_max_tokens():
     history = History(min_samples=2)
     assert history.predict(view(most=77)) == 77
     fed(history, view("b", 500, 40), view("c", 700, 40))

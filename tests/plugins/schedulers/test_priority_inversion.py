@@ -1,4 +1,4 @@
-"""Under `priority` nobody waits while somebody less urgent runs, be it for slots or for memory."""
+"""Under `priority` no request waits for slots or memory while a less urgent one runs."""
 
 from __future__ import annotations
 

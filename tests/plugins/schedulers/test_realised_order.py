@@ -59,7 +59,7 @@ def test_admissions_and_evictions_are_the_definitions(name):
 
 
 @pytest.mark.parametrize("name", DEFINED)
-def test_where_memory_is_scarce_nobody_is_admitted_out_of_turn_and_outputs_stay_the_same(name):
+def test_with_scarce_memory_no_request_is_admitted_out_of_turn_and_outputs_stay_the_same(name):
     make_policy, make_definition = DEFINED[name]
     preemptions = 0
     for trial in range(TRACES // 5):

@@ -29,7 +29,7 @@ class Attack:
     favoured: int
     rate: int
     bound: float
-    """Seconds after the victim's arrival from which on nobody who comes may overtake it."""
+    """Seconds after the victim's arrival from which on no later request may overtake it."""
 
     def stream(self) -> Iterator[RequestSpec]:
         for second in count():
@@ -60,7 +60,7 @@ def arrivals_of_those_admitted_before(served: Served, name: str) -> list[float]:
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nobody_who_comes_after_the_bound_overtakes(name, machine):
+def test_no_request_that_arrives_after_the_bound_overtakes(name, machine):
     attack = ATTACKS[name]
     served = serve(attack.policy(aging=AGING), attack.stream(), MACHINES[machine](), until=900)
     assert "victim" in served.finished, "it starved"

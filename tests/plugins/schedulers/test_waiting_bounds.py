@@ -1,4 +1,4 @@
-"""Nobody is kept waiting beyond the bound a policy claims, by whatever stream of favoured requests."""
+"""No stream of favoured requests keeps a request waiting beyond the bound that a policy claims."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_mlfq_would_starve_the_long_without_it():
     assert served_by_mlfq(starve_limit=FOREVER, until=120) == []
 
 
-def test_mlfq_remembers_nobody_who_is_gone():
+def test_mlfq_forgets_requests_that_are_gone():
     policy = Mlfq(2, 3)
     serve(policy, [job(f"r{i}", i, 1 + i % 9, 4) for i in range(60)])
     assert len(policy._standings) <= 1

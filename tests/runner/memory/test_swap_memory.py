@@ -94,7 +94,7 @@ def test_recompute_takes_no_swap_memory_even_by_default(assemble: Assemble) -> N
 
 
 def test_a_step_may_do_nothing_but_swap_out(make_engine: EngineMaker) -> None:
-    """When the policy preempts somebody, and nobody is served after that."""
+    """When the policy preempts a request, and none is served after that."""
     engine = make_engine(swap_memory="1MiB")
     storage = engine.runner.attention.storage  # type: ignore[attr-defined]
     for tensor in storage.tensors:

@@ -1,4 +1,4 @@
-"""Weights that cannot fit are refused with the sums, before the system ends somebody for them."""
+"""Weights that cannot fit are refused with the sums, before the system kills a process for them."""
 
 from __future__ import annotations
 

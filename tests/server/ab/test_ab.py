@@ -74,7 +74,7 @@ def test_a_session_belongs_to_the_same_arm_in_every_process() -> None:
     assert session_position("session 42", "long") == pytest.approx(0.2672995644)
 
 
-def test_a_larger_share_moves_nobody_out() -> None:
+def test_a_larger_share_moves_no_session_out() -> None:
     places = [session_position(f"session {number}", "long") for number in range(1000)]
     assert {i for i, where in enumerate(places) if where < 0.1} <= {
         i for i, where in enumerate(places) if where < 0.3

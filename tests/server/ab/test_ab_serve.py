@@ -1,4 +1,4 @@
-"""`serve` with two arms: how they start, what is refused, what is printed, and that nobody is left behind."""
+"""`serve` with two arms: how they start, what is refused, what is printed, that no process is left behind."""
 
 from __future__ import annotations
 

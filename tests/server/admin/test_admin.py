@@ -138,7 +138,7 @@ def test_what_is_wrong_is_named_and_changes_nothing(
     assert busy.http.get(SCHEDULER).json()["scheduler"] == "shuffling:width=2"
 
 
-def test_a_command_that_breaks_harms_nobody(busy: RunningServer) -> None:
+def test_a_command_that_breaks_harms_no_request(busy: RunningServer) -> None:
     response = busy.post(SCHEDULER, name="broken")
     assert response.status_code == 500
     assert response.json()["error"]["message"] == "RuntimeError: the parrot bit the admin"

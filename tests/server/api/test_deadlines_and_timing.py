@@ -25,7 +25,7 @@ HI = [{"role": "user", "content": "hi"}]
 
 @pytest.fixture(scope="module")
 def strict(tokenizer: Tokenizer) -> Iterator[RunningServer]:
-    """A server that gives up whoever is too late."""
+    """A server that gives up requests past their deadline."""
     config = EngineConfig(model="parrot", scheduler="deadlines")
     with running(tokenizer, config, ServerConfig()) as server:
         yield server

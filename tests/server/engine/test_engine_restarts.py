@@ -76,7 +76,7 @@ def test_who_waits_and_who_comes_meanwhile_is_served_too(start: Start) -> None:
     assert server.http.get("/health").status_code == 200
 
 
-def test_who_comes_before_anybody_knows_that_the_engine_died_is_served(
+def test_a_request_that_arrives_before_the_engine_is_known_to_have_died_is_served(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They got 500: the socket had lost its other end, and the process had not been missed yet."""
@@ -98,7 +98,7 @@ def test_an_engine_that_hangs_is_told_by_health(start: Start, monkeypatch: pytes
     assert server.post(COMPLETIONS, prompt="a", max_tokens=2).status_code == 200
     os.kill(server.client.pid, signal.SIGSTOP)
     time.sleep(0.6)
-    assert server.http.get("/health").status_code == 200  # nobody waits
+    assert server.http.get("/health").status_code == 200  # no client waits
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(server.post, COMPLETIONS, prompt="a", max_tokens=2)
         eventually(lambda: server.http.get("/health").json()["status"] == "stuck")

@@ -56,7 +56,7 @@ def test_what_goes_wrong_is_told(server: RunningServer, choice: str, message: st
     assert error["param"] == ("guided_choice" if choice == "bad" else None)
 
 
-def test_extra_arguments_reach_whoever_declares_them(server: RunningServer) -> None:
+def test_extra_arguments_reach_the_processors_that_declare_them(server: RunningServer) -> None:
     response = server.post(COMPLETIONS, prompt="a", vllm_xargs={"thought": "bad"})
     assert response.status_code == 400
     found = response.json()["error"]

@@ -38,7 +38,7 @@ class LeavesTheLastOut(Fcfs):
 
 
 class ServesTwice(Fcfs):
-    """Names the first of those who run once more."""
+    """Names the first running request once more."""
 
     def order(self, view: View) -> Iterable[RequestView]:
         return view.running + view.waiting + view.running[:1]
@@ -59,7 +59,7 @@ class StarvesTheLong(Fcfs):
 
 
 class WaitsForTheHead(Fcfs):
-    """Serves nobody until the head of the queue fits, those who run neither."""
+    """Serves no request until the head of the queue fits, not even running ones."""
 
     def order(self, view: View) -> Iterable[RequestView]:
         if view.waiting and not view.fits(view.waiting[0]):
@@ -68,14 +68,14 @@ class WaitsForTheHead(Fcfs):
 
 
 class PromptsWithoutAsking(PrefillFirst):
-    """Prompts before all else, whether there is memory for them or not: those who run wait for ever."""
+    """Prompts before all else, whether there is memory for them or not: running requests wait for ever."""
 
     def order(self, view: View) -> Iterable[Entry]:
         return view.waiting or view.running
 
 
 class DropsTheSlow(Fcfs):
-    """Gives up whoever waited long, deadline or not."""
+    """Gives up requests that waited long, deadline or not."""
 
     def order(self, view: View) -> Iterable[Entry]:
         yield from view.running
@@ -107,7 +107,7 @@ class SquanderedSlots(Mlfq):
 
 
 class ImpatientVictim(Priority):
-    """Evicts whoever runs, whatever its priority: two of a kind evict each other for ever."""
+    """Evicts any running request, whatever its priority: two of a kind evict each other for ever."""
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         return running[0]

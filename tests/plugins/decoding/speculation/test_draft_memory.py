@@ -79,7 +79,7 @@ def test_a_long_prompt_is_caught_up_with_in_parts() -> None:
     draft, long, short = ToyDraft(budget=16), sequence("long", [1, 2, 3] * 14), sequence("short", [4, 5])
     steps = [propose(draft, long, short) for _ in range(3)]
     assert [long in step for step in steps] == [False, False, True]
-    assert all(short in step for step in steps), "it holds nobody up"
+    assert all(short in step for step in steps), "it delays no request"
     assert steps[-1][long].tokens == fresh_guesses(long)
 
 
@@ -96,7 +96,7 @@ def test_choices_that_parted_find_what_the_first_of_them_computed(draft: ToyDraf
     ]
 
 
-def test_who_finds_no_memory_is_not_guessed_for_and_harms_nobody() -> None:
+def test_a_sequence_without_memory_is_not_guessed_for_and_harms_no_other() -> None:
     draft = ToyDraft(blocks=8)
     one, other = sequence("one", [1, 2, 3] * 7), sequence("other", [3, 2, 1] * 6)
     assert list(propose(draft, one, other)) in ([one], [other])

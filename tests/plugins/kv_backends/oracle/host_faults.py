@@ -114,7 +114,7 @@ class LeakedSlab(Fault):
 class MissedCopyOnWrite(Fault):
     """From some time on, who writes to what it shares with a sibling writes in place.
 
-    Not once: of those who write to something, one may do so in place.
+    Not once: of the sequences that write to a block, one may do so in place.
     """
 
     def begun(self) -> bool:

@@ -93,7 +93,7 @@ class RepeatedSwapIn(Fault):
 
 
 class LateSwapOut(Fault):
-    """What is to be swapped out is copied one step too late, when its memory is somebody else's."""
+    """What is to be swapped out is copied one step too late, when its memory belongs to another."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed)

@@ -1,4 +1,4 @@
-"""What lies in KV memory, to be held against brute force: whoever reads it next would see it."""
+"""What lies in KV memory, to be held against brute force: the next reader would see it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Memory:
         self._layers = layers
 
     def held(self, engine: Engine) -> Iterator[Finding]:
-        """What is computed of those who run."""
+        """What is computed of the running sequences."""
         for request in engine.scheduler.queues.running:
             for sequence in request.live:
                 if sequence.held and sequence.computed:

@@ -15,7 +15,7 @@ __all__ = ["AnyEviction", "AnyOrder", "AnyPreemption"]
 
 
 class AnyOrder(SchedulingPolicy):
-    """Serves, caps, leaves out, evicts and gives up whomever. Not for ever, or nobody would get done."""
+    """Serves, caps, leaves out, evicts and gives up requests at random. Not for ever: they must finish."""
 
     def __init__(self, seed: int, *, drops: bool) -> None:
         self._rng = random.Random(seed)

@@ -37,7 +37,7 @@ class Tally:
     scores: int = 0
     """Of prompt tokens, compared."""
     unknown: int = 0
-    """Tokens that were computed before anybody knew them."""
+    """Tokens that were computed before they were known."""
     complaints: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """What was wrong, by the kind of check that found it."""
 
@@ -73,12 +73,12 @@ class Recorder(ModelRunner):
         return logits
 
     def _check(self, chunk: Chunk, context: Context) -> None:
-        """Nobody skips what was never computed, or was computed under another salt alone."""
+        """No sequence skips what was never computed, or was computed under another salt alone."""
         own = [*chunk.sequence.tokens, *chunk.sequence.draft]
         assert chunk.tokens and chunk.tokens == own[chunk.start : chunk.end], chunk
         if chunk.start and context[: chunk.start] not in self.known[_salt(chunk)]:
             self._tally.complain(
-                "hits", f"nobody computed {context[: chunk.start]} for {chunk.sequence.request}"
+                "hits", f"no sequence computed {context[: chunk.start]} for {chunk.sequence.request}"
             )
 
     def _record(self, chunk: Chunk, context: Context, logits: Logits) -> None:

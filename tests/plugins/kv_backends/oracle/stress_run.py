@@ -185,7 +185,7 @@ class _Run:
             self.found += self.memory.held(self.engine)
 
     def _spoil_free_memory(self, now: KVSnapshot) -> None:
-        """Whoever reads what was given back shall notice."""
+        """A read of what was given back shall be noticed."""
         place = 0
         for state, units in now.states:
             end = place + units * now.unit
@@ -269,10 +269,10 @@ class _Run:
                 self.tally.complain("logits", f"off by {worst:.2g} after {context}")
 
     def _check_memory(self) -> None:
-        """Keys and values of those who ran, and all that a key finds in the end."""
+        """Keys and values of the sequences that ran, and all that a key finds in the end."""
         keyed, unknown = self.memory.keyed(self.runner.known)
         if unknown:
-            self.tally.complain("keys", f"{unknown} keys find blocks, of tokens that nobody computed")
+            self.tally.complain("keys", f"{unknown} keys find blocks, of tokens that were not computed")
         found = self.found + keyed
         rights = self.reference.memory(finding.context for finding in found)
         for (context, memory), right in zip(found, rights, strict=True):

@@ -1,7 +1,7 @@
 """Decoding strategies that strain KV memory, each with what it should answer, decided by brute force.
 
 ``choices``: n of them, greedy but where they part; ``guesses``: the same with drafts, right and wrong ones;
-``leaps``: the same, some steps giving more tokens than anybody guessed; ``beam``: forks and drops at every
+``leaps``: the same, some steps giving more tokens than were guessed; ``beam``: forks and drops at every
 step. Choices leave the first one's path after as many tokens as the request's seed says, or a few more, so
 that they share what was written until then.
 """
@@ -131,7 +131,7 @@ class Guesses(Choices):
 
 
 class Leaps(Choices):
-    """After some tokens others must follow, as under a grammar: nobody computes logits to choose them."""
+    """After some tokens others must follow, as under a grammar: no logits are computed to choose them."""
 
     name = "leaps"
     later = False

@@ -1,6 +1,6 @@
 """KV memory on real tensors, under pressure: whatever happens to it, tokens are those of brute force.
 
-A case is drawn from its seed: choices that part, right and wrong guesses, tokens that nobody guessed, beams;
+A case is drawn from its seed: choices that part, right and wrong guesses, tokens without a guess, beams;
 policy, budget, backend, block size, memory hardly more than the largest request takes, host memory,
 evictions, pins, salts, scored prompts, aborts; preempted requests swapped out, computed again, or either.
 Every logit is compared, and the keys and values in memory; every step's accounting is checked, and free
@@ -155,7 +155,7 @@ def told(case: Case, tally: Tally) -> str:
 
 
 def test_what_is_swapped_out_is_not_computed_again() -> None:
-    """Where all who are preempted are swapped out, and there is room, nobody's position is computed twice."""
+    """Where all who are preempted are swapped out, and there is room, no position is computed twice."""
     swap_outs = 0
     for seed in SWAP_CASES:
         case = draw_case(seed, reference("auto"))

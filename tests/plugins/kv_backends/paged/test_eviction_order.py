@@ -179,7 +179,7 @@ def test_lru_gives_up_what_was_released_longest_ago() -> None:
     assert [found(kv, number) for number in (1, 2, 3, 4)] == [8, 0, 8, 8]
 
 
-def test_lfu_gives_up_what_nobody_came_back_to() -> None:
+def test_lfu_evicts_what_was_never_used_again() -> None:
     kv = pool(Lfu(), blocks=7)
     serve(kv, [*prefix(1), 1])
     serve(kv, [*prefix(1), 2])

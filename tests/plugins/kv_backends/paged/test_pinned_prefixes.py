@@ -1,4 +1,4 @@
-"""Pinned prefixes are given up last, and never in anybody's way."""
+"""Pinned prefixes are evicted last, and never in the way of a request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_without_the_pin_it_would_be_gone() -> None:
     assert kv.cached(sequence([*SYSTEM, 2])) == 0
 
 
-def test_a_prefix_may_be_pinned_before_anybody_computes_it() -> None:
+def test_a_prefix_may_be_pinned_before_it_is_computed() -> None:
     kv = toy_kv(8, 4)
     assert kv.prefixes.pin("system", SYSTEM, "").cached == 0
     crowd(kv, 3)
@@ -50,7 +50,7 @@ def test_a_prefix_may_be_pinned_before_anybody_computes_it() -> None:
     assert kv.prefixes.pinned() == [PinnedPrefix(name="system", tokens=8, cached=8)]
 
 
-def test_a_prefix_that_somebody_holds_is_kept_when_they_leave() -> None:
+def test_a_prefix_that_a_sequence_holds_is_kept_when_it_leaves() -> None:
     kv = toy_kv(8, 4)
     holder = sequence([*SYSTEM, 1])
     compute(kv, holder)

@@ -72,7 +72,7 @@ def test_nothing_is_shared_across_salts() -> None:
 
 
 def test_a_salt_that_spells_a_block_does_not_stand_for_it() -> None:
-    """Else its owner could attach to the second block of somebody without a salt."""
+    """Else its owner could attach to the second block of a request without a salt."""
     kv = toy_kv(16, 4)
     compute(kv, sequence([*PREFIX, 1]))
     spelt = b"".join(token.to_bytes(8, "little") for token in PREFIX[:4]).decode()
@@ -171,7 +171,7 @@ def test_a_reservation_does_not_evict_what_it_attaches_to() -> None:
 
 
 def test_who_computes_a_part_of_a_cached_block_again_gets_a_copy_of_the_rest() -> None:
-    """As those who want its tokens scored: others go on reading the block as it was."""
+    """As a request that wants its tokens scored: others go on reading the block as it was."""
     kv = toy_kv(16, 4)
     first, again = sequence([*PREFIX, 1]), sequence([*PREFIX, 5])
     compute(kv, first)
@@ -182,7 +182,7 @@ def test_who_computes_a_part_of_a_cached_block_again_gets_a_copy_of_the_rest() -
     assert kv.cached(sequence([*PREFIX, 9])) == 12
 
 
-def test_a_block_that_nobody_else_holds_is_written_in_place_and_found_no_more() -> None:
+def test_a_block_with_one_holder_is_written_in_place_and_found_no_more() -> None:
     """No copy, which could need more memory than an empty pool has."""
     kv = toy_kv(4, 4)
     first, again = sequence([*PREFIX, 1]), sequence([*PREFIX, 5])
@@ -195,7 +195,7 @@ def test_a_block_that_nobody_else_holds_is_written_in_place_and_found_no_more() 
 
 
 def test_a_block_that_a_sibling_has_filled_further_is_found_no_more_once_it_is_written_to() -> None:
-    """One more token in a block of its own took a shorter way: whoever found the block read that token."""
+    """One more token in a block of its own took a shorter way: the finder of the block read that token."""
     kv = toy_kv(16, 4)
     first = sequence(PREFIX[:6])
     compute(kv, first)

@@ -191,7 +191,7 @@ def test_what_is_restored_can_be_found_by_others_at_once() -> None:
     assert kv.cached(sequence([*PREFIX, 7])) == 12
 
 
-def test_a_prefix_that_somebody_swapped_out_already_is_not_swapped_out_again() -> None:
+def test_a_prefix_that_is_swapped_out_already_is_not_swapped_out_again() -> None:
     kv = toy_kv(16, 4, swap=16)
     one, two = sequence([*PREFIX, 1]), sequence([*PREFIX, 7, 8])
     compute(kv, one)
