@@ -33,7 +33,7 @@ class Logprob:
 
     logprob: float
     rank: int | None
-    """1 is the likeliest; None for a chosen token that is not among the likeliest that were asked for."""
+    """1 is the most likely; None for a chosen token that is not among the most likely that were asked for."""
     decoded_token: str
 
 
@@ -45,7 +45,7 @@ class CompletionOutput:
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[dict[int, Logprob]] | None = None
-    """For each position the chosen token and the likeliest ones, by token id, where asked for."""
+    """For each position the chosen token and the most likely ones, by token id, where asked for."""
     cumulative_logprob: float | None = None
     """The sum over the tokens, where log-probabilities were asked for, with `best_of`, and for beams."""
     beam_score: float | None = None
@@ -64,7 +64,7 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool = True
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
-    """For each prompt token itself and the likeliest ones, where asked for; None for the first."""
+    """For each prompt token itself and the most likely ones, where asked for; None for the first."""
 
 
 class LLM:

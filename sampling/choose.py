@@ -1,4 +1,4 @@
-"""The next token of each row: the likeliest for a greedy request, a drawn one for a sampled request."""
+"""The next token of each row: the most likely for a greedy request, a drawn one for a sampled request."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from turnout.kernels.gpu.staging import gather_rows, scatter_rows, to_device
 __all__ = ["column", "token_weights", "truncate_by_kernel", "truncate_by_sorting"]
 
 SMALL_NUCLEUS = 256
-"""The number of likeliest tokens that are tried for top-p before a whole vocabulary is sorted."""
+"""The number of most likely tokens that are tried for top-p before a whole vocabulary is sorted."""
 
 
 def token_weights(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
@@ -33,7 +33,7 @@ def token_weights(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
 
 
 def _tempered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Weights after temperature and min-p; that of the likeliest token is 1.
+    """Weights after temperature and min-p; that of the most likely token is 1.
 
     The row's maximum is subtracted before the division, so that a tiny temperature cannot overflow.
     """
@@ -45,7 +45,7 @@ def _tempered(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
 
 
 def _truncate(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Keeps the top_k likeliest tokens, and of these each whose likelier ones sum to less than top_p."""
+    """Keeps the top_k most likely tokens, and of these each whose likelier ones sum to less than top_p."""
     if weights.device.type == "cuda" and triton_problem(weights.device) is None:
         return truncate_by_kernel(weights, params)
     return truncate_by_sorting(weights, params)
@@ -75,7 +75,7 @@ def truncate_by_sorting(weights: Tensor, params: Sequence[SamplingParams]) -> Te
     whole = to_device(torch.tensor([[limit == weights.shape[-1]] for limit in limits]), values.device)
     total = torch.where(whole, weights.sum(dim=-1, keepdim=True), values.sum(dim=-1, keepdim=True))
     likelier = values.cumsum(dim=-1) - values
-    # The likeliest token always stays, even with a top_p too small for fp32.
+    # The most likely token always stays, even with a top_p too small for fp32.
     beyond = (likelier >= total * column((p.top_p for p in params), total)) & (ranks > 0)
     return torch.zeros_like(weights).scatter_(1, indices, values.masked_fill(beyond, 0))
 
@@ -83,7 +83,7 @@ def truncate_by_sorting(weights: Tensor, params: Sequence[SamplingParams]) -> Te
 def _ranked(
     weights: Tensor, params: Sequence[SamplingParams], limits: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """Weights and token ids, likeliest first, as many as any row may need: [rows, some].
+    """Weights and token ids, most likely first, as many as any row may need: [rows, some].
 
     Of equal weights the lower id comes first in every batch: the keys to sort by are all different.
     """
@@ -101,7 +101,7 @@ def _ranked(
 
 
 def _may_be_small(params: Sequence[SamplingParams], limits: Sequence[int], vocabulary: int) -> bool:
-    """Whether a few likeliest tokens may be enough for every row.
+    """Whether a few most likely tokens may be enough for every row.
 
     They are not for a top_p of a large top_k, all tokens of which are summed.
     """
@@ -112,7 +112,7 @@ def _may_be_small(params: Sequence[SamplingParams], limits: Sequence[int], vocab
 
 
 def _nucleus(weights: Tensor, params: Sequence[SamplingParams], limits: Sequence[int]) -> Tensor:
-    """The weight from which on a row needs no more of its likeliest tokens: [rows].
+    """The weight from which on a row needs no more of its most likely tokens: [rows].
 
     It is 0 for a row with a small top_k.
     """

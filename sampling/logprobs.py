@@ -1,4 +1,4 @@
-"""Log-probabilities of the chosen tokens and of the likeliest ones, for requests that want them."""
+"""Log-probabilities of the chosen tokens and of the most likely ones, for requests that want them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TopLogprobs = list[tuple[int, float]]
 def token_logprobs(
     logits: Tensor, tokens: Tensor, wanted: list[int | None]
 ) -> Callable[[], list[TokenLogprobs | None]]:
-    """The log-probabilities of each row's token and of its `wanted` likeliest tokens; None where not wanted.
+    """Log-probabilities of each row's token and of its `wanted` most likely tokens; None where not wanted.
 
     The returned function waits for the device. logits: [rows, vocab_size] fp32, as the model computes them,
     before penalties, bias and temperature; tokens: [rows].
@@ -43,7 +43,7 @@ def token_logprobs(
 
 
 def top_logprobs(logprobs: Tensor, wanted: list[int | None]) -> Callable[[], list[TopLogprobs]]:
-    """The `wanted` likeliest tokens of each row of logprobs [rows, vocab_size]; None wants none.
+    """The `wanted` most likely tokens of each row of logprobs [rows, vocab_size]; None wants none.
 
     The returned function waits for the device.
     """

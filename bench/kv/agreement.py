@@ -1,7 +1,7 @@
 """How far storing KV in fewer bytes changes greedy outputs, on Python source of the standard library.
 
 Two figures for each dtype. Teacher-forced: both models are given the same tokens, those that the reference
-produced, and are asked for the likeliest next one at each position. Free-running: each goes on with its own.
+produced, and are asked for the most likely next token at each. Free-running: each goes on with its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Agreement:
     """With the reference, in shares of all tokens."""
 
     forced: float
-    """Positions whose likeliest token is the same."""
+    """Positions whose most likely token is the same."""
     free: float
     """Tokens before the first that differs."""
     whole: float

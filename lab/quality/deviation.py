@@ -27,7 +27,7 @@ class Deviation:
     reference: Quality
     own: Quality
     agreement: float
-    """Share of positions where both models hold the same token likeliest."""
+    """Share of positions where both models find the same token most likely."""
     divergence: float
     """KL divergence from the reference's distribution to this one's, nats per token."""
 

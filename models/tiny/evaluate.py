@@ -65,7 +65,7 @@ def evaluate(model: PreTrainedModel, data: HeldOut) -> Evaluation:
 
 @torch.inference_mode()
 def greedy_agreement(draft: PreTrainedModel, target: PreTrainedModel, data: HeldOut) -> float:
-    """How often both hold the same token likeliest: what speculation can accept."""
+    """How often both find the same token most likely: what speculation can accept."""
     agreed = 0
     for inputs, _ in data.windows():
         choices = [

@@ -20,7 +20,7 @@ __all__ = ["Greedy"]
 
 
 class Greedy(Decoding):
-    """Chooses the likeliest token at every position; serves requests with temperature 0."""
+    """Chooses the most likely token at every position; serves requests with temperature 0."""
 
     @property
     def defaults(self) -> Mapping[str, Any]:

@@ -16,10 +16,10 @@ BLOCK = 4096
 def truncate(weights: Tensor, limits: Tensor, shares: Tensor, whole: Tensor) -> Tensor:
     """The weights with 0 for excluded tokens. weights: fp32 [rows, vocab_size], from 0 to 1, contiguous.
 
-    limits: int32 [rows], the number of likeliest tokens that are kept; of equal weights the lower ids are
+    limits: int32 [rows], the number of most likely tokens that are kept; of equal weights the lower ids are
     kept. shares: fp32 [rows], of the sum of all weights where `whole`, int32 [rows], is not 0, otherwise of
     the kept ones: a token whose likelier ones sum to that or more is excluded, too, unless it is the
-    likeliest.
+    most likely.
     """
     out = torch.empty_like(weights)
     truncate_rows[len(weights),](

@@ -1,7 +1,7 @@
 """Triton program of top-k and top-p without a sort.
 
 Non-negative floats order as their bits do. So a bisection over the bits finds the weight of the k-th
-likeliest token, by counting the tokens above each candidate. Another one, by summing them, finds the last
+most likely token, by counting the tokens above each candidate. Another one, by summing them, finds the last
 weight within top_p. Of the tokens with exactly that weight, the ones with the lowest ids are kept: their
 number is known, and a bisection over ids finds the last. One program handles a row, which stays in the GPU's
 cache.

@@ -179,11 +179,11 @@ class GenerationRequest(StructuredRequest):
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def logprob_count(self) -> int | None:
-        """How many of the likeliest tokens to report at each output position; None: no log-probabilities."""
+        """The number of most likely tokens to report at each output position; None: no logprobs."""
         raise NotImplementedError
 
     def prompt_logprob_count(self) -> int | None:
-        """How many of the likeliest tokens to report at each prompt position; None: no log-probabilities."""
+        """The number of most likely tokens to report at each prompt position; None: no logprobs."""
         return self.prompt_logprobs
 
     def sampling_params(self, defaults: Mapping[str, Any]) -> SamplingParams:

@@ -66,12 +66,12 @@ class RankedLogprob(msgspec.Struct):
 
     logprob: float
     rank: int | None
-    """1 is the likeliest; None for a token that is not among the likeliest asked for."""
+    """1 is the most likely; None for a token that is not among the most likely asked for."""
     decoded_token: str
 
 
 PromptLogprobs = list[dict[str, RankedLogprob] | None]
-"""For each prompt token, by token id: itself and the likeliest. None for the first."""
+"""For each prompt token, by token id: itself and the most likely. None for the first."""
 
 
 class CompletionChoice(msgspec.Struct):
@@ -88,7 +88,7 @@ class CompletionChoice(msgspec.Struct):
 
 
 class TopLogprob(msgspec.Struct):
-    """One of the likeliest tokens at a position."""
+    """One of the most likely tokens at a position."""
 
     token: str
     logprob: float

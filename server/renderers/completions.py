@@ -23,7 +23,7 @@ class CompletionRenderer(OpenAIRenderer):
     """Each choice is text that follows its prompt, which an echo repeats."""
 
     top_logprobs: int
-    """How many of the likeliest tokens to show in an echo."""
+    """How many of the most likely tokens to show in an echo."""
     prompt_logprobs: bool
     """The client asked for the prompt's log-probabilities beside those of an echo."""
     echoes: Sequence[str]

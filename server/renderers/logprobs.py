@@ -35,7 +35,7 @@ def completion_logprobs(tokenizer: Tokenizer, shown: Sequence[ShownToken]) -> Co
 
 
 def echo_logprobs(tokenizer: Tokenizer, prompt: ScoredPrompt, count: int) -> CompletionLogprobs:
-    """An echoed prompt's, with the `count` likeliest tokens. Its first token has none."""
+    """An echoed prompt's, with the `count` most likely tokens. Its first token has none."""
     return CompletionLogprobs(
         tokens=[_name(tokenizer, token) for token in prompt.tokens],
         token_logprobs=[None, *(max(entry.logprob, LOWEST) for entry in prompt.scores)],
@@ -66,7 +66,7 @@ def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogpr
 
 
 def _likeliest(tokenizer: Tokenizer, entry: TokenLogprobs, count: int) -> dict[str, float]:
-    """The `count` likeliest tokens and the chosen one, so there may be one more than asked for."""
+    """The `count` most likely tokens and the chosen one, so there may be one more than asked for."""
     return {
         _name(tokenizer, token): max(value, LOWEST)
         for token, value in [*entry.top[:count], (entry.token, entry.logprob)]

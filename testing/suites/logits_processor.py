@@ -210,7 +210,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
                     output.append(token)
 
     def _next(self, processor: LogitsProcessor, row: Row, rng: random.Random) -> int:
-        """One of the likeliest tokens that are allowed."""
+        """One of the most likely tokens that are allowed."""
         values, tokens = _applied(processor, self._logits(1), [row])[0].topk(3)
         left: list[int] = tokens[values > -1e30].tolist()
         return rng.choice(left) if left else int(tokens[0])

@@ -92,7 +92,7 @@ class ToyLookup(ToyDecoding):
 
 
 class ToyParallel(ToyDecoding):
-    """n choices: the i-th starts with the i-th likeliest token, and is greedy from there."""
+    """n choices: the i-th starts with the i-th most likely token, and is greedy from there."""
 
     name = "parallel"
     later = True

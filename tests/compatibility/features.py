@@ -91,7 +91,7 @@ class Feature:
 
 def chosen_by_argmax(served: Served) -> None:
     if served.params.structured_outputs or served.params.logit_bias:
-        return  # then it is the likeliest of what is left
+        return  # then it is the most likely of what is left
     for answer, choice in served.choices:
         tokens = answer.prompt_token_ids + choice.token_ids
         wishes = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1)

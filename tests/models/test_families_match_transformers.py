@@ -38,7 +38,7 @@ def reference_greedy(model: Any, prompt: list[int], count: int = 64) -> list[int
 
 @torch.inference_mode()
 def are_greedy(model: Any, prompt: list[int], tokens: list[int]) -> bool:
-    """Is each the likeliest after those before it? Then a token at a time would give them, too."""
+    """Is each the most likely after those before it? Then a token at a time would give them, too."""
     logits = model(torch.tensor([prompt + tokens[:-1]])).logits[0, len(prompt) - 1 :]
     return logits.argmax(-1).tolist() == tokens
 

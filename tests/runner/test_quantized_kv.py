@@ -115,7 +115,7 @@ def exact() -> dict[str, list[int]]:
 def test_greedy_tokens_of_the_embedded_model_agree(
     exact: dict[str, list[int]], kv: str, forced: float, free: float
 ) -> None:
-    """Of 64 tokens each. Forced: the likeliest token where the text so far is given. Free: all tokens
+    """Of 64 tokens each. Forced: the most likely token where the text so far is given. Free: all tokens
     before the first that differs, after which the texts are no longer the same."""
     engine, specs = build_tiny(kv), greedy_requests()
     given = run(engine, specs)

@@ -86,7 +86,7 @@ def _decided(decode: Callable[[list[int]], Decoded]) -> Iterator[tuple[list[int]
 
 @torch.inference_mode()
 def _confirm(model: Any, engine: Engine, prompt: list[int]) -> Decoded:
-    """What the engine makes of it, where transformers finds each token the likeliest after those before it.
+    """What the engine makes of it, where transformers finds each token the most likely after those before it.
 
     Then greedy decoding gives them; and one step of transformers says so of all of them.
     """

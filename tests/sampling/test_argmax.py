@@ -1,4 +1,4 @@
-"""Looking for the likeliest token in two goes finds what one go finds."""
+"""Looking for the most likely token in two goes finds what one go finds."""
 
 from __future__ import annotations
 

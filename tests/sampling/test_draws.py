@@ -177,6 +177,6 @@ def test_alike_distributions_mostly_draw_the_same_token_with_the_same_noise(wish
 
 
 def test_a_share_of_a_large_top_k_is_of_all_of_it() -> None:
-    """It was a share of the 256 likeliest, unless another row of the batch needed more of them."""
+    """It was a share of the 256 most likely, unless another row of the batch needed more of them."""
     weights = token_weights(torch.zeros(1, 500), [SamplingParams(top_k=400, top_p=0.5)])
     assert weights.sum() == 200

@@ -18,7 +18,7 @@ __all__ = ["Beam"]
 
 
 class Beam(Decoding):
-    """Searches for the likeliest texts, several at a time; serves requests with `use_beam_search`.
+    """Searches for the most likely texts, several at a time; serves requests with `use_beam_search`.
 
     The options apply to requests that do not set `beam_width` and the others themselves. Nothing is random.
     """

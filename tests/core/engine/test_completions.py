@@ -18,7 +18,7 @@ from turnout.plugins.schedulers.fcfs import Fcfs
 
 
 class Keeps(ToyDecoding):
-    """Starts with the `n` likeliest tokens, each greedy from there, and answers when all are finished.
+    """Starts with the `n` most likely tokens, each greedy from there, and answers when all are finished.
 
     What is finished is in `Request.state`, and a sequence's score counts its steps.
     """

@@ -23,7 +23,7 @@ def prompts(count: int) -> list[list[int]]:
 
 
 def scores(engine, specs):
-    """By request id: the prompt's tokens from the second on, with log-probability and the likeliest."""
+    """By request id: the prompt's tokens from the second on, with log-probability and the most likely."""
     deltas = []
     for one in specs:  # one after the other, so that later ones may be more urgent
         engine.add(one)

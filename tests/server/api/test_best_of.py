@@ -1,4 +1,4 @@
-"""``best_of``: more choices are generated than are returned, and the likeliest come back.
+"""``best_of``: more choices are generated than are returned, and the most likely come back.
 
 The parrot says every token with log-probability -0.5, and begins choice i with the prompt's token i.
 """

@@ -49,7 +49,7 @@ class NoiseOfTheBatch(Sampling):
 
 
 class SecondBest(Greedy):
-    """Off by one: the second likeliest token."""
+    """Off by one: the second most likely token."""
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         return continue_each(requests, logits, lambda values, rows: values.topk(2).indices[:, 1])

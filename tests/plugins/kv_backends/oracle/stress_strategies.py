@@ -97,7 +97,7 @@ class Choices(Strategy):
 
 
 def _parting(spec: RequestSpec, index: int) -> int:
-    """How many tokens a choice has in common with the first one; then it takes the `index`-th likeliest."""
+    """How many tokens a choice has in common with the first one; then it takes the `index`-th most likely."""
     return spec.seed + (index - 1) * (len(spec.prompt) % 3) if index else 0
 
 
