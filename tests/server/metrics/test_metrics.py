@@ -53,6 +53,11 @@ class Metrics:
     def names(self) -> set[str]:
         return {name for name, _, _ in self.samples}
 
+    def has(self, name: str, value: float) -> bool:
+        """False too before the engine's first report, which a scrape may precede."""
+        sample = self.samples.get((f"turnout:{name}", None, None))
+        return sample is not None and sample.value == value
+
     def __call__(self, name: str, reason: str | None = None, le: str | None = None) -> float:
         return self.samples[f"turnout:{name}", reason, le].value
 
@@ -127,7 +132,7 @@ def test_the_engine_says_how_it_stands(server: RunningServer) -> None:
     prompt = list(range(1, 41))
     with ThreadPoolExecutor(1) as pool:
         stream = pool.submit(events, server, COMPLETIONS, prompt=prompt, max_tokens=100, user="slow")
-        eventually(lambda: Metrics(server)("num_requests_running") == 1)
+        eventually(lambda: Metrics(server).has("num_requests_running", 1))
         eventually(lambda: Metrics(server)("kv_cache_held_tokens") >= 48)
         running = Metrics(server)
         assert not stream.done()
