@@ -106,8 +106,8 @@ def main(model: str, requests: int, tokens: int, rate: float, turns: int) -> Non
     click.echo(f"{'':<24}{'CPU an event':>14}{'events/s':>12}{'of a core':>12}")
     with TemporaryDirectory() as folder, ExitStack() as stack:
         command = [sys.executable, "-c", SERVER, model, str(requests), str(port := free_port())]
-        path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-        variables = {PACE: str(1 / rate), "PYTHONPATH": os.pathsep.join(path)}
+        folders = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        variables = {PACE: str(1 / rate), "PYTHONPATH": os.pathsep.join(folders)}
         server = Server("turnout", command, variables, Path(folder) / "server.log", port)
         stack.callback(server.stop)
         for path in BODIES:
