@@ -57,8 +57,11 @@ class ChatClient:
         body = _encoded({**parameters, "messages": list(messages), "stream": True})
         with self._reaching(), asyncio.Runner() as runner:  # which closes the connection when it ends
             pieces = self._pieces(body)
-            while (piece := runner.run(_next(pieces))) is not None:
-                yield piece
+            try:
+                while (piece := runner.run(_next(pieces))) is not None:
+                    yield piece
+            finally:  # left to the runner, this generator and the request inside it would close side by side
+                runner.run(_close(pieces))
 
     # -------------------------------------------------------------- requests
 
@@ -115,6 +118,11 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
 async def _next(pieces: AsyncGenerator[str]) -> str | None:
     """Returns the next piece, or None after the last."""
     return await anext(pieces, None)
+
+
+async def _close(pieces: AsyncGenerator[str]) -> None:
+    """Ends the request, so that the server stops."""
+    await pieces.aclose()
 
 
 # ------------------------------------------------------------------ what comes back
