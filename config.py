@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from turnout.core import limits
 from turnout.core.errors import ConfigError
 from turnout.core.sizes import ByteSize, SizeOrZero
 from turnout.core.validation import explain_validation_error
@@ -211,7 +212,7 @@ class ServerConfig(_Config):
         None, gt=0, lt=1, description="Share of the sessions that the arm of --ab gets; default: 0.5."
     )
     max_body_size: ByteSize = Field(
-        32 * 2**20, description="Size of the largest request body; larger ones get status 413."
+        limits.BODY.whole, description="Size of the largest request body; larger ones get status 413."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest severity to log; the log goes to standard error."

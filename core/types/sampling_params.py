@@ -9,15 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.core.types.extra_args import ExtraArg, check_extra_args
 from turnout.core.types.param_groups import check_param_groups
 from turnout.core.types.structured_outputs import StructuredOutputs
 
 __all__ = ["SamplingParams"]
-
-MAX_LOGPROBS = 20
-MAX_CHOICES = 128
 
 
 class SamplingParams(
@@ -172,7 +170,7 @@ class SamplingParams(
 
 
 _RANGES: tuple[tuple[str, type, float, float], ...] = (
-    ("n", Integral, 1, MAX_CHOICES),
+    ("n", Integral, 1, limits.CHOICES.whole),
     ("temperature", Real, 0, 100),
     ("top_p", Real, 0, 1),
     ("top_k", Integral, -1, 2**31 - 1),
@@ -183,10 +181,10 @@ _RANGES: tuple[tuple[str, type, float, float], ...] = (
     ("presence_penalty", Real, -2, 2),
     ("frequency_penalty", Real, -2, 2),
     ("repetition_penalty", Real, 0.01, 100),
-    ("logprobs", Integral, 0, MAX_LOGPROBS),
-    ("prompt_logprobs", Integral, 0, MAX_LOGPROBS),
-    ("best_of", Integral, 1, MAX_CHOICES),
-    ("beam_width", Integral, 1, MAX_CHOICES),
+    ("logprobs", Integral, 0, limits.LOGPROBS.whole),
+    ("prompt_logprobs", Integral, 0, limits.LOGPROBS.whole),
+    ("best_of", Integral, 1, limits.CHOICES.whole),
+    ("beam_width", Integral, 1, limits.CHOICES.whole),
     ("length_penalty", Real, -10, 10),
 )
 """The type of each number, its least and its largest value. A number that is missing here is not checked."""

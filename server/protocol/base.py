@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.request import RequestSpec
@@ -21,7 +22,6 @@ __all__ = ["MAX_TOKEN_ID", "FailFastList", "GenerationRequest", "TokenId"]
 
 logger = logging.getLogger(__name__)
 
-MAX_STOPS = 32
 MAX_TOKEN_ID = 2**31 - 1
 
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
@@ -128,8 +128,8 @@ class GenerationRequest(StructuredRequest):
         strings = [value] if isinstance(value, str) else value
         if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
             raise ValueError("a string or a list of strings is expected")
-        if len(strings) > MAX_STOPS:
-            raise ValueError(f"at most {MAX_STOPS} strings are expected")
+        if len(strings) > limits.STOP_STRINGS.most:
+            raise ValueError(f"at most {limits.STOP_STRINGS.whole} strings are expected")
         return strings
 
     @field_validator("logit_bias", mode="before")

@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
+from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import MAX_TOKEN_ID, GenerationRequest
 
@@ -14,7 +15,6 @@ __all__ = ["CompletionRequest", "Prompt"]
 Prompt = str | list[int]
 """Text, or token ids."""
 
-MAX_PROMPTS = 2048
 """OpenAI's limit. Each prompt becomes a request to the engine."""
 
 
@@ -37,8 +37,8 @@ class CompletionRequest(GenerationRequest):
             )
         if not prompts:
             raise ValueError("at least one prompt is expected")
-        if len(prompts) > MAX_PROMPTS:
-            raise ValueError(f"at most {MAX_PROMPTS} prompts are expected")
+        if len(prompts) > limits.PROMPTS.most:
+            raise ValueError(f"at most {limits.PROMPTS.whole} prompts are expected")
         return prompts
 
     @model_validator(mode="after")

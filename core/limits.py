@@ -1,0 +1,48 @@
+"""Every bound on what a client may send or make the server do, in one place.
+
+docs/reference/limits.md is written from this module. A bound that an option sets has its default here and its
+option in `turnout.config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["BODY", "CHOICES", "LOGPROBS", "PROMPTS", "STOP_STRINGS", "Limit", "all_limits"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A bound, and what a client is told that exceeds it."""
+
+    most: float
+    """The largest value that is accepted."""
+    unit: str
+    """What `most` counts: bytes, characters, tokens, seconds, requests."""
+    what: str
+    """What is bounded, as a phrase: "stop strings of a request"."""
+    answer: str
+    """What happens beyond it: the HTTP status and the parameter that the error names, or what is ended."""
+    option: str = ""
+    """The option that changes it; empty if none does."""
+
+    @property
+    def whole(self) -> int:
+        """`most` as an integer."""
+        return int(self.most)
+
+
+CHOICES = Limit(
+    most=128, unit="choices", what="choices of a prompt (`n`, `best_of`, `beam_width`)", answer="400, `n`"
+)
+LOGPROBS = Limit(
+    most=20, unit="tokens", what="likeliest tokens reported at a position", answer="400, `logprobs`"
+)
+PROMPTS = Limit(most=2048, unit="prompts", what="prompts of a request", answer="400, `prompt`")
+STOP_STRINGS = Limit(most=32, unit="strings", what="stop strings of a request", answer="400, `stop`")
+BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="413", option="--max-body-size")
+
+
+def all_limits() -> dict[str, Limit]:
+    """Returns every limit by its name in this module, in the order in which they stand."""
+    return {name: value for name, value in globals().items() if isinstance(value, Limit)}
