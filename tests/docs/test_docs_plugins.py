@@ -24,7 +24,7 @@ from turnout.core.registry.kinds import KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.views import RequestView, View
-from turnout.scripts import write_types
+from turnout.scripts.reference import types
 
 # ------------------------------------------------------------------ what is documented
 
@@ -160,17 +160,10 @@ ELSEWHERE = {"Drop", "Share", "Completion", "ExportedLayer"}
 """Described with the methods that take or give them."""
 
 
-def test_the_page_of_types_is_what_the_docstrings_say() -> None:
-    """`python scripts/write_types.py` writes it."""
-    assert write_types.PAGE.read_text(encoding="utf-8") == write_types.page()
-
-
 def test_all_that_plugins_are_given_is_listed() -> None:
     """By the list that the code is held against."""
     recorded = (ROOT / "tests" / "core" / "hook_api.txt").read_text().splitlines()
-    promised = {
-        line.removeprefix("given ") for line in recorded if line.startswith("given ")
-    } - write_types.UNTOLD
+    promised = {line.removeprefix("given ") for line in recorded if line.startswith("given ")} - types.UNTOLD
     listed = set()
     for part in page("types").text.split("\n**")[1:]:
         kind = part.partition("**")[0]

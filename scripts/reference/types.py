@@ -1,7 +1,4 @@
-"""Writes docs/reference/plugins/types.md: every field that plugins are given, from the code's own docstrings.
-
-python scripts/write_types.py            # after a docstring of such a type changed
-"""
+"""docs/reference/plugins/types.md: every field that plugins are given, from the code's own docstrings."""
 
 from __future__ import annotations
 
@@ -11,21 +8,11 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
 
-import click
+from turnout.scripts.reference.blocks import ROOT
 
-ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "reference" / "plugins" / "types.md"
 RECORD = ROOT / "tests" / "core" / "hook_api.txt"
 """What plugins may rely on: only these fields are listed."""
-
-HEAD = """# Types that plugins are given
-
-Every field of what a plugin's methods take and return, by the kind of plugin that meets it first. Times are
-seconds on the engine's clock; positions count tokens from 0. Fields that are not listed may change.
-`scripts/write_types.py` writes this page from the docstrings.
-"""
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Scheduling policies, length predictors": {
@@ -67,9 +54,9 @@ Described = tuple[str, str, str]
 """A member as it is written, its type, and what it is."""
 
 
-def page() -> str:
-    """The whole page. Raises LookupError, naming the field, where a promised field has no docstring."""
-    parts = [HEAD]
+def block() -> str:
+    """The sections. Raises LookupError, naming the field, where a promised field has no docstring."""
+    parts = []
     for section, modules in SECTIONS.items():
         parts.append(f"## {section}\n")
         parts += [_described(module, name) for module, names in modules.items() for name in names]
@@ -146,13 +133,3 @@ def _paragraph(text: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-@click.command()
-def main() -> None:
-    """Write the page."""
-    PAGE.write_text(page(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

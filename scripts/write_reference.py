@@ -1,0 +1,40 @@
+"""Writes the tables of docs/ that say what the code says: fields, flags, types.
+
+python scripts/write_reference.py            # after a description in the code changed
+
+A table stands in its page between ``<!-- written by scripts/write_reference.py: NAME -->`` and
+``<!-- end -->``. What lies around it is written by hand.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from turnout.scripts.reference import types
+from turnout.scripts.reference.blocks import Blocks, pages, written
+
+BLOCKS: Blocks = {
+    "types": types.block,
+}
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Write nothing, and fail if a page is out of date.")
+def main(check: bool) -> None:
+    """Write the tables of docs/ that say what the code says."""
+    stale = []
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if (current := written(text, BLOCKS)) != text:
+            stale.append(page.name)
+            if not check:
+                page.write_text(current, encoding="utf-8")
+    if stale:
+        click.echo(f"{'out of date' if check else 'written'}: {', '.join(stale)}")
+    sys.exit(1 if check and stale else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The tables that the code writes are what the code says, and the documents stay short."""
+
+from __future__ import annotations
+
+import pytest
+from documents import DOCS, Document
+
+from turnout.scripts import docs_words, write_reference
+from turnout.scripts.reference import blocks
+
+WORDS = 53_300
+"""At most so many are written by hand in docs/. The bound only falls, to 40,000."""
+
+
+@pytest.mark.parametrize("document", [each for each in DOCS if blocks.names(each.text)], ids=str)
+def test_the_tables_of_a_page_are_what_the_code_says(document: Document) -> None:
+    """`python scripts/write_reference.py` writes them."""
+    assert document.text == blocks.written(document.text, write_reference.BLOCKS)
+
+
+def test_every_table_that_can_be_written_stands_in_one_page() -> None:
+    standing = [name for document in DOCS for name in blocks.names(document.text)]
+    assert sorted(standing) == sorted(write_reference.BLOCKS)
+
+
+def test_marks_are_whole() -> None:
+    """A mark with a slip in it would leave its table as it is, out of date and unseen."""
+    for document in DOCS:
+        marks = document.text.count("write_reference.py: "), document.text.count("<!-- end -->")
+        assert marks == (len(blocks.names(document.text)),) * 2, document
+
+
+MARK = "<!-- written by scripts/write_reference.py: {} -->\n"
+PAGE = f"one two\n\n{MARK.format('table')}\nold words\n\n<!-- end -->\n\nthree\n"
+
+
+def test_a_block_is_written_anew_and_all_else_kept() -> None:
+    now = blocks.written(PAGE, {"table": lambda: "new\n"})
+    assert now == PAGE.replace("old words", "new")
+    assert blocks.written(now, {"table": lambda: "new\n"}) == now
+
+
+def test_a_block_that_nothing_writes_is_an_error() -> None:
+    with pytest.raises(LookupError, match="'table'; known: chair"):
+        blocks.written(PAGE, {"chair": lambda: ""})
+
+
+def test_words_are_counted_without_what_the_code_writes() -> None:
+    assert docs_words.words(blocks.by_hand(PAGE)) == 3
+
+
+def test_the_documents_stay_short() -> None:
+    """`python scripts/docs_words.py` lists the pages. A fact that the code can say moves into the code."""
+    assert docs_words.written_by_hand() <= WORDS
