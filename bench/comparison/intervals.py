@@ -25,7 +25,7 @@ Interval = Callable[[Values, np.random.Generator], tuple[float, float]]
 
 CASES = 1500
 RESAMPLES = 1000
-REPEATS = (3, 5, 10, 20)
+REPEATS = (5, 20)
 LOOKS = 300
 NORMAL = NormalDist()
 

@@ -1,6 +1,6 @@
 """The figures and pictures of compare.md and statistics.md in docs: ``python bench/comparison/page.py``.
 
-What is simulated comes out the same on every machine; ``--only live`` measures one section on this one.
+All is simulated, so it comes out the same on every machine.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from turnout.lab.compare.comparison import Comparison, MetricRow
 from turnout.lab.compare.experiment import Experiment
 from turnout.lab.compare.report import plots
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
-from turnout.lab.compare.runs.live import LiveRuns
 from turnout.lab.compare.runs.simulated import SimulatedRuns
 from turnout.lab.compare.statistics.verdicts import amount, percent, within
 from turnout.lab.results.markdown import markdown_table, write_marked
 from turnout.lab.simulation import preset
 
 COST = "h100-7b"
-PARTS = ("bursty", "kv", "intervals", "paging")
+PARTS = ("bursty", "intervals", "paging")
+SHOWN = {"request_throughput", "mean_ttft", "median_ttft", "p99_ttft", "mean_tpot", "p99_tpot", "mean_e2el"}
+"""Metrics in the tables of the pages; the report has all."""
 
 
 @dataclass(frozen=True)
@@ -55,39 +56,21 @@ BURSTY = Example(
         "timelines": plots.timelines,
     },
 )
-KV = Example(
-    "kv",
-    ("slabs:kv=contiguous", "pages:kv=paged"),
-    EngineConfig(kv_memory="8GiB"),
-    "poisson:rate=14,requests=250,longest=2048",
-    {"timelines": plots.timelines},
-)
-LIVE = Example(
-    "live",
-    ("one", "again", "alone:max-num-seqs=1"),
-    EngineConfig(kv_memory="256MiB"),
-    "closed:concurrency=4,requests=24,prompt=40,output=24",
-    {},
-)
 
 
 @click.command()
 @click.option("--docs", type=click.Path(path_type=Path), default=Path("docs"), show_default=True)
-@click.option("--only", "parts", multiple=True, type=click.Choice([*PARTS, "live"]), default=PARTS)
+@click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), default=PARTS)
 def main(docs: Path, parts: tuple[str, ...]) -> None:
     guide, statistics = docs / "how-to" / "compare.md", docs / "explanation" / "statistics.md"
-    for example in (BURSTY, KV):
-        if example.name in parts:
-            spec = example.spec(COST)
-            write(guide, example, Experiment(spec, SimulatedRuns(spec, preset(COST))))
+    if BURSTY.name in parts:
+        spec = BURSTY.spec(COST)
+        write(guide, BURSTY, Experiment(spec, SimulatedRuns(spec, preset(COST))))
     if "intervals" in parts:
         write_marked(statistics, "intervals", intervals.table())
         write_marked(statistics, "looks", intervals.looks_table())
     if "paging" in parts:
         write_marked(statistics, "paging", paging.table())
-    if LIVE.name in parts:
-        spec = LIVE.spec("")
-        write(statistics, LIVE, Experiment(spec, LiveRuns(spec)))
 
 
 def write(doc: Path, example: Example, experiment: Experiment) -> None:
@@ -102,7 +85,7 @@ def write(doc: Path, example: Example, experiment: Experiment) -> None:
 def table(comparison: Comparison, arm: str) -> str:
     base = comparison.spec.arms[0].name
     notes = [f"> {finding.text}." for finding in comparison.findings if finding.serious]
-    rows = map(_cells, comparison.rows[arm])
+    rows = [_cells(row) for row in comparison.rows[arm] if row.metric.name in SHOWN]
     return "\n".join([*notes, markdown_table(("metric", base, arm, "change", "verdict"), rows, "lrrrl")])
 
 

@@ -110,9 +110,7 @@ def _sharegpt_requests(bound: Bound) -> Iterator[RequestSpec]:
 
 def waste() -> str:
     arms = [
-        ("`paged`, blocks of 8", "paged:block_size=8", whole_context),
         ("`paged`, blocks of 16", "paged", whole_context),
-        ("`paged`, blocks of 32", "paged:block_size=32", whole_context),
         ("`contiguous`, length known exactly", "contiguous", exact),
         ("`contiguous`, rounded up to a power of two", "contiguous", power_of_two),
         ("`contiguous`, as long as the context", "contiguous", whole_context),
@@ -161,7 +159,7 @@ def _computed(backend: str, gap: float, step: int) -> int:
 
 
 def siblings() -> str:
-    shapes = [(2048, 256), (1024, 256), (512, 256), (512, 128), (161, 338)]
+    shapes = [(2048, 256), (512, 256), (161, 338)]
     rows = []
     for prompt, output in shapes:
         sampled, beams = held_share(prompt, output, n=8), held_share(prompt, output, n=4, beam=True)
@@ -239,21 +237,20 @@ UNLIMITED = 1 << 21
 
 def eviction() -> str:
     """Tokens found, and computing saved beside no prefix caching at all."""
-    workloads: list[tuple[str, Workload, tuple[int, ...]]] = [
-        ("conversations", talk, (20_000, 40_000)),
-        ("conversations and scans", talk_and_scans, (20_000, 40_000)),
-        ("documents", documents, (20_000, 40_000)),
-        ("books", books, (100_000, 200_000)),
+    workloads: list[tuple[str, Workload, int]] = [
+        ("conversations", talk, 40_000),
+        ("conversations and scans", talk_and_scans, 40_000),
+        ("documents", documents, 40_000),
+        ("books", books, 200_000),
     ]
     names, rows = ("lru", "lfu", "cost"), []
-    for what, workload, pools in workloads:
+    for what, workload, tokens in workloads:
         nothing = served(workload, UNLIMITED, "paged:prefix_caching=false").computing
-        for tokens in pools:
-            found = [served(workload, tokens, eviction=name) for name in names]
-            rows.append((f"{what}, {tokens:,}", *(_saved(each, nothing) for each in found)))
-        all_kept = _saved(served(workload, UNLIMITED), nothing)
-        rows.append((f"{what}, *all kept*", *[all_kept] * len(names)))
-    return markdown_table(("workload, positions", *(f"`{name}`" for name in names)), rows)
+        found = [served(workload, tokens, eviction=name) for name in names]
+        kept = served(workload, UNLIMITED)
+        rows.append((f"{what}, {tokens:,}", *(_saved(each, nothing) for each in (*found, kept))))
+    headings = ("workload, positions", *(f"`{name}`" for name in names), "*all kept*")
+    return markdown_table(headings, rows)
 
 
 def _saved(found: Served, nothing: float) -> str:
