@@ -1,6 +1,7 @@
 """One definition of configuration: the CLI's flags, the YAML file's keys and `LLM`'s arguments.
 
-A field's name is the flag (``max_num_seqs`` is ``--max-num-seqs``) and its description the help.
+A field's name is the flag (``max_num_seqs`` is ``--max-num-seqs``) and its description the help, without
+backticks. docs/reference/configuration.md adds the docstring below the field; its links begin in that folder.
 """
 
 from __future__ import annotations
@@ -67,20 +68,27 @@ class EngineConfig(_Config):
     model: Annotated[str, BeforeValidator(_path_text)] = Field(
         "turnout-tiny", description="Folder, hub name or short name of the model."
     )
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
-    scheduler: str = Field(SCHEDULER, description="Scheduling policy, as NAME or NAME:option=value,….")
+    """See [how a model is found](models.md#how-a-model-is-found). `turnout serve NAME` is a short form."""
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub; default: `main`.")
+    scheduler: str = Field(SCHEDULER, description="Scheduling policy, as `NAME` or `NAME:option=value,…`.")
+    """See [how to choose one](../how-to/choose-a-scheduler.md)."""
     length_predictor: str = Field(
         LENGTH_PREDICTOR,
-        description="Predicts output lengths for policies that use them, as NAME or NAME:option=value,….",
+        description="Predicts output lengths for policies that use them, as `NAME` or `NAME:option=value,…`.",
     )
-    kv: str = Field(KV, description="KV backend, as NAME or NAME:option=value,….")
-    quantization: str = Field(UNQUANTIZED, description="Quantizer, as NAME or NAME:option=value,….")
+    """`max_tokens` predicts the request's own limit."""
+    kv: str = Field(KV, description="KV backend, as `NAME` or `NAME:option=value,…`.")
+    """See [KV memory](../explanation/kv.md)."""
+    quantization: str = Field(UNQUANTIZED, description="Quantizer, as `NAME` or `NAME:option=value,…`.")
+    """See [how to quantize](../how-to/quantize.md)."""
     decoding: str = Field(
-        DECODING, description="Decoding of requests that do not choose, as NAME or NAME:option=value,…."
+        DECODING, description="Decoding of requests that do not choose, as `NAME` or `NAME:option=value,…`."
     )
+    """It is a default, not a restriction; see [below](#naming-a-policy)."""
     spec_draft: str | None = Field(
         None, description="Model that drafts for speculative decoding: a folder, hub name or short name."
     )
+    """See [speculative decoding](../explanation/speculation.md)."""
     spec_ngram: bool = Field(
         False, description="Draft without a model, from what followed the latest tokens earlier in the text."
     )
@@ -89,45 +97,62 @@ class EngineConfig(_Config):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="Dtype to compute in; auto: the model's own if the device is fast at it, else float32.",
+        description="Dtype to compute in; `auto`: the model's own if the device is fast at it, else "
+        "`float32`.",
     )
+    """A CPU is fast at `bfloat16` if it has AVX512-BF16."""
     cpu_kernels: Literal["auto", "native", "torch"] = Field(
         "auto",
-        description="Kernels on a CPU: native, which the first start compiles, or torch, PyTorch's own "
-        "operators; auto: native if there is a C++ compiler.",
+        description="Kernels on a CPU in `float32` or `bfloat16`: `native`, which the first start compiles, "
+        "or `torch`, PyTorch's own operators; `auto`: `native` if there is a C++ compiler.",
     )
+    """Compiling [`native`](../explanation/performance-cpu.md) takes
+    a few seconds; the result is kept in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`). The
+    compiler is `$CXX`, `c++`, `g++` or `clang++`; start-up says why `auto` chose `torch`."""
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
-        description="Kernels for norms, gates and rotations on a GPU: triton, which are fused, or torch, "
-        "PyTorch's own operators; auto: triton if it is installed.",
+        description="Kernels for norms, gates and rotations on a GPU: `triton`, which are fused, or `torch`, "
+        "PyTorch's own operators; `auto`: `triton` if it is installed.",
     )
-    device: str = Field("auto", description="cpu, cuda or cuda:N; auto: a GPU if there is one.")
+    """See [fused kernels](../how-to/use-a-gpu.md). On a CPU, `triton` needs Triton's interpreter
+    (`TRITON_INTERPRET=1`), which is for tests."""
+    device: str = Field("auto", description="`cpu`, `cuda` or `cuda:N`; `auto`: a GPU if PyTorch sees one.")
     enforce_eager: bool = Field(
         False,
         description="On a GPU, launch every step kernel by kernel instead of replaying captured graphs.",
     )
+    """See [graphs](../how-to/use-a-gpu.md#graphs)."""
     async_scheduling: bool | None = Field(
         None,
         description="Hand the next step to the device before this one's tokens are known; default: on a GPU.",
     )
+    """See [steps that overlap](../how-to/use-a-gpu.md#steps-that-overlap)."""
     max_model_len: int | None = Field(
         None,
         gt=0,
         description="Most tokens of prompt and output together; default: the model's own limit.",
     )
+    """It cannot exceed the model's own limit."""
     max_num_seqs: int = Field(256, gt=0, description="Sequences that run at once.")
+    """A request with `n` choices counts `n` times."""
     max_num_batched_tokens: int | None = Field(
-        None, gt=0, description="Most tokens computed in a step; default: 512 on CPU, 8192 on a GPU."
+        None,
+        gt=0,
+        description="Most tokens computed in a step, over all requests; default: 512 on CPU, 8192 on a GPU.",
     )
+    """Longer prompts are computed in chunks."""
     max_waiting: int = Field(
         4096, gt=0, description="Most requests that wait; more are refused with status 503."
     )
     kv_memory: ByteSize | None = Field(
         None, description="Size of the KV pool, such as 2GiB; default: fitted to the device's free memory."
     )
+    """On a CPU the default is 4 GiB, but at most half of the free memory; on a GPU, what
+    `--gpu-memory-utilization` leaves. It is never more than `--max-num-seqs` requests of full length need."""
     gpu_memory_utilization: float = Field(
-        0.9, gt=0, le=1, description="Share of the GPU's memory to use if kv-memory is not given."
+        0.9, gt=0, le=1, description="Share of the GPU's memory to use if `--kv-memory` is not given."
     )
+    """The share holds everything, weights included."""
     memory_share: float = Field(
         1.0,
         gt=0,
@@ -135,37 +160,51 @@ class EngineConfig(_Config):
         description="Share of the default KV and swap memory that this engine takes, for several engines on "
         "one machine.",
     )
+    """[Two arms](../how-to/serve.md#serve-two-configurations-at-once) have half of it each. Sizes that are
+    given are taken whole."""
     kv_eviction: str | None = Field(
         None,
         description="Policy that chooses which cached prefixes to evict first, for backends that cache some, "
-        f"as NAME or NAME:option=value,…; default: {KV_EVICTION}.",
+        f"as `NAME` or `NAME:option=value,…`; default: `{KV_EVICTION}`.",
     )
+    """The options are [below](#naming-a-policy). Backends that cache nothing refuse it."""
     swap_memory: SizeOrZero | None = Field(
         None,
-        description="Host memory to which preempted requests are swapped out, such as 4GiB; default: 4GiB "
-        "for a GPU, none on CPU, where the KV pool is host memory already.",
+        description="Host memory to which preempted requests are swapped out, such as 4GiB; 0: none; "
+        "default: 4GiB for a GPU, none on CPU.",
     )
+    """On a GPU the default is at most half of the free host memory. On a CPU the KV pool is host memory
+    already."""
     preemption: Literal["auto", "recompute", "swap"] = Field(
         "auto",
-        description="What happens to a preempted request's KV memory: recompute computes it again, swap "
-        "moves it to swap-memory, auto does what takes less time.",
+        description="What happens to a preempted request's KV memory: `recompute` computes it again, "
+        "`swap` moves it to `--swap-memory`, `auto` does what takes less time.",
     )
+    """`swap` recomputes what swap memory has no room for. `auto` compares costs that are measured at
+    start-up; without swap memory it is `recompute`."""
     block_size: int | None = Field(
         None,
         gt=0,
         description="Tokens in a KV block, for backends that have blocks; default: the backend's own.",
     )
+    """The same as the backend's option `block_size`. Backends without blocks refuse it."""
     plugins_folder: str | None = Field(
-        None, description="Folder whose turnout_plugins.py is loaded as a plugin; default: the config file's."
+        None,
+        description="Folder whose `turnout_plugins.py` is loaded as a plugin; default: the config file's "
+        "folder.",
     )
     disable_plugin: PluginNames = Field(
         (),
         description="Plugin not to load, by its own or its package's name; separate several by "
         "commas, or repeat the flag.",
     )
+    """Its own name is that of its entry point or file. A config file may have a list. The environment
+    variable `TURNOUT_DISABLE_PLUGINS` names more. Built-in plugins cannot be disabled."""
     strict_plugins: bool = Field(
         False, description="Fail if a plugin cannot be loaded, or if a policy is at fault at run time."
     )
+    """Plugins that are not used count too. A scheduling policy's fault stops the engine.
+    `--no-strict-plugins` overrides a file."""
 
     @property
     def plugins_path(self) -> Path | None:
@@ -176,26 +215,33 @@ class ServerConfig(_Config):
     """The configuration of a server around the engine: its address, keys, limits and live test."""
 
     host: str = Field("127.0.0.1", description="Address to bind.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to bind; 0: any free one.")
+    """The default answers on this machine only; `0.0.0.0` answers on all interfaces: then set an API key."""
+    port: int = Field(
+        8000, ge=0, le=65535, description="Port to bind; 0: any free one, which start-up prints."
+    )
     served_model_name: str | None = Field(
-        None, description="Name of the model in the API; default: --model as given."
+        None, description="Name of the model in the API; default: `--model` as given."
     )
     api_key: str | None = Field(
         None,
         min_length=1,
         description="Key that clients must send as a bearer token; default: no key is required.",
     )
+    """The header is `Authorization: Bearer KEY`."""
     admin_key: str | None = Field(
         None,
         min_length=1,
-        description="Key that /admin requires as a bearer token; default: /admin answers only this machine.",
+        description="Key that `/admin` requires as a bearer token; default: `/admin` answers only this "
+        "machine.",
     )
+    """See [access](admin-api.md#access)."""
     engine_restarts: int = Field(
         3,
         ge=0,
         description="Restarts of the engine within ten minutes when it dies; requests continue where they "
         "were. 0: the server ends with the engine.",
     )
+    """See [when the engine dies](../how-to/serve.md#when-the-engine-dies)."""
     shutdown_timeout: float = Field(
         25,
         ge=0,
@@ -203,13 +249,15 @@ class ServerConfig(_Config):
         description="Seconds that running requests get to end after Ctrl-C or SIGTERM; a second signal ends "
         "them at once.",
     )
+    """See [how a server stops](../how-to/serve.md#shut-down)."""
     ab: Texts = Field(
         (),
-        description="Serve a part of the sessions by another configuration, as NAME:field=value,…, where "
-        "each field is an option of serve, and compare the two.",
+        description="Serve a part of the sessions by another configuration, as `NAME:field=value,…`, where "
+        "each field is an option of `serve`, and compare the two.",
     )
+    """See [two configurations at once](../how-to/serve.md#serve-two-configurations-at-once)."""
     split: float | None = Field(
-        None, gt=0, lt=1, description="Share of the sessions that the arm of --ab gets; default: 0.5."
+        None, gt=0, lt=1, description="Share of the sessions that the arm of `--ab` gets; default: 0.5."
     )
     max_body_size: ByteSize = Field(
         limits.BODY.whole, description="Size of the largest request body; larger ones get status 413."

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from turnout.core.sizes import ByteSize, SizeOrZero, parse_bytes
 
-__all__ = ["config_options"]
+__all__ = ["config_options", "is_size", "size_text"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ def _flag(name: str, field: FieldInfo) -> Callable[[Function], Function]:
         return click.option(f"--{flag}/--no-{flag}", name, default=None, help=_help(field))
     if get_origin(field.annotation) is tuple:
         return click.option(
-            f"--{flag}", name, multiple=True, callback=_none_if_empty, metavar="NAME", help=field.description
+            f"--{flag}", name, multiple=True, callback=_none_if_empty, metavar="NAME", help=_described(field)
         )
     if get_origin(field.annotation) is Literal:
         choice = click.Choice(get_args(field.annotation))
@@ -52,14 +52,19 @@ def _none_if_empty(
 
 
 def _help(field: FieldInfo) -> str:
-    text, default = field.description or "", field.default
+    text, default = _described(field), field.default
     if default is None or field.annotation is bool:
         return text
-    return f"{text}  [default: {_size(default) if _is_size(field) else default}]"
+    return f"{text}  [default: {size_text(default) if is_size(field) else default}]"
+
+
+def _described(field: FieldInfo) -> str:
+    """Without the backticks that mark code in the documents."""
+    return (field.description or "").replace("`", "")
 
 
 def _metavar(field: FieldInfo) -> str:
-    if _is_size(field):
+    if is_size(field):
         return "SIZE"
     for kind, metavar in ((int, "INTEGER"), (float, "FLOAT")):
         if kind in (field.annotation, *get_args(field.annotation)):
@@ -67,13 +72,15 @@ def _metavar(field: FieldInfo) -> str:
     return "TEXT"
 
 
-def _is_size(field: FieldInfo) -> bool:
+def is_size(field: FieldInfo) -> bool:
+    """Whether the field is a number of bytes, which people write as ``2GiB``."""
     marks = (mark for mark in field.metadata if isinstance(mark, BeforeValidator))
     optional = any(size in get_args(field.annotation) for size in (ByteSize, SizeOrZero))
     return optional or any(mark.func is parse_bytes for mark in marks)
 
 
-def _size(number: int) -> str:
+def size_text(number: int) -> str:
+    """A number of bytes as people write it."""
     for unit, bits in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if number % 2**bits == 0:
             return f"{number >> bits}{unit}"

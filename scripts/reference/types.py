@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from itertools import pairwise
 
 from turnout.scripts.reference.blocks import ROOT
+from turnout.scripts.reference.docstrings import class_body, documented
+from turnout.scripts.reference.tables import code, paragraph, table
 
 RECORD = ROOT / "tests" / "core" / "hook_api.txt"
 """What plugins may rely on: only these fields are listed."""
@@ -65,9 +65,9 @@ def block() -> str:
 
 def _described(module: str, name: str) -> str:
     kind = getattr(import_module(module), name)
-    summary = _paragraph(inspect.getdoc(kind) or "")
-    rows = [f"| `{_cell(what)}` | `{_cell(of)}` | {_cell(text)} |" for what, of, text in _members(kind)]
-    return "\n".join([f"**{name}** (`{module}`): {summary}\n", "| | type | |", "|---|---|---|", *rows, ""])
+    summary = paragraph(inspect.getdoc(kind) or "")
+    rows = [(code(what), code(of), text) for what, of, text in _members(kind)]
+    return f"**{name}** (`{module}`): {summary}\n\n{table(('', 'type', ''), rows)}"
 
 
 def _members(kind: type) -> Iterator[Described]:
@@ -85,32 +85,28 @@ def _members(kind: type) -> Iterator[Described]:
 
 def _documented(kind: type) -> Iterator[tuple[str, Described]]:
     """Fields and methods that have a docstring, in the order of the source."""
-    (tree,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(kind))).body
-    assert isinstance(tree, ast.ClassDef)
-    yield from _fields(tree.body, {})
-    for node in tree.body:
+    body = class_body(kind)
+    yield from _fields(body, {})
+    for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             given = {each.arg: each.annotation for each in node.args.args if each.annotation}
             yield from _fields(node.body, given)
         elif isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
             returns = ast.unparse(node.returns) if node.returns else ""
-            yield node.name, (_called(node), returns, _paragraph(text))
+            yield node.name, (_called(node), returns, paragraph(text))
 
 
 def _fields(body: list[ast.stmt], given: Mapping[str, ast.expr]) -> Iterator[tuple[str, Described]]:
     """Assigned names, of a class or of ``self``, that a string follows."""
-    for node, after in pairwise(body):
-        match node, after:
+    for node, text in documented(body):
+        match node:
             case (
                 ast.AnnAssign(target=ast.Name(id=name), annotation=of)
-                | ast.AnnAssign(target=ast.Attribute(attr=name), annotation=of),
-                ast.Expr(ast.Constant(str(text))),
+                | ast.AnnAssign(target=ast.Attribute(attr=name), annotation=of)
             ):
-                yield name, (name, ast.unparse(of), _paragraph(inspect.cleandoc(text)))
-            case ast.Assign(targets=[ast.Attribute(attr=name)], value=value), ast.Expr(
-                ast.Constant(str(text))
-            ):
-                yield name, (name, _type(value, given), _paragraph(inspect.cleandoc(text)))
+                yield name, (name, ast.unparse(of), paragraph(text))
+            case ast.Assign(targets=[ast.Attribute(attr=name)], value=value):
+                yield name, (name, _type(value, given), paragraph(text))
 
 
 def _type(value: ast.expr, given: Mapping[str, ast.expr]) -> str:
@@ -124,12 +120,3 @@ def _called(function: ast.FunctionDef) -> str:
     if any(isinstance(each, ast.Name) and each.id == "property" for each in function.decorator_list):
         return function.name
     return f"{function.name}({', '.join(each.arg for each in function.args.args if each.arg != 'self')})"
-
-
-def _paragraph(text: str) -> str:
-    """The first paragraph, on one line, as Markdown."""
-    return re.sub(r"``([^`]+)``", r"`\1`", " ".join(text.partition("\n\n")[0].split()))
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""docs/reference/configuration.md has every field as it is, and its config file is one."""
+"""What docs/reference/configuration.md says of names, sizes and files is so."""
 
 from __future__ import annotations
 
@@ -21,46 +21,13 @@ from documents import (
     code,
     rows,
 )
-from pydantic import BaseModel
 
 from turnout.cli.main import COMMANDS
 from turnout.cli.options.config_file import build_configs
-from turnout.config import EngineConfig, ServerConfig
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.sizes import parse_bytes
 from turnout.runner.choices import check_policies
-
-
-def table(section: str) -> dict[str, list[str]]:
-    """The rows of a section's table, by flag."""
-    return {code(row[0])[0]: row for row in rows(CONFIGURATION.section(section))}
-
-
-@pytest.mark.parametrize(("section", "model"), [("Engine", EngineConfig), ("Server", ServerConfig)])
-def test_every_field_is_there_in_its_order(section: str, model: type[BaseModel]) -> None:
-    assert list(table(section)) == [f"--{name.replace('_', '-')}" for name in model.model_fields]
-
-
-@pytest.mark.parametrize(
-    ("section", "model", "name"),
-    [("Engine", EngineConfig, name) for name in EngineConfig.model_fields]
-    + [("Server", ServerConfig, name) for name in ServerConfig.model_fields],
-)
-def test_a_field_is_described_as_it_is(section: str, model: type[BaseModel], name: str) -> None:
-    flag = name.replace("_", "-")
-    row = table(section)[f"--{flag}"]
-    names = [f"`--{flag}`", f"`{flag}`"] + [f"`{name}`"] * (model is EngineConfig)
-    assert row[: len(names)] == names
-    *_, default, meaning = row
-    known = model.model_fields[name].default
-    assert stated(model, name, default) == (None if known == () else known)
-    assert len(row) == len(names) + 2 and meaning.endswith(".")
-
-
-def stated(model: type[BaseModel], name: str, cell: str) -> object:
-    """The default that a cell gives, read as the flag would be."""
-    return None if cell == "none" else getattr(model(**{name: code(cell)[0]}), name)
 
 
 def test_sizes_mean_what_is_said() -> None:

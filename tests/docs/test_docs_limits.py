@@ -1,15 +1,9 @@
-"""docs/reference/limits.md tells every limit, as core/limits.py has it."""
+"""What docs/reference/limits.md tells of options is so."""
 
 from __future__ import annotations
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.limits import all_limits
-from turnout.scripts import write_limits
-
-
-def test_the_page_is_current() -> None:
-    """`python scripts/write_limits.py` writes it."""
-    assert write_limits.PAGE.read_text(encoding="utf-8") == write_limits.page()
 
 
 def test_every_option_that_changes_a_limit_exists() -> None:

@@ -1,0 +1,75 @@
+"""What a pydantic field takes, in words: "integer, from 1", "`auto` or `torch`"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import NoneType, UnionType
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic.fields import FieldInfo
+
+from turnout.scripts.reference.tables import code, listed
+
+WORDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", object: "any"}
+
+
+def field_values(field: FieldInfo) -> str:
+    return described(field.annotation, field.metadata)
+
+
+def described(annotation: object, metadata: Iterable[object] = ()) -> str:
+    """The type in words, and its bounds. Raises LookupError for a type that has no words yet."""
+    kind, marks = _without_marks(annotation)
+    bounds = _bounds(_flat([*marks, *metadata]), whole=kind is int)
+    return ", ".join(filter(None, (_kind(kind), bounds)))
+
+
+def _without_marks(annotation: object) -> tuple[object, list[object]]:
+    """The type that is left without None and without marks, and the marks."""
+    if get_origin(annotation) is Annotated:
+        inner, *marks = get_args(annotation)
+        kind, deeper = _without_marks(inner)
+        return kind, [*deeper, *marks]
+    if get_origin(annotation) in (Union, UnionType):
+        kinds = [each for each in get_args(annotation) if each is not NoneType]
+        if len(kinds) == 1:
+            return _without_marks(kinds[0])
+    return annotation, []
+
+
+def _kind(kind: object) -> str:
+    origin, within = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return listed([code(str(each)) for each in within])
+    if origin in (Union, UnionType):
+        return listed([described(each) for each in within])
+    if origin in (list, tuple):
+        return f"list of {described(within[0])}s"
+    if (found := origin or kind) in WORDS:
+        return WORDS[found]
+    raise LookupError(f"no words for the type {kind}")
+
+
+def _bounds(marks: Iterable[object], whole: bool) -> str:
+    """In the order from below to above. Of integers, "above 0" is "from 1"."""
+    low, high = "", ""
+    for mark in marks:
+        match mark:
+            case Gt(gt=bound):
+                low = f"from {int(str(bound)) + 1}" if whole else f"above {bound}"
+            case Ge(ge=bound):
+                low = f"from {bound}"
+            case Le(le=bound):
+                high = f"to {bound}" if low.startswith("from") else f"at most {bound}"
+            case Lt(lt=bound):
+                high = f"below {bound}"
+            case MinLen(min_length=1):
+                low = "not empty"
+    return (" " if high.startswith("to") else ", ").join(filter(None, (low, high)))
+
+
+def _flat(marks: Iterable[object]) -> Iterable[object]:
+    """With what a ``Field(…)`` inside an annotation says."""
+    for mark in marks:
+        yield from mark.metadata if isinstance(mark, FieldInfo) else (mark,)
