@@ -141,8 +141,9 @@ class Registry:
         Raises ConfigError for what the user got wrong, PluginError for what the plugin did.
         """
         parsed = PluginSpec.parse(spec)
-        factory = PluginFactory.of(self.entry(kind, parsed.name))
-        built = factory.build(factory.arguments(parsed.options, given, self.create))
+        factory = PluginFactory.of(self.entry(kind, parsed.name))  # the plugin's class, imported
+        arguments = factory.arguments(parsed.options, given, self.create)
+        built = factory.build(arguments)  # calls the class
         self._warn()
         return built
 

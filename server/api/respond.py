@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from turnout.core.errors import TurnoutError
 from turnout.server.generation.generation import Generation
 from turnout.server.http.disconnect import while_connected
-from turnout.server.http.event_stream import EventStream
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.renderers.renderer import Renderer
 from turnout.text.choice_text import TextDelta
@@ -31,6 +31,21 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
     # A refusal must still become a status code, so the response starts with the first delta.
     first = await while_connected(request.receive, _first(deltas))
     return EventStream(_events(generation, renderer, first, deltas))
+
+
+class EventStream(StreamingResponse):
+    """Closes the generator of events when the client leaves, even while there is nothing to send."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events):
+            with suppress(ClientDisconnect):
+                await while_connected(receive, self.stream_response(send))
 
 
 async def _first(deltas: AsyncGenerator[TextDelta, None]) -> TextDelta | None:

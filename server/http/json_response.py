@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
-
-from turnout.server.protocol.responses import encode
 
 __all__ = ["JsonResponse"]
 
@@ -17,4 +16,4 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return encode(content)
+        return msgspec.json.encode(content)

@@ -28,11 +28,7 @@ __all__ = [
     "TopLogprob",
     "Usage",
     "WireChoice",
-    "encode",
 ]
-
-encode = msgspec.json.Encoder().encode
-"""Encodes to JSON; characters beyond ASCII are not escaped."""
 
 
 class PromptTokensDetails(msgspec.Struct):

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 from msgspec import UNSET
 
 from turnout.server.generation.generation import Generation, ScoredPrompt
-from turnout.server.http.event_stream import event
 from turnout.server.protocol.responses import CompletionChoice, CompletionLogprobs, Envelope
 from turnout.server.renderers.logprobs import completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from turnout.server.renderers.openai import OpenAIRenderer, or_unset
@@ -50,7 +50,8 @@ class CompletionRenderer(OpenAIRenderer):
 
     def _event(self, choice: CompletionChoice) -> bytes:
         usage = None if self.include_usage else UNSET
-        return event(Envelope(self.id, self.chunk_object, self.created, self.model, [choice], usage))
+        chunk = Envelope(self.id, self.chunk_object, self.created, self.model, [choice], usage)
+        return b"data: " + msgspec.json.encode(chunk) + b"\n\n"  # an `event`, without a call for each token
 
     def _choice(self, whole: TextDelta, prompt: ScoredPrompt | None) -> CompletionChoice:
         choice = self._finished(whole)

@@ -9,7 +9,6 @@ from msgspec import UNSET, UnsetType
 
 from turnout.core.types.request import Timing
 from turnout.server.generation.generation import Generation
-from turnout.server.http.event_stream import event
 from turnout.server.protocol.responses import (
     Envelope,
     PromptTokensDetails,
@@ -19,7 +18,7 @@ from turnout.server.protocol.responses import (
     Usage,
     WireChoice,
 )
-from turnout.server.renderers.renderer import Renderer
+from turnout.server.renderers.renderer import Renderer, event
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["OpenAIRenderer", "or_unset"]

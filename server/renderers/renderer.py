@@ -9,10 +9,9 @@ import msgspec
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_body
-from turnout.server.http.event_stream import event
 from turnout.text.choice_text import TextDelta
 
-__all__ = ["Renderer"]
+__all__ = ["Renderer", "event"]
 
 
 class Renderer(ABC):
@@ -41,3 +40,8 @@ class Renderer(ABC):
     def end(self) -> bytes:
         """What comes last, after an error too."""
         return b"data: [DONE]\n\n"
+
+
+def event(content: msgspec.Struct) -> bytes:
+    """A server-sent event, its data as JSON."""
+    return b"data: " + msgspec.json.encode(content) + b"\n\n"

@@ -25,7 +25,7 @@ from turnout.server.http.auth import ADMIN
 from turnout.server.http.errors import ErrorBody, error_body
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.completions import CompletionRequest
-from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport, encode
+from turnout.server.protocol.responses import Envelope, TimedEnvelope, TimingReport
 
 DOCUMENT = Document(ROOT / "docs" / "reference" / "admin-api.md")
 TIMES = Document(ROOT / "docs" / "reference" / "deadlines-and-timing.md")
@@ -89,7 +89,7 @@ def test_answers_have_the_form_of_answers(block: str) -> None:
         answer, struct = answer["timing"], TimingReport
     else:
         struct = next(struct for key, struct in ANSWERS.items() if key in answer)
-    shown = json.loads(encode(msgspec.convert(answer, struct)))
+    shown = json.loads(msgspec.json.encode(msgspec.convert(answer, struct)))
     shown.pop("type", None)  # of messages: what they are called on the wire
     assert shown == answer
 

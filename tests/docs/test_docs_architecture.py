@@ -15,6 +15,9 @@ LISTED, DRAWN = MAP.blocks("")[:2]
 FILES = {"config", "llm"}
 """Modules beside the rooms that the list and the drawing have, too."""
 CHANGES = rows(MAP.section("To change X, open Y"))
+PATHS = MAP.section("Three paths to read").split("\n**")[1:]
+MOST_FILES = {"A KV allocation": 5, "`--scheduler fcfs`": 6, "A streamed token": 6}
+"""How many files a reader opens at most to follow each path."""
 
 
 def layers() -> list[set[str]]:
@@ -76,6 +79,21 @@ def test_what_a_change_opens_is_there(change):
     file, name = opened.strip("`"), symbol.strip("`")
     assert (ROOT / file).is_file(), f"there is no {file}"
     assert name in defined(file), f"{file} does not define {name}"
+
+
+def test_the_paths_to_read_are_short():
+    found = {path.partition("**")[0]: len(re.findall(r"^\d\. ", path, re.MULTILINE)) for path in PATHS}
+    assert found.keys() == MOST_FILES.keys()
+    assert all(0 < found[name] <= most for name, most in MOST_FILES.items()), found
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.partition("**")[0])
+def test_what_a_path_opens_is_there(path):
+    steps = re.findall(r"^\d\. `([^`]+)` `([^`]+)`: \w", path, re.MULTILINE)
+    assert len(steps) == len(re.findall(r"^\d\. ", path, re.MULTILINE))
+    for file, name in steps:
+        assert (ROOT / file).is_file(), f"there is no {file}"
+        assert name in defined(file), f"{file} does not define {name}"
 
 
 def test_every_file_that_the_page_names_is_there():

@@ -36,7 +36,6 @@ from turnout.server.protocol.responses import (
     Envelope,
     ModelCard,
     Usage,
-    encode,
 )
 from turnout.server.protocol.unsupported import HARMLESS
 
@@ -189,7 +188,7 @@ def check_form(answer: dict[str, Any]) -> str:
 
 
 def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
-    assert json.loads(encode(msgspec.convert(example, struct))) == example
+    assert json.loads(msgspec.json.encode(msgspec.convert(example, struct))) == example
 
 
 # ------------------------------------------------------------------ metrics

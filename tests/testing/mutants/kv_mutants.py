@@ -69,10 +69,10 @@ def ignored_salt(kv: Any) -> None:
     from turnout.plugins.kv_backends.paged.host.block_hashes import extend_hashes
 
     def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
-        chain = kv._lookup.hashes.setdefault(sequence.id, [])
+        chain = kv._attacher.hashes.setdefault(sequence.id, [])
         return extend_hashes(chain, sequence.tokens, "", kv.block_size, blocks)
 
-    kv._lookup.extend = extend
+    kv._attacher.extend_hashes = extend
 
 
 def shared_too_early(kv: Any) -> None:

@@ -24,7 +24,6 @@ from turnout.plugins.kv_backends.paged.host.attach import Attacher, Attachment
 from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable, SequenceTables
 from turnout.plugins.kv_backends.paged.host.blocks import CACHED, SHARED, BlockPool
 from turnout.plugins.kv_backends.paged.host.pinned_prefixes import PagedPrefixPins
-from turnout.plugins.kv_backends.paged.host.prefix_lookup import PrefixLookup
 from turnout.plugins.kv_backends.paged.host.snapshot import computed_positions, runs
 from turnout.plugins.kv_backends.paged.host.swap import BlockHolding, SwapBlocks
 
@@ -46,11 +45,10 @@ class PagedCache:
         self.tables = self._tables.of
         """The block table of each sequence id, read by the device half."""
         self._swap = SwapBlocks(size.swap // block_size, block_size)
-        self._lookup = PrefixLookup(self._blocks, self._swap, block_size)
-        self._attacher = Attacher(self._blocks, block_size)
+        self._attacher = Attacher(self._blocks, self._swap, block_size)
         self._pins = PagedPrefixPins(self._blocks, block_size) if prefix_caching else None
         self._prefix_caching = prefix_caching
-        self._hashes = self._lookup.hashes
+        self._hashes = self._attacher.hashes
         self._holders: dict[int, TokenSequence] = {}
         self._moves: list[Move] = []
         self._lookups = self._hits = 0
@@ -69,7 +67,7 @@ class PagedCache:
         return sequences * -(-length // self.block_size) * self.block_size <= self.capacity
 
     def cached(self, sequence: TokenSequence) -> int:
-        return self._lookup.cached(sequence)
+        return self._attacher.cached(sequence)
 
     def swappable(self, sequences: Sequence[TokenSequence]) -> int:
         return self._swap.cost(self._holdings(sequences))
@@ -99,7 +97,7 @@ class PagedCache:
         committed = len(hashes)
         if upto < (committed + 1) * self.block_size:
             return
-        self._lookup.extend(sequence, upto // self.block_size)
+        self._attacher.extend_hashes(sequence, upto // self.block_size)
         self._register(sequence, committed)
 
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
@@ -147,7 +145,7 @@ class PagedCache:
     # -------------------------------------------------------------- details
 
     def _attachments(self, spans: Sequence[Span]) -> list[Attachment]:
-        return [self._lookup.attachment(span) for span in spans if span.sequence.id not in self.tables]
+        return [self._attacher.attachment(span) for span in spans if span.sequence.id not in self.tables]
 
     def _have_room(self, spans: Sequence[Span], attachments: Sequence[Attachment]) -> bool:
         needed = self._attacher.blocks_needed(attachments) + self._tables.blocks_needed(spans)

@@ -185,10 +185,10 @@ class IgnoredSalt(PagedFault):
     def break_blocks(self, kv: PagedCache) -> None:
         def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
             self.happened += bool(sequence.request.spec.cache_salt)
-            chain = kv._lookup.hashes.setdefault(sequence.id, [])
+            chain = kv._attacher.hashes.setdefault(sequence.id, [])
             return extend_hashes(chain, sequence.tokens, "", kv.block_size, blocks)
 
-        kv._lookup.extend = extend  # type: ignore[method-assign]
+        kv._attacher.extend_hashes = extend  # type: ignore[method-assign]
 
 
 class ForgetfulKeys(PagedFault):
@@ -199,14 +199,14 @@ class ForgetfulKeys(PagedFault):
 
     def break_blocks(self, kv: PagedCache) -> None:
         def extend(sequence: TokenSequence, blocks: int) -> list[bytes]:
-            chain, size = kv._lookup.hashes.setdefault(sequence.id, []), kv.block_size
+            chain, size = kv._attacher.hashes.setdefault(sequence.id, []), kv.block_size
             for index in range(len(chain), blocks):
                 self.happened += index > 0
                 own = sequence.tokens[index * size : (index + 1) * size]
                 chain += extend_hashes([], own, sequence.request.spec.cache_salt, size, 1)
             return chain
 
-        kv._lookup.extend = extend  # type: ignore[method-assign]
+        kv._attacher.extend_hashes = extend  # type: ignore[method-assign]
 
 
 class KeysAhead(PagedFault):
