@@ -78,7 +78,7 @@ class EngineConfig(_Config):
     )
     """`max_tokens` predicts the request's own limit."""
     kv: str = Field(KV, description="KV backend, as `NAME` or `NAME:option=value,…`.")
-    """See [KV memory](../explanation/kv.md)."""
+    """See [policies](policies.md#kv) and [KV memory](../explanation/kv.md)."""
     quantization: str = Field(UNQUANTIZED, description="Quantizer, as `NAME` or `NAME:option=value,…`.")
     """See [how to quantize](../how-to/quantize.md)."""
     decoding: str = Field(
@@ -167,7 +167,7 @@ class EngineConfig(_Config):
         description="Policy that chooses which cached prefixes to evict first, for backends that cache some, "
         f"as `NAME` or `NAME:option=value,…`; default: `{KV_EVICTION}`.",
     )
-    """The options are [below](#naming-a-policy). Backends that cache nothing refuse it."""
+    """Backends that cache nothing refuse it."""
     swap_memory: SizeOrZero | None = Field(
         None,
         description="Host memory to which preempted requests are swapped out, such as 4GiB; 0: none; "

@@ -12,12 +12,13 @@ import sys
 
 import click
 
-from turnout.scripts.reference import configuration, limits, types
+from turnout.scripts.reference import configuration, limits, policies, types
 from turnout.scripts.reference.blocks import Blocks, pages, written
 
 BLOCKS: Blocks = {
     "engine settings": configuration.engine,
     "server settings": configuration.server,
+    **policies.blocks(),
     "limits": limits.block,
     "types": types.block,
 }

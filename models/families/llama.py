@@ -13,7 +13,9 @@ __all__ = ["Llama"]
 
 
 class Llama(DecoderFamily):
-    """``attention_bias`` adds a bias to attention's four projections, ``mlp_bias`` to the MLP's three."""
+    """Llama's decoder. ``attention_bias`` adds biases to attention's four projections, ``mlp_bias`` to the
+    MLP's three.
+    """
 
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM",)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError, RequestError
 from turnout.core.interfaces.decoding import Decoding
@@ -13,6 +15,8 @@ from turnout.core.types.request import Request
 from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = ["Sampling"]
+
+_FOR_OTHERS = Field(description="For requests that do not set the parameter; null: the model's own.")
 
 
 class Sampling(Decoding):
@@ -24,11 +28,11 @@ class Sampling(Decoding):
 
     def __init__(
         self,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float | None = None,
+        temperature: Annotated[float | None, _FOR_OTHERS] = None,
+        top_p: Annotated[float | None, _FOR_OTHERS] = None,
+        top_k: Annotated[int | None, _FOR_OTHERS] = None,
+        min_p: Annotated[float | None, _FOR_OTHERS] = None,
+        repetition_penalty: Annotated[float | None, _FOR_OTHERS] = None,
     ) -> None:
         given: dict[str, Any] = {
             "temperature": temperature,

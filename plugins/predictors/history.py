@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from math import ceil
+from typing import Annotated
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import LengthPredictor
@@ -32,7 +35,17 @@ class History(LengthPredictor):
     """
 
     def __init__(
-        self, quantile: float = 0.5, min_samples: int = 8, samples: int = 64, keys: int = 1024
+        self,
+        quantile: Annotated[
+            float, Field(description="Quantile of the recent output lengths; 0.9 rarely predicts too little.")
+        ] = 0.5,
+        min_samples: Annotated[
+            int, Field(description="Outputs of a client and prompt length before these alone are trusted.")
+        ] = 8,
+        samples: Annotated[
+            int, Field(description="Latest output lengths kept for a client and prompt length.")
+        ] = 64,
+        keys: Annotated[int, Field(description="Clients and prompt lengths that are remembered.")] = 1024,
     ) -> None:
         if not 0 < quantile <= 1:
             raise ConfigError(f"quantile must be above 0 and at most 1, not {quantile:g}")

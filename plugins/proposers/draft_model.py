@@ -33,7 +33,7 @@ class DraftModel(Proposer):
             ByteSize | None, Field(description="Size of its KV pool; null: as many tokens as the model's.")
         ] = None,
         quantization: Annotated[
-            str, Field(description="Quantizer of its own, as NAME or NAME:option=value,….")
+            str, Field(description="Quantizer of its own, as `NAME` or `NAME:option=value,…`.")
         ] = "none",
     ) -> None:
         self._model = model

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
+from typing import Annotated
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, rendezvous
 
-__all__ = ["checked_slack", "preferred"]
+__all__ = ["Slack", "checked_slack", "preferred"]
+
+Slack = Annotated[
+    float,
+    Field(
+        description="A replica with this many times the mean load gets no more requests, and the next by "
+        "hash does; 0: no limit."
+    ),
+]
 
 
 def checked_slack(slack: float) -> float:

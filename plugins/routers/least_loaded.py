@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, Routable, Router
@@ -15,13 +17,18 @@ By = Literal["requests", "tokens"]
 
 
 class LeastLoaded(Router):
-    """Routes to the replica with the least load; of equals, to the one chosen longest ago.
+    """Routes to the replica with the least load; of equals, to the one chosen longest ago."""
 
-    `by`: the load of requests that have not ended: their number, ``requests``, or ``tokens``, those of the
-    prompt and those that the output may have.
-    """
-
-    def __init__(self, by: By = "requests") -> None:
+    def __init__(
+        self,
+        by: Annotated[
+            By,
+            Field(
+                description="What makes the load of requests that have not ended: their number, or the "
+                "tokens of their prompts and of the outputs that they may have."
+            ),
+        ] = "requests",
+    ) -> None:
         if by not in get_args(By):
             raise ConfigError(f"by must be one of {', '.join(get_args(By))}, not {by!r}")
         self._load: Callable[[Replica], int] = attrgetter(by)

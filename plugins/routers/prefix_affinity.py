@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.router import Replica, Routable, Router
-from turnout.plugins.routers.affinity import checked_slack, preferred
+from turnout.plugins.routers.affinity import Slack, checked_slack, preferred
 
 __all__ = ["PrefixAffinity"]
 
 
 class PrefixAffinity(Router):
-    """Routes by a hash of the prompt's first tokens, so that prefix caches are found again.
+    """Routes by a hash of the prompt's first tokens, so that prefix caches are found again."""
 
-    `tokens`: how many first tokens count; prompts that differ in them may go to different replicas. `slack`:
-    a replica with that many times the mean load gets no more requests, and the next by hash does; 0: no
-    limit.
-    """
-
-    def __init__(self, tokens: int = 256, slack: float = 1.5) -> None:
+    def __init__(
+        self,
+        tokens: Annotated[
+            int, Field(description="First tokens that count; prompts that differ in them may part.")
+        ] = 256,
+        slack: Slack = 1.5,
+    ) -> None:
         if tokens < 1:
             raise ConfigError(f"tokens must be at least 1, not {tokens}")
         self._tokens = tokens

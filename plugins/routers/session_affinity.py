@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnout.core.interfaces.router import Replica, Routable, Router
-from turnout.plugins.routers.affinity import checked_slack, preferred
+from turnout.plugins.routers.affinity import Slack, checked_slack, preferred
 
 __all__ = ["SessionAffinity"]
 
 
 class SessionAffinity(Router):
-    """Routes by a hash of the session, else of the client, else of the request itself.
+    """Routes by a hash of the session, else of the client, else of the request itself."""
 
-    `slack`: a replica with that many times the mean load gets no more requests, and the next by hash does;
-    0: no limit.
-    """
-
-    def __init__(self, slack: float = 0.0) -> None:
+    def __init__(self, slack: Slack = 0.0) -> None:
         self._slack = checked_slack(slack)
         self.watches = slack != 0
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from math import inf
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
@@ -27,14 +29,21 @@ class Deadline(SchedulingPolicy):
     a running one preempts the last in this order, possibly itself. While a request waits for room, none
     after it is admitted.
 
-    `hopeless`: what to do with a request whose deadline has passed: ``drop`` it (status 408), or serve it
-    after all others (``last``). No bound: earlier deadlines may keep a later one waiting until it has
-    passed.
+    No bound: earlier deadlines may keep a later one waiting until it has passed.
     """
 
     head_of_line = True
 
-    def __init__(self, hopeless: Hopeless = "drop") -> None:
+    def __init__(
+        self,
+        hopeless: Annotated[
+            Hopeless,
+            Field(
+                description="What to do with a request whose deadline has passed: `drop` it (status 408), "
+                "or serve it `last`."
+            ),
+        ] = "drop",
+    ) -> None:
         if hopeless not in get_args(Hopeless):
             raise ConfigError(f"hopeless must be 'drop' or 'last', not {hopeless!r}")
         self._drops = hopeless == "drop"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
@@ -33,8 +36,6 @@ class Fair(SchedulingPolicy):
     fit in KV memory. With weights, the bound holds for service divided by weight, and is divided by the
     lesser weight of the two.
 
-    `weights`: the weights of clients by name, 1 for the others: ``weights='{"batch": 0.5, "paid": 4}'``.
-    `remember`: how many idle clients keep their counters, the ones served last; the others start anew.
     Requests that name no client share one counter.
     """
 
@@ -42,10 +43,15 @@ class Fair(SchedulingPolicy):
 
     def __init__(
         self,
-        input_weight: float = 1.0,
-        output_weight: float = 2.0,
-        weights: dict[str, float] | None = None,
-        remember: int = 10_000,
+        input_weight: Annotated[float, Field(description="What a token of a prompt counts.")] = 1.0,
+        output_weight: Annotated[float, Field(description="What a token of output counts.")] = 2.0,
+        weights: Annotated[
+            dict[str, float] | None,
+            Field(description='Weights of clients, such as {"batch": 0.5}; 1 for all others.'),
+        ] = None,
+        remember: Annotated[
+            int, Field(description="Idle clients that keep their counters; the others start anew.")
+        ] = 10_000,
     ) -> None:
         for client, weight in (weights or {}).items():
             if not 0 < weight < math.inf:

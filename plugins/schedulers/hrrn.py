@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.views import RequestView, View
 from turnout.plugins.schedulers.ranking import keep_known, non_negative
@@ -18,9 +22,8 @@ class Hrrn(SchedulingPolicy):
 
     ``wait`` is the time since arrival; ``est``, the time that the request will take, is its predicted output
     plus `prompt_cost` for each prompt token, divided by the engine's speed. The speed, in output tokens a
-    second, cancels when ratios are compared, so it is not needed. `prompt_cost`: the cost of a prompt token,
-    in output tokens. The length is predicted when the request comes to wait. Ties go to preempted requests,
-    then to the earliest arrival.
+    second, cancels when ratios are compared, so it is not needed. The length is
+    predicted when the request comes to wait. Ties go to preempted requests, then to the earliest arrival.
 
     A request that overtakes another has waited at least ``its own est / the other's est`` as long. That is
     no bound in seconds: while more short requests arrive than can be served, a long one may wait for ever.
@@ -29,7 +32,10 @@ class Hrrn(SchedulingPolicy):
     head_of_line = True
     runners_first = True
 
-    def __init__(self, prompt_cost: float = 0.1) -> None:
+    def __init__(
+        self,
+        prompt_cost: Annotated[float, Field(description="Cost of a prompt token, in output tokens.")] = 0.1,
+    ) -> None:
         self._prompt_cost = non_negative("prompt_cost", prompt_cost)
         self._jobs: dict[RequestView, tuple[float, float]] = {}
         """For each waiting request, its arrival and its est in output tokens."""

@@ -13,9 +13,8 @@ class Ljf(AgedLength):
     For batches: the longest requests start first, so that they do not run alone at the end (Graham,
     "Bounds on multiprocessing timing anomalies", 1969; also called LPT).
 
-    `by`: the length, in tokens: ``prompt``; ``max_tokens``, of all choices; or ``predicted`` output, by the
-    length predictor when the request comes to wait. `aging`: a request ranks as this many tokens longer for
-    each second since it arrived; 0: no aging. Ties go to preempted requests, then to the earliest arrival.
+    The length is predicted when the request comes to wait. Ties go to preempted requests, then to the
+    earliest arrival.
 
     Bound: a request of length L is overtaken by none that arrives more than ``(longest - L) / aging``
     seconds after it, where `longest` is the greatest length of any request.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
@@ -25,7 +28,15 @@ class LongestPrefixMatch(SchedulingPolicy):
     head_of_line = True
     runners_first = True
 
-    def __init__(self, max_wait: float = 10.0, max_queue: int = 128) -> None:
+    def __init__(
+        self,
+        max_wait: Annotated[
+            float, Field(description="Seconds after which a request goes before all that arrived later.")
+        ] = 10.0,
+        max_queue: Annotated[
+            int, Field(description="Most waiting requests to look prefixes up for; if more wait, as fcfs.")
+        ] = 128,
+    ) -> None:
         if not max_wait >= 0:
             raise ConfigError(f"max_wait must be at least 0 seconds, not {max_wait:g}")
         if max_queue < 0:

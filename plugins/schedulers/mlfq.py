@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
+from typing import Annotated
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
@@ -43,7 +46,16 @@ class Mlfq(SchedulingPolicy):
 
     head_of_line = True
 
-    def __init__(self, quantum: int = 128, levels: int = 6, starve_limit: float = 10.0) -> None:
+    def __init__(
+        self,
+        quantum: Annotated[
+            int, Field(description="Tokens to use up at the top level; each level below has twice as many.")
+        ] = 128,
+        levels: Annotated[int, Field(description="Levels; the last has no limit.")] = 6,
+        starve_limit: Annotated[
+            float, Field(description="Seconds without a token after which a request moves to the top.")
+        ] = 10.0,
+    ) -> None:
         if quantum < 1 or levels < 1:
             raise ConfigError(f"quantum (given: {quantum}) and levels (given: {levels}) must be at least 1")
         if not starve_limit > 0:

@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.views import RequestView, View
 
-__all__ = ["AgedLength", "By", "keep_known", "non_negative"]
+__all__ = ["AgedLength", "Aging", "By", "keep_known", "non_negative"]
 
 By = Literal["prompt", "max_tokens", "predicted"]
+Aging = Annotated[
+    float,
+    Field(description="Tokens by which a request moves ahead for each second since it arrived; 0: none."),
+]
 T = TypeVar("T")
 
 
@@ -52,7 +58,17 @@ class AgedLength(SchedulingPolicy):
     runners_first = True
     sign: ClassVar[int]
 
-    def __init__(self, by: By = "predicted", aging: float = 10.0) -> None:
+    def __init__(
+        self,
+        by: Annotated[
+            By,
+            Field(
+                description="The length, in tokens: of the `prompt`, of `max_tokens` of all choices, or of "
+                "the output as the length predictor has `predicted` it."
+            ),
+        ] = "predicted",
+        aging: Aging = 10.0,
+    ) -> None:
         if by not in _LENGTHS:
             raise ConfigError(f"by must be one of {', '.join(_LENGTHS)}, not {by!r}")
         self._length = _LENGTHS[by]

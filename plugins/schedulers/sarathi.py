@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from typing import Annotated
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy, Share
@@ -18,8 +21,7 @@ class Sarathi(SchedulingPolicy):
     Sarathi-Serve, Agrawal et al., OSDI 2024: each running request that only needs its next token is served,
     then prompts get what is left of the step's budget, at most `chunk` tokens of them together: begun
     prompts in order of admission, then waiting ones in order of arrival; none overtakes the first. `chunk`
-    bounds how long a step takes, and so the gap between two tokens; smaller chunks are smoother, larger ones
-    compute prompts sooner.
+    bounds how long a step takes, and so the gap between two tokens.
 
     A request of several choices may get as many tokens as it has choices if `chunk` is less than that.
     """
@@ -27,7 +29,13 @@ class Sarathi(SchedulingPolicy):
     head_of_line = True
     runners_first = True
 
-    def __init__(self, chunk: int = 512) -> None:
+    def __init__(
+        self,
+        chunk: Annotated[
+            int,
+            Field(description="Most tokens of prompts in a step; fewer even out the gaps between tokens."),
+        ] = 512,
+    ) -> None:
         if chunk < 1:
             raise ConfigError(f"chunk must be at least 1 token, not {chunk}")
         self._chunk = chunk

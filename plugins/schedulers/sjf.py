@@ -13,9 +13,8 @@ class Sjf(AgedLength):
     The least mean waiting time of all orders without preemption, if lengths are known (Smith,
     "Various optimizers for single-stage production", 1956).
 
-    `by`: the length, in tokens: ``prompt``; ``max_tokens``, of all choices; or ``predicted`` output, by the
-    length predictor when the request comes to wait. `aging`: a request ranks as this many tokens shorter for
-    each second since it arrived; 0: no aging. Ties go to preempted requests, then to the earliest arrival.
+    The length is predicted when the request comes to wait. Ties go to preempted requests, then to the
+    earliest arrival.
 
     Bound: a request of length L is overtaken by none that arrives more than ``L / aging`` seconds after it.
     """

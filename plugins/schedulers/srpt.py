@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.views import RequestView, View
-from turnout.plugins.schedulers.ranking import keep_known, non_negative
+from turnout.plugins.schedulers.ranking import Aging, keep_known, non_negative
 
 __all__ = ["Srpt"]
 
@@ -26,14 +30,19 @@ class Srpt(SchedulingPolicy):
     eviction raises the other's; and the lowest rank is never evicted, so there is always progress. False:
     running requests come first, and the newest of them gives way when one lacks memory.
 
-    `aging`: in tokens a second; 0: none. Bound: a request with R tokens of prompt, counted for each of its
-    choices, and predicted output is neither overtaken nor evicted for one that arrives more than
-    ``R / aging`` seconds after it.
+    Bound: a request with R tokens of prompt, counted for each of its choices, and predicted output is
+    neither overtaken nor evicted for one that arrives more than ``R / aging`` seconds after it.
     """
 
     head_of_line = True
 
-    def __init__(self, aging: float = 10.0, preemptive: bool = True) -> None:
+    def __init__(
+        self,
+        aging: Aging = 10.0,
+        preemptive: Annotated[
+            bool, Field(description="Preempt where it pays; else running requests come first.")
+        ] = True,
+    ) -> None:
         self._aging = non_negative("aging", aging)
         self._preemptive = preemptive
         self._waiting: dict[RequestView, float] = {}

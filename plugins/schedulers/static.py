@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
@@ -20,7 +23,7 @@ class Static(SchedulingPolicy):
     no others.
     """
 
-    def __init__(self, size: int = 32) -> None:
+    def __init__(self, size: Annotated[int, Field(description="Requests in a batch.")] = 32) -> None:
         if size < 1:
             raise ConfigError(f"size must be at least 1 request, not {size}")
         self._size = size

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic.fields import FieldInfo
 
+from turnout.core.registry.kinds import KINDS
 from turnout.scripts.reference.tables import code, listed
 
 WORDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", object: "any"}
@@ -48,6 +49,9 @@ def _kind(kind: object) -> str:
         return f"list of {described(within[0])}s"
     if (found := origin or kind) in WORDS:
         return WORDS[found]
+    for plugin in KINDS.values():
+        if kind is plugin.base:
+            return f"[{plugin.name}](#{plugin.name})"
     raise LookupError(f"no words for the type {kind}")
 
 

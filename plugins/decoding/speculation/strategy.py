@@ -32,23 +32,29 @@ Verify = Literal["auto", "exact", "rejection"]
 class Speculative(Decoding):
     """Guesses several tokens ahead and has the model verify them in one step; the answers stay the model's.
 
-    Serves the requests that `greedy` and `sampling` serve. `draft` names a model that guesses, `ngram` looks
-    for the latest tokens earlier in the text, `proposer` is any other plugin that guesses.
-
-    `verify`: `exact` accepts a guess that would have been chosen anyway, so that no token changes;
-    `rejection` accepts more of a draft model's guesses when sampling, and keeps the distribution but not the
-    tokens of a seed; `auto` is `exact` for requests that name a seed, `rejection` for others.
+    Serves the requests that `greedy` and `sampling` serve.
     """
 
     wraps = True
 
     def __init__(
         self,
-        draft: Annotated[str | None, Field(description="Model that guesses.")] = None,
-        ngram: Annotated[bool, Field(description="Guess what followed the latest tokens before.")] = False,
-        proposer: Annotated[Proposer | None, Field(description="Plugin that guesses.")] = None,
-        k: Annotated[int, Field(ge=1, le=MAX_DRAFT, description="Guesses at most for a step.")] = 5,
-        verify: Annotated[Verify, Field(description="Which guesses are accepted.")] = "auto",
+        draft: Annotated[str | None, Field(description="Model that guesses; as `--spec-draft`.")] = None,
+        ngram: Annotated[
+            bool, Field(description="Guess what followed the latest tokens before; as `--spec-ngram`.")
+        ] = False,
+        proposer: Annotated[Proposer | None, Field(description="Another plugin that guesses.")] = None,
+        k: Annotated[
+            int, Field(ge=1, le=MAX_DRAFT, description="Most guesses for a step; as `--spec-tokens`.")
+        ] = 5,
+        verify: Annotated[
+            Verify,
+            Field(
+                description="Which guesses are accepted: `exact`, those that would have been chosen anyway; "
+                "`rejection`, more of a draft model's, with the same distribution but not a seed's tokens; "
+                "`auto`: `exact` for requests that name a seed, else `rejection`."
+            ),
+        ] = "auto",
         adaptive: Annotated[bool, Field(description="Guess less, or not at all, where it is slower.")] = True,
     ) -> None:
         self._proposer = _proposer(draft, ngram, proposer)

@@ -8,20 +8,17 @@ from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
-from turnout.plugins.kv_backends.storage.dtypes import KVDtype, approximation, bytes_per_token
+from turnout.plugins.kv_backends.storage.dtypes import StoredDtype, approximation, bytes_per_token
 
 __all__ = ["Contiguous"]
 
 
 class Contiguous(KVBackend):
-    """Keeps each sequence in a slab as long as it may ever get: the baseline that paging is compared with.
-
-    `dtype`: the dtype that keys and values are stored in; by default the one that the model computes in.
-    """
+    """Keeps each sequence in a slab as long as it may ever get: the baseline that paging is compared with."""
 
     grows_at = 0
 
-    def __init__(self, dtype: KVDtype = "auto") -> None:
+    def __init__(self, dtype: StoredDtype = "auto") -> None:
         self.dtype = dtype
         self.approximation = approximation(dtype)
 

@@ -6,7 +6,9 @@ import importlib.util
 import logging
 import os
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.attention import AttentionBackend
@@ -15,7 +17,7 @@ from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
-from turnout.plugins.kv_backends.storage.dtypes import KVDtype, approximation, bytes_per_token
+from turnout.plugins.kv_backends.storage.dtypes import StoredDtype, approximation, bytes_per_token
 
 __all__ = ["Paged"]
 
@@ -25,22 +27,30 @@ logger = logging.getLogger(__name__)
 class Paged(KVBackend):
     """Keeps sequences in blocks of `block_size` tokens, shared by equal prefixes and copied on write.
 
-    `prefix_caching`: keep the blocks of ended requests, for requests that start with the same tokens.
-    `dtype`: the dtype that keys and values are stored in; by default the one that the model computes in.
-    `attention`: ``triton`` is kernels for a GPU that read blocks in place, ``torch`` gathers the blocks; the
-    default is ``triton`` on a GPU that has Triton, and the choice of ``--cpu-kernels`` on a CPU.
-    `cascade`: with ``triton``, read a prefix that running sequences share once for all of them, if that saves
-    the reading of at least so many positions in a step; 0: never.
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
     """
 
     def __init__(
         self,
-        block_size: int = 16,
-        prefix_caching: bool = True,
-        dtype: KVDtype = "auto",
-        attention: Literal["auto", "torch", "triton"] = "auto",
-        cascade: int = 0,
+        block_size: Annotated[int, Field(description="Tokens in a block.")] = 16,
+        prefix_caching: Annotated[
+            bool, Field(description="Keep the blocks of ended requests for prompts that begin alike.")
+        ] = True,
+        dtype: StoredDtype = "auto",
+        attention: Annotated[
+            Literal["auto", "torch", "triton"],
+            Field(
+                description="`triton`: GPU kernels that read blocks in place; `torch` gathers the blocks; "
+                "`auto`: `triton` on a GPU that has it; on a CPU as `--cpu-kernels` says."
+            ),
+        ] = "auto",
+        cascade: Annotated[
+            int,
+            Field(
+                description="With `triton`: read a prefix that running sequences share once for all of "
+                "them, if that saves reading at least this many positions in a step; 0: never."
+            ),
+        ] = 0,
     ) -> None:
         if cascade < 0:
             raise ConfigError(f"cascade must be 0 or a number of positions, not {cascade}")

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from turnout.core.types.model_spec import ModelSpec
 
-__all__ = ["KVDtype", "approximation", "bytes_per_token"]
+__all__ = ["KVDtype", "StoredDtype", "approximation", "bytes_per_token"]
 
 KVDtype = Literal["auto", "bfloat16", "int8", "fp8"]
 """``auto`` is the dtype the model computes in; ``fp8`` is float8_e4m3fn."""
+StoredDtype = Annotated[
+    KVDtype,
+    Field(
+        description="Dtype in which keys and values are stored; `auto`: the one that the model computes in."
+    ),
+]
+"""`KVDtype` as an option."""
 
 SCALE_BYTES = {"int8": 2, "fp8": 2}
 """Bytes of a scale, in bfloat16; each token and KV head has one for keys and one for values."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.quantization import Quantizer
-from turnout.plugins.quantization.schemes.scheme import check_device, is_head
+from turnout.plugins.quantization.schemes.scheme import QuantizeHead, check_device, is_head
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +24,7 @@ class BitsAndBytes(Quantizer):
 
     name: ClassVar[str]
 
-    def __init__(self, lm_head: bool = False) -> None:
+    def __init__(self, lm_head: QuantizeHead = False) -> None:
         if find_spec("bitsandbytes") is None:
             raise ConfigError(
                 f"quantization {self.name!r} needs bitsandbytes, which is not installed; pip install "
@@ -38,13 +40,20 @@ class BnbInt8(BitsAndBytes):
     """LLM.int8() (https://arxiv.org/abs/2208.07339): weights and activations in 8 bits, outliers as they are.
 
     Saves memory, not time: products are of floats. Outliers are looked for in each token by itself.
-    `threshold`: activations of at least this magnitude are not rounded; 0: none are left out.
-    `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory.
     """
 
     name: ClassVar[str] = "bnb-int8"
 
-    def __init__(self, threshold: float = 6.0, lm_head: bool = False) -> None:
+    def __init__(
+        self,
+        threshold: Annotated[
+            float,
+            Field(
+                description="Activations of at least this magnitude are not rounded; 0: every one is rounded."
+            ),
+        ] = 6.0,
+        lm_head: QuantizeHead = False,
+    ) -> None:
         super().__init__(lm_head)
         if threshold < 0:
             raise ConfigError(f"threshold={threshold} should be 0 or more")
@@ -61,14 +70,19 @@ class BnbNf4(BitsAndBytes):
     """4-bit NormalFloat of QLoRA (https://arxiv.org/abs/2305.14314): 16 levels as normal weights lie.
 
     Saves memory, not time: weights are decoded as they are used.
-    `block_size`: weights that share a scale.
-    `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory.
     """
 
     name: ClassVar[str] = "bnb-nf4"
     levels: ClassVar[str] = "nf4"
 
-    def __init__(self, block_size: Literal[64, 128, 256] = 64, lm_head: bool = False) -> None:
+    def __init__(
+        self,
+        block_size: Annotated[
+            Literal[64, 128, 256],
+            Field(description="Inputs that share a scale; other widths stay as they are."),
+        ] = 64,
+        lm_head: QuantizeHead = False,
+    ) -> None:
         super().__init__(lm_head)
         self.block_size = block_size
 
@@ -84,11 +98,7 @@ class BnbNf4(BitsAndBytes):
 
 
 class BnbFp4(BnbNf4):
-    """4-bit floating point: 16 levels, denser at 0. `bnb-nf4` is nearly always better.
-
-    `block_size`: weights that share a scale.
-    `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory.
-    """
+    """4-bit floating point: 16 levels, denser at 0. `bnb-nf4` is nearly always better."""
 
     name: ClassVar[str] = "bnb-fp4"
     levels: ClassVar[str] = "fp4"

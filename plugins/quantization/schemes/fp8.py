@@ -21,8 +21,7 @@ class Fp8WeightOnly(LinearScheme):
     """Weights in e4m3 with a scale for each output; activations stay as they are.
 
     On a CPU it saves memory, not time: that knows no such numbers, so they are decoded as they are used.
-    `lm_head`: quantize the head too; where it is tied to the embedding, that adds memory.
-    `embeddings`: quantize the embedding, too, in int8.
+    The embedding, if quantized, is in int8.
     """
 
     name: ClassVar[str] = "fp8wo"

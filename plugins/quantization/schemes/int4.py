@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from turnout.core.interfaces.quantization import ExportedLayer
 from turnout.plugins.quantization.formats.compressed_tensors_writer import exported
 from turnout.plugins.quantization.schemes.int8 import Int8WeightOnly
-from turnout.plugins.quantization.schemes.scheme import LinearScheme, is_head
+from turnout.plugins.quantization.schemes.scheme import LinearScheme, QuantizeEmbedding, QuantizeHead, is_head
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,19 +22,20 @@ __all__ = ["Int4WeightOnly"]
 class Int4WeightOnly(LinearScheme):
     """W4A16: weights in 4 bits, with a scale and a zero point for each group of inputs.
 
-    `group_size`: inputs in a group; a layer whose width is no multiple of it has smaller groups. Layers whose
-    width is no multiple of 32, or whose outputs no multiple of 16, stay as they are.
-    `lm_head`: quantize the head too, in 8 bits.
-    `embeddings`: and the embedding, also in 8 bits; one that is tied to the head shares the head's.
+    Layers whose width is no multiple of 32, or whose outputs no multiple of 16, stay as they are. The head
+    and the embedding, if quantized, are in 8 bits.
     """
 
     name: ClassVar[str] = "int4wo"
 
     def __init__(
         self,
-        group_size: Literal[32, 64, 128, 256] = 128,
-        lm_head: bool = False,
-        embeddings: bool = False,
+        group_size: Annotated[
+            Literal[32, 64, 128, 256],
+            Field(description="Inputs that share a scale; other widths have smaller groups."),
+        ] = 128,
+        lm_head: QuantizeHead = False,
+        embeddings: QuantizeEmbedding = False,
     ) -> None:
         super().__init__(lm_head, embeddings)
         self.group_size = group_size

@@ -24,8 +24,6 @@ class Int8(LinearScheme):
 
     Products are of integers: fast wherever several tokens are computed at once. Without compiled kernels,
     on a CPU without VNNI instructions, activations have 7 bits, because sums would overflow with 8.
-    `lm_head`: quantize the head too.
-    `embeddings`: and the embedding, in 8 bits; one that is tied to the head shares the head's.
     """
 
     name: ClassVar[str] = "int8"
@@ -48,8 +46,6 @@ class Int8WeightOnly(LinearScheme):
     """W8A16: weights in 8 bits with a scale for each output; activations in 16.
 
     Answers hardly change. By compiled kernels as fast as `int8` on a CPU without VNNI instructions.
-    `lm_head`: quantize the head too.
-    `embeddings`: and the embedding, in 8 bits; one that is tied to the head shares the head's.
     """
 
     name: ClassVar[str] = "int8wo"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.quantization import ExportedLayer, Exporter, Quantizer
@@ -30,12 +32,28 @@ def check_device(name: str, device: torch.device) -> None:
         )
 
 
+QuantizeHead = Annotated[
+    bool,
+    Field(
+        description="Quantize the head, too. A head tied to the embedding then has its own weights beside "
+        "it: more memory, less time."
+    ),
+]
+QuantizeEmbedding = Annotated[
+    bool,
+    Field(
+        description="Quantize the embedding, too, in 8 bits. If tied, it then reads the head's weights: "
+        "with `lm_head`, less memory and less time."
+    ),
+]
+
+
 class LinearScheme(Quantizer):
     """Converts all linear layers of supported shapes; the head and the embedding only by option."""
 
     name: ClassVar[str]
 
-    def __init__(self, lm_head: bool = False, embeddings: bool = False) -> None:
+    def __init__(self, lm_head: QuantizeHead = False, embeddings: QuantizeEmbedding = False) -> None:
         self.lm_head, self.embeddings = lm_head, embeddings
 
     def wants(self, name: str, linear: nn.Linear) -> bool:
