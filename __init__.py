@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from turnout.core.interfaces.router import Replica, Routable, Router
     from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy, Share
     from turnout.core.registry.hookspecs import hookimpl
+    from turnout.core.types.request import RequestView
     from turnout.core.types.sampling_params import SamplingParams
     from turnout.core.types.structured_outputs import StructuredOutputs
-    from turnout.core.types.views import RequestView, View
+    from turnout.core.types.views import View
     from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput
 
 __all__ = [
@@ -74,9 +75,10 @@ _HOMES = {
         "Share",
     ),
     "turnout.core.registry.hookspecs": ("hookimpl",),
+    "turnout.core.types.request": ("RequestView",),
     "turnout.core.types.sampling_params": ("SamplingParams",),
     "turnout.core.types.structured_outputs": ("StructuredOutputs",),
-    "turnout.core.types.views": ("RequestView", "View"),
+    "turnout.core.types.views": ("View",),
     "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

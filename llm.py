@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from turnout.core.errors import EngineError, RequestError
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.request import RequestSpec
-from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.sampling_params import SamplingParams, concrete_seed
 
 if TYPE_CHECKING:
     from turnout.core.types.messages import Delta
@@ -146,12 +145,11 @@ class LLM:
         from turnout.text.engine_params import engine_params
 
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
-        seed = secrets.randbits(63) if params.seed is None else params.seed
         spec = RequestSpec(
             id=str(next(self._ids)),
             prompt=ids,
             params=engine_params(params, self.tokenizer),
-            seed=seed,
+            seed=concrete_seed(params.seed),
             cache_salt=salt,
         )
         return _PromptRequest(spec, params, prompt if isinstance(prompt, str) else None, self)

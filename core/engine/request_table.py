@@ -12,9 +12,8 @@ from turnout.core.errors import RequestError
 from turnout.core.interfaces.scheduling import Drop
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import Delta
-from turnout.core.types.request import Request, Timing
+from turnout.core.types.request import Request, Timing, request_of
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.core.types.views import request_of
 
 __all__ = ["RequestTable"]
 

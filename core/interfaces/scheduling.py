@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.request import RequestView
+from turnout.core.types.views import View
 
 __all__ = ["Drop", "Entry", "LengthPredictor", "SchedulingPolicy", "Share"]
 

@@ -7,7 +7,7 @@ import math
 
 from turnout.core.interfaces.scheduling import LengthPredictor
 from turnout.core.plugin_faults import PluginFaults
-from turnout.core.types.views import RequestView
+from turnout.core.types.request import RequestView
 
 __all__ = ["GuardedPredictor"]
 

@@ -9,8 +9,8 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import PolicyError, describe_error
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.scheduling.queues import Queues
-from turnout.core.types.request import Request
-from turnout.core.types.views import RequestView, View, request_of
+from turnout.core.types.request import Request, RequestView, request_of
+from turnout.core.types.views import View
 
 __all__ = ["MAX_ORDER_SECONDS", "PolicyGuard", "Turn", "arrival_order"]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.types.request import Request, RequestStatus
-from turnout.core.types.views import RequestView
+from turnout.core.types.request import Request, RequestStatus, RequestView
 
 __all__ = ["Queues"]
 

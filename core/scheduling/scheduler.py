@@ -20,8 +20,8 @@ from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
 from turnout.core.scheduling.token_budget import chunk_of, spans_within, without_draft
 from turnout.core.types.plan import Chunk, Plan
-from turnout.core.types.request import Request
-from turnout.core.types.views import KVView, RequestView, View, request_of
+from turnout.core.types.request import Request, RequestView, request_of
+from turnout.core.types.views import KVView, View
 
 __all__ = ["Capacity", "Scheduler"]
 

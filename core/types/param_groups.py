@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from turnout.core.errors import RequestError
-
-if TYPE_CHECKING:
-    from turnout.core.types.sampling_params import SamplingParams
-
-__all__ = ["check_param_groups", "merge_defaults"]
+__all__ = ["BEAM_SEARCH", "SAMPLING", "merge_defaults"]
 
 SAMPLING: dict[str, tuple[float, ...]] = {
     "temperature": (0, 1),
@@ -39,34 +34,3 @@ def merge_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dic
     excluded = SAMPLING.keys() if beams else {"use_beam_search", *BEAM_SEARCH}
     kept = {name: value for name, value in defaults.items() if name not in excluded}
     return {**kept, **given}
-
-
-def check_param_groups(params: SamplingParams) -> None:
-    """Raises RequestError for parameters that contradict each other."""
-    if not isinstance(params.use_beam_search, bool):
-        raise RequestError("use_beam_search must be true or false", "use_beam_search")
-    if not isinstance(params.early_stopping, bool) and params.early_stopping != "never":
-        raise RequestError('early_stopping must be true, false or "never"', "early_stopping")
-    if params.best_of is not None and params.best_of < params.n:
-        raise RequestError(f"best_of ({params.best_of}) must be at least n ({params.n})", "best_of")
-    if params.use_beam_search:
-        _check_beams(params)
-        return
-    for name, nothing in BEAM_SEARCH.items():
-        if getattr(params, name) not in nothing:
-            raise RequestError(f"{name} needs use_beam_search to be true", name)
-
-
-def _check_beams(params: SamplingParams) -> None:
-    if params.best_of is not None and params.best_of != params.n:
-        raise RequestError("best_of does not go with beam search; beam_width is how many are kept", "best_of")
-    if params.beam_width is not None and params.n > params.beam_width:
-        raise RequestError(f"n ({params.n}) must not exceed beam_width ({params.beam_width})", "n")
-    for name, nothing in SAMPLING.items():
-        value = getattr(params, name)
-        if value not in nothing:
-            raise RequestError(
-                f"{name} ({value:g}) is for sampling and does not go with beam search, which draws nothing; "
-                "leave it out",
-                name,
-            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Collection, Iterator
 from numbers import Integral, Real
 from typing import Any, Literal
@@ -12,10 +13,10 @@ import msgspec
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.core.types.extra_args import ExtraArg, check_extra_args
-from turnout.core.types.param_groups import check_param_groups
+from turnout.core.types.param_groups import BEAM_SEARCH, SAMPLING
 from turnout.core.types.structured_outputs import StructuredOutputs
 
-__all__ = ["SamplingParams"]
+__all__ = ["SamplingParams", "concrete_seed"]
 
 
 class SamplingParams(
@@ -101,7 +102,7 @@ class SamplingParams(
                 f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})", "min_tokens"
             )
         self._check_collections()
-        check_param_groups(self)
+        self._check_groups()
 
     def _take_lists_for_tuples(self) -> None:
         for name in _LISTS:
@@ -143,6 +144,37 @@ class SamplingParams(
         if self.allowed_token_ids is not None:
             raise RequestError(f"{name} and allowed_token_ids both say what may come; give one", name)
 
+    def _check_groups(self) -> None:
+        """Raises RequestError for parameters that contradict each other."""
+        if not isinstance(self.use_beam_search, bool):
+            raise RequestError("use_beam_search must be true or false", "use_beam_search")
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise RequestError('early_stopping must be true, false or "never"', "early_stopping")
+        if self.best_of is not None and self.best_of < self.n:
+            raise RequestError(f"best_of ({self.best_of}) must be at least n ({self.n})", "best_of")
+        if self.use_beam_search:
+            self._check_beams()
+            return
+        for name, nothing in BEAM_SEARCH.items():
+            if getattr(self, name) not in nothing:
+                raise RequestError(f"{name} needs use_beam_search to be true", name)
+
+    def _check_beams(self) -> None:
+        if self.best_of is not None and self.best_of != self.n:
+            raise RequestError(
+                "best_of does not go with beam search; beam_width is how many are kept", "best_of"
+            )
+        if self.beam_width is not None and self.n > self.beam_width:
+            raise RequestError(f"n ({self.n}) must not exceed beam_width ({self.beam_width})", "n")
+        for name, nothing in SAMPLING.items():
+            value = getattr(self, name)
+            if value not in nothing:
+                raise RequestError(
+                    f"{name} ({value:g}) is for sampling and does not go with beam search, which draws "
+                    "nothing; leave it out",
+                    name,
+                )
+
     @property
     def greedy(self) -> bool:
         """Temperature 0, and no beam search."""
@@ -167,6 +199,11 @@ class SamplingParams(
         yield "allowed_token_ids", self.allowed_token_ids or ()
         for word in self.bad_words_token_ids:
             yield "bad_words_token_ids", word
+
+
+def concrete_seed(seed: int | None) -> int:
+    """Returns the seed that a client gave; draws one for None, so that every request can be repeated."""
+    return secrets.randbits(63) if seed is None else seed
 
 
 _RANGES: tuple[tuple[str, type, float, float], ...] = (

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import LengthPredictor
-from turnout.core.types.views import RequestView
+from turnout.core.types.request import RequestView
 
 __all__ = ["History"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.core.interfaces.scheduling import LengthPredictor
-from turnout.core.types.views import RequestView
+from turnout.core.types.request import RequestView
 
 __all__ = ["MaxTokens"]
 

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.request import RequestView
+from turnout.core.types.views import View
 
 __all__ = ["Deadline"]
 

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.request import RequestView
+from turnout.core.types.views import View
 from turnout.plugins.schedulers.ranking import keep_known, non_negative
 from turnout.plugins.schedulers.token_counters import TokenCounters
 

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.request import RequestView
+from turnout.core.types.views import View
 from turnout.plugins.schedulers.ranking import keep_known, non_negative
 
 __all__ = ["Hrrn"]

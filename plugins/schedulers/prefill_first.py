@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.request import RequestView
+from turnout.core.types.views import View
 
 __all__ = ["PrefillFirst"]
 

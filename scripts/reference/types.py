@@ -16,7 +16,8 @@ RECORD = ROOT / "tests" / "core" / "hook_api.txt"
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Scheduling policies, length predictors": {
-        "turnout.core.types.views": ("View", "KVView", "RequestView"),
+        "turnout.core.types.views": ("View", "KVView"),
+        "turnout.core.types.request": ("RequestView",),
     },
     "Eviction policies": {"turnout.core.interfaces.eviction": ("CachedBlock",)},
     "Observers": {

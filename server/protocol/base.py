@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
@@ -14,7 +13,7 @@ from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.request import RequestSpec
-from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.sampling_params import SamplingParams, concrete_seed
 from turnout.server.protocol.structured import StructuredRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 
@@ -213,7 +212,7 @@ class GenerationRequest(StructuredRequest):
             id=id,
             prompt=prompt,
             params=params,
-            seed=self.concrete_seed(),
+            seed=concrete_seed(self.seed),
             priority=self.priority,
             client=self.user or client,
             deadline=_seconds(self.deadline_ms),
@@ -221,10 +220,6 @@ class GenerationRequest(StructuredRequest):
             timing=bool(self.timing),
             cache_salt=self.cache_salt or "",
         )
-
-    def concrete_seed(self) -> int:
-        """The client's seed, or a random one: a fixed seed lets another engine repeat the request exactly."""
-        return secrets.randbits(63) if self.seed is None else self.seed
 
 
 def _seconds(milliseconds: float | None) -> float | None:

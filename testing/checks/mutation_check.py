@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
-from turnout.core.types.views import RequestView, View, request_of
+from turnout.core.types.request import RequestView, request_of
+from turnout.core.types.views import View
 
 __all__ = ["MutationCheckedPolicy"]
 

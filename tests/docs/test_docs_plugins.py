@@ -22,8 +22,8 @@ from turnout.core.registry import hookspecs
 from turnout.core.registry.hookspecs import HOOK_API_VERSION
 from turnout.core.registry.kinds import KINDS
 from turnout.core.registry.registry import Registry
-from turnout.core.types.request import RequestSpec
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.request import RequestSpec, RequestView
+from turnout.core.types.views import View
 from turnout.scripts.reference import types
 
 # ------------------------------------------------------------------ what is documented

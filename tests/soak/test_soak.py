@@ -17,8 +17,7 @@ import pytest
 from traffic import Soak
 
 from turnout.config import EngineConfig
-from turnout.core.types.request import Request, Sequence
-from turnout.core.types.views import RequestView
+from turnout.core.types.request import Request, RequestView, Sequence
 from turnout.runner.assembly import AssembledEngine, build_engine
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 

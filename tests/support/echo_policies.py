@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
 from turnout.core.registry.hookspecs import Register, hookimpl
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.request import RequestView
+from turnout.core.types.views import View
 
 
 class Shuffling(SchedulingPolicy):

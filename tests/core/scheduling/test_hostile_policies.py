@@ -13,8 +13,8 @@ from turnout.core.engine.engine import Engine
 from turnout.core.errors import PolicyError
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy, Share
 from turnout.core.scheduling.preemption import Recompute
-from turnout.core.types.request import RequestSpec
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.request import RequestSpec, RequestView
+from turnout.core.types.views import View
 from turnout.plugins.schedulers.deadline import Deadline
 from turnout.plugins.schedulers.priority import Priority
 from turnout.plugins.schedulers.srpt import Srpt

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from toy import ToyGreedy, toy_request
 
-from turnout.core.types.request import Request, RequestSpec
-from turnout.core.types.views import RequestView
+from turnout.core.types.request import Request, RequestSpec, RequestView
 from turnout.plugins.schedulers.fcfs import Fcfs
 
 PUBLIC = [name for name in vars(RequestView) if not name.startswith("_")]

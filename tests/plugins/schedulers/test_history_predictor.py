@@ -12,9 +12,8 @@ from traces import Machine, job, serve
 
 from turnout.core.errors import ConfigError
 from turnout.core.registry.registry import Registry
-from turnout.core.types.request import Request, RequestSpec
+from turnout.core.types.request import Request, RequestSpec, RequestView
 from turnout.core.types.sampling_params import SamplingParams
-from turnout.core.types.views import RequestView
 from turnout.plugins.predictors.history import History
 from turnout.plugins.schedulers.fcfs import Fcfs
 

@@ -23,8 +23,7 @@ from toy import toy_engine, toy_kv, toy_request
 
 from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.scheduling import SchedulingPolicy
-from turnout.core.types.request import RequestSpec
-from turnout.core.types.views import RequestView
+from turnout.core.types.request import RequestSpec, RequestView
 from turnout.plugins.schedulers.deadline import Deadline
 from turnout.plugins.schedulers.lpm import LongestPrefixMatch
 from turnout.plugins.schedulers.mlfq import Mlfq

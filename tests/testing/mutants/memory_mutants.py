@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnout.core.interfaces.eviction import CachedBlock
 from turnout.core.interfaces.scheduling import LengthPredictor
-from turnout.core.types.views import RequestView
+from turnout.core.types.request import RequestView
 from turnout.plugins.evictions.lru import Lru
 from turnout.plugins.predictors.history import History
 

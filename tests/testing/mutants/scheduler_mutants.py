@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
-from turnout.core.types.views import RequestView, View, request_of
+from turnout.core.types.request import RequestView, request_of
+from turnout.core.types.views import View
 from turnout.plugins.schedulers.fair import Fair
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.plugins.schedulers.mlfq import Mlfq

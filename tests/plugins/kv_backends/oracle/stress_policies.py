@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
+from turnout.core.types.request import RequestView
 from turnout.core.types.request import Sequence as TokenSequence
-from turnout.core.types.views import RequestView, View
+from turnout.core.types.views import View
 
 __all__ = ["AnyEviction", "AnyOrder", "AnyPreemption"]
 
