@@ -12,13 +12,17 @@ import sys
 
 import click
 
-from turnout.scripts.reference import configuration, limits, policies, types
+from turnout.scripts.reference import configuration, limits, parameters, policies, types
 from turnout.scripts.reference.blocks import Blocks, pages, written
 
 BLOCKS: Blocks = {
     "engine settings": configuration.engine,
     "server settings": configuration.server,
     **policies.blocks(),
+    "parameters": parameters.both,
+    "parameters of completions": parameters.completions,
+    "parameters of chat": parameters.chat,
+    "refused parameters": parameters.refused,
     "limits": limits.block,
     "types": types.block,
 }

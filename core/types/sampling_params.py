@@ -16,7 +16,7 @@ from turnout.core.types.extra_args import ExtraArg, check_extra_args
 from turnout.core.types.param_groups import BEAM_SEARCH, SAMPLING
 from turnout.core.types.structured_outputs import StructuredOutputs
 
-__all__ = ["SamplingParams", "concrete_seed"]
+__all__ = ["RANGES", "SamplingParams", "concrete_seed"]
 
 
 class SamplingParams(
@@ -86,7 +86,7 @@ class SamplingParams(
 
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
-        for name, kind, low, high in _RANGES:
+        for name, kind, low, high in RANGES:
             value: Any = getattr(self, name)
             if value is None and name in _OPTIONAL:
                 continue
@@ -206,7 +206,7 @@ def concrete_seed(seed: int | None) -> int:
     return secrets.randbits(63) if seed is None else seed
 
 
-_RANGES: tuple[tuple[str, type, float, float], ...] = (
+RANGES: tuple[tuple[str, type, float, float], ...] = (
     ("n", Integral, 1, limits.CHOICES.whole),
     ("temperature", Real, 0, 100),
     ("top_p", Real, 0, 1),

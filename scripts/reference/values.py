@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import NoneType, UnionType
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from turnout.core.registry.kinds import KINDS
 from turnout.scripts.reference.tables import code, listed
+from turnout.server.protocol.base import TokenId
 
-WORDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", object: "any"}
+WORDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", Any: "any"}
+
+NAMED = {TokenId: "token id"}
+"""Types that people know by a name."""
 
 
 def field_values(field: FieldInfo) -> str:
@@ -21,6 +26,8 @@ def field_values(field: FieldInfo) -> str:
 
 def described(annotation: object, metadata: Iterable[object] = ()) -> str:
     """The type in words, and its bounds. Raises LookupError for a type that has no words yet."""
+    if annotation in NAMED:
+        return NAMED[annotation]
     kind, marks = _without_marks(annotation)
     bounds = _bounds(_flat([*marks, *metadata]), whole=kind is int)
     return ", ".join(filter(None, (_kind(kind), bounds)))
@@ -44,11 +51,13 @@ def _kind(kind: object) -> str:
     if origin is Literal:
         return listed([code(str(each)) for each in within])
     if origin in (Union, UnionType):
-        return listed([described(each) for each in within])
+        return listed([described(each) for each in within if each is not NoneType])
     if origin in (list, tuple):
         return f"list of {described(within[0])}s"
     if (found := origin or kind) in WORDS:
         return WORDS[found]
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return "object"
     for plugin in KINDS.values():
         if kind is plugin.base:
             return f"[{plugin.name}](#{plugin.name})"
@@ -62,6 +71,8 @@ def _bounds(marks: Iterable[object], whole: bool) -> str:
         match mark:
             case Gt(gt=bound):
                 low = f"from {int(str(bound)) + 1}" if whole else f"above {bound}"
+            case Ge(ge=bound) if bound == -(2**63):
+                return "64 bits signed"
             case Ge(ge=bound):
                 low = f"from {bound}"
             case Le(le=bound):

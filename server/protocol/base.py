@@ -81,43 +81,81 @@ class GenerationRequest(StructuredRequest):
     """Fields of the engine's request that have another name here: theirs to this."""
 
     model: str | None = None
+    """Another name than the served one gets 404. Default: the served one."""
     n: int | None = None
+    """Choices for each prompt."""
     temperature: float | None = None
+    """0 always takes the most likely token."""
     top_p: float | None = None
+    """Sample from the most likely tokens that together have this probability."""
     top_k: int | None = None
+    """vLLM's. Sample from this many of the most likely; 0 or -1: from all."""
     min_p: float | None = None
+    """vLLM's. Exclude tokens less likely than this fraction of the most likely."""
     seed: int | None = None
+    """[Makes the answer repeatable.](#seeds) Default: drawn anew."""
     max_tokens: int | None = None
+    """Most tokens to generate for each choice. Default: 16; in chat as many as fit."""
     min_tokens: int | None = None
+    """vLLM's. Nothing stops the text before this many tokens."""
     stop: list[str] | None = None
+    """[Strings that end the text.](#stopping)"""
     stop_token_ids: FailFastList[TokenId] | None = None
+    """vLLM's. Tokens that end the text, beside the model's own."""
     include_stop_str_in_output: bool | None = None
+    """vLLM's. Keep what stopped the text in it."""
     ignore_eos: bool | None = None
+    """vLLM's. Go on after the model's end of sequence."""
     presence_penalty: float | None = None
+    """Taken off the logit of every token that is in the output."""
     frequency_penalty: float | None = None
+    """Taken off the logit of every token for each time that it is in the output."""
     repetition_penalty: float | None = None
+    """vLLM's. Divides (or, where negative, multiplies) the logit of every token in prompt or output."""
     skip_special_tokens: bool | None = None
+    """vLLM's. Leave special tokens out of the text."""
     logit_bias: dict[str, Bias] | None = None
+    """Added to the logits of these tokens."""
     allowed_token_ids: FailFastList[TokenId] | None = None
+    """vLLM's. Choose only among these. If the model's end of sequence is not one, only the length ends the
+    text. Default: all."""
     bad_words: FailFastList[str] | None = None
+    """vLLM's. Words that [must not be produced](#words-that-must-not-come)."""
     stream: bool | None = None
+    """[Answer in pieces.](http-api.md#streaming)"""
     stream_options: StreamOptions | None = None
+    """`{"include_usage": true}`; only with `stream`."""
     priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
+    """vLLM's. Lower is served first, by policies that look at it; `fcfs` does not."""
     user: str | None = None
+    """[The client](deadlines-and-timing.md#whose-request-it-is), for policies that share between clients.
+    Default: the client's API key."""
     deadline_ms: Milliseconds | None = None
-    """Time after arrival by which the request should be finished, for policies that use deadlines."""
+    """Turnout's. Milliseconds after arrival by which [it should be
+    finished](deadlines-and-timing.md#deadlines)."""
     ttft_deadline_ms: Milliseconds | None = None
-    """Time after arrival by which the first token should be there, for policies that use deadlines."""
+    """Turnout's. Milliseconds after arrival by which its first token should be there."""
     timing: bool | None = None
+    """Turnout's. Report [when things happened](deadlines-and-timing.md#timing)."""
     cache_salt: Annotated[str, Field(min_length=1)] | None = None
-    """An empty salt is refused: a tenant whose salt came out empty by mistake would share with all others."""
+    """vLLM's. Share computed prefixes [only with requests of the same salt](../explanation/kv.md#salts). An
+    empty salt is refused: a tenant whose salt came out empty by mistake would share with all others."""
     prompt_logprobs: int | None = None
+    """vLLM's. [Log-probabilities of the prompt](http-api.md#of-the-prompt). Not with `stream`."""
     best_of: int | None = None
+    """In chat vLLM's. Generate this many choices and return the [`n` most likely](#the-best-of-several).
+    Default: `n`."""
     use_beam_search: bool | None = None
+    """vLLM's. [Search for the most likely texts](#beam-search) instead of sampling."""
     beam_width: int | None = None
+    """Turnout's. Beams kept at every step, at least `n`. Default: `n` if that is above 1, else 4."""
     length_penalty: float | None = None
+    """vLLM's. Of beams: above 0 favours long texts, below 0 short ones."""
     early_stopping: bool | Literal["never"] | None = None
+    """vLLM's. Of beams: when the search ends."""
     vllm_xargs: dict[str, Any] | None = None
+    """vLLM's. Arguments that [logits processors](plugins/logits-processors.md#arguments-of-a-request) of
+    plugins take; a name that no processor takes is refused."""
 
     @field_validator("stop", mode="before")
     @classmethod

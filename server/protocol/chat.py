@@ -57,12 +57,19 @@ class ChatRequest(GenerationRequest):
     }
 
     messages: FailFastList[Message]
+    """The conversation."""
     max_completion_tokens: int | None = None
+    """The newer name of `max_tokens`; wins over it."""
     logprobs: bool | None = None
+    """[Log-probabilities](http-api.md#log-probabilities) of the chosen tokens."""
     top_logprobs: int | None = None
+    """And of this many of the most likely; needs `logprobs`. Default: 0."""
     add_generation_prompt: bool = True
+    """vLLM's. Let the template begin the assistant's turn."""
     continue_final_message: bool = False
+    """vLLM's. Go on with the last message instead of answering it; needs `add_generation_prompt` false."""
     chat_template_kwargs: dict[str, Any] | None = None
+    """vLLM's. Variables for the chat template, such as `{"enable_thinking": false}`."""
 
     @field_validator("messages", mode="after")
     @classmethod

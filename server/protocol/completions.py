@@ -22,10 +22,14 @@ class CompletionRequest(GenerationRequest):
     """The body of a completion request."""
 
     prompt: list[Prompt]
-    """A single prompt is made a list of one."""
+    """What to continue."""
     echo: bool | None = None
+    """Put the prompt in front of the text; with `logprobs`, its log-probabilities too."""
     logprobs: int | None = None
+    """[Log-probabilities](http-api.md#log-probabilities) of the chosen token and this many of the most
+    likely."""
     add_special_tokens: bool = True
+    """vLLM's. Let the tokenizer add its own, such as a beginning of sequence."""
 
     @field_validator("prompt", mode="before")
     @classmethod

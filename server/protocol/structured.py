@@ -29,12 +29,17 @@ class StructuredRequest(BaseModel):
     model_config = ConfigDict(strict=True)
 
     response_format: dict[str, Any] | None = None
+    """[The form of the answer](#structured-output), as OpenAI gives it."""
     structured_outputs: dict[str, Any] | None = None
+    """vLLM's. [The same](#structured-output)."""
     guided_json: Any = None
-    """A schema, as an object or as text."""
+    """vLLM's, older. [The same](#structured-output) by a schema."""
     guided_regex: str | None = None
+    """vLLM's, older. [The same](#structured-output)."""
     guided_choice: list[str] | None = None
+    """vLLM's, older. [The same](#structured-output)."""
     guided_grammar: str | None = None
+    """vLLM's, older. [The same](#structured-output)."""
 
     @property
     def structured_output(self) -> StructuredOutputs | None:

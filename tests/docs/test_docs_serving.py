@@ -25,7 +25,6 @@ from turnout.server.app import create_app
 from turnout.server.http.errors import ApiError, ErrorBody, error_body, respond_to_error
 from turnout.server.metrics.engine_metrics import Scrape
 from turnout.server.metrics.request_metrics import PREFIX, RequestMetrics
-from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.responses import (
@@ -37,7 +36,6 @@ from turnout.server.protocol.responses import (
     ModelCard,
     Usage,
 )
-from turnout.server.protocol.unsupported import HARMLESS
 
 PAGES = (SERVING, HTTP_API, PARAMETERS)
 
@@ -68,18 +66,6 @@ def tables() -> dict[str, dict[str, list[str]]]:
         heading: {code(row[0])[0]: row for row in rows(part)}
         for heading, part in zip(parts[1::2], parts[2::2], strict=True)
     }
-
-
-@pytest.mark.parametrize(
-    ("heading", "fields"),
-    [
-        ("Both endpoints", set(GenerationRequest.model_fields)),
-        ("Completions only", CompletionRequest.model_fields.keys() - GenerationRequest.model_fields.keys()),
-        ("Chat only", ChatRequest.model_fields.keys() - GenerationRequest.model_fields.keys()),
-    ],
-)
-def test_every_parameter_is_there(heading: str, fields: set[str]) -> None:
-    assert set(tables()[heading]) == fields
 
 
 def ranges() -> dict[str, tuple[float, float]]:
@@ -126,11 +112,6 @@ def test_defaults_are_the_defaults() -> None:
 def test_what_chat_leaves_open_is_as_said() -> None:
     assert ChatRequest.UNSET_SAMPLING == {"max_tokens": None}
     assert CompletionRequest.UNSET_SAMPLING == {}
-
-
-def test_all_that_is_refused_is_listed() -> None:
-    paragraph = PARAMETERS.section("Parameters").partition("**Refused by name.**")[2]
-    assert code(paragraph.partition("Values that")[0]) == sorted(HARMLESS)
 
 
 # ------------------------------------------------------------------ examples
