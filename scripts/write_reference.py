@@ -12,13 +12,15 @@ import sys
 
 import click
 
-from turnout.scripts.reference import configuration, limits, parameters, policies, types
+from turnout.scripts.reference import configuration, limits, metrics, parameters, policies, types
 from turnout.scripts.reference.blocks import Blocks, pages, written
 
 BLOCKS: Blocks = {
     "engine settings": configuration.engine,
     "server settings": configuration.server,
     **policies.blocks(),
+    "metrics of the server": metrics.server,
+    "metrics of the engine": metrics.engine,
     "parameters": parameters.both,
     "parameters of completions": parameters.completions,
     "parameters of chat": parameters.chat,

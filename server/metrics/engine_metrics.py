@@ -82,7 +82,11 @@ def _stats_counters(stats: Stats) -> Rows:
         "Answers of scheduling policies that could not be carried out.",
         stats.policy_faults,
     )
-    yield "policy_slow_orders", "Orders that took a scheduling policy more than 5 ms.", stats.slow_orders
+    yield (
+        "policy_slow_orders",
+        "Orders that took a scheduling policy more than 5 ms, for which all requests waited.",
+        stats.slow_orders,
+    )
     yield "engine_steps", "Steps that the engine has run.", stats.steps
     yield "computed_tokens", "Tokens run through the model, recomputed ones included.", stats.computed_tokens
     for name, value in stats.counters.items():
@@ -101,11 +105,15 @@ def _kv_gauges(kv: KVSnapshot, bytes_per_token: int) -> Rows:
     yield "kv_cache_swapped_tokens", "Positions of swapped-out requests in host memory.", kv.swapped
     yield "kv_cache_block_tokens", "Positions in a block.", kv.unit
     yield "kv_cache_bytes_per_token", "Bytes of KV memory that a position takes.", bytes_per_token
-    yield "kv_cache_waste_ratio", "Share of held positions without a computed token.", kv.waste
-    yield "prefix_cache_hit_ratio", "Share of all prompt tokens found in the prefix cache.", kv.hit_rate
+    yield "kv_cache_waste_ratio", "Share of the held positions without a computed token.", kv.waste
+    yield (
+        "prefix_cache_hit_ratio",
+        "Share of the prompt tokens looked up that were found, since the start.",
+        kv.hit_rate,
+    )
 
 
 def _kv_counters(kv: KVSnapshot) -> Rows:
     yield "prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", kv.lookups
-    yield "prefix_cache_hits", "Prompt tokens found in the prefix cache.", kv.hits
+    yield "prefix_cache_hits", "Of the prompt tokens looked up, those found.", kv.hits
     yield "kv_cache_evicted_tokens", "Cached positions evicted to make room.", kv.evictions

@@ -72,15 +72,19 @@ class RequestMetrics:
         self.whole = self._histogram(
             "e2e_request_latency_seconds", "Time from a request's arrival to the end of a choice.", WHOLE
         )
-        self.prompt_lengths = self._histogram("request_prompt_tokens", "Tokens in a prompt.", lengths)
+        self.prompt_lengths = self._histogram(
+            "request_prompt_tokens", "Tokens in a prompt, counted when its first token comes.", lengths
+        )
         self.output_lengths = self._histogram(
             "request_generation_tokens", "Tokens in a finished choice.", lengths
         )
-        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of requests that have started.")
-        self.output_tokens = self._counter("generation_tokens", "Tokens generated.")
+        self.prompt_tokens = self._counter(
+            "prompt_tokens", "Prompt tokens, counted when the first token comes."
+        )
+        self.output_tokens = self._counter("generation_tokens", "Tokens generated, counted as they come.")
         self._ended = Counter(
             PREFIX + "request_success",
-            "Choices that ended, by reason.",
+            "Choices that ended; finished_reason: stop, length, abort (the client left) or error.",
             ("model_name", "finished_reason"),
             registry=self.registry,
         )

@@ -1,4 +1,4 @@
-"""The pages of the HTTP API have every route, parameter, metric and error, and their examples are valid."""
+"""The pages of the HTTP API have every route and error, and their examples are valid."""
 
 from __future__ import annotations
 
@@ -9,22 +9,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from documents import HTTP_API, METRICS, PARAMETERS, README, SERVING, code, rows
+from documents import HTTP_API, PARAMETERS, README, SERVING, code, rows
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.routing import Route
 
 from turnout.config import ServerConfig
 from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestError
-from turnout.core.types.messages import KVSnapshot, Stats
 from turnout.core.types.param_groups import BEAM_SEARCH
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.admin.scheduler import PolicyChange
 from turnout.server.api.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 from turnout.server.app import create_app
 from turnout.server.http.errors import ApiError, ErrorBody, error_body, respond_to_error
-from turnout.server.metrics.engine_metrics import Scrape
-from turnout.server.metrics.request_metrics import PREFIX, RequestMetrics
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.responses import (
@@ -170,21 +167,6 @@ def check_form(answer: dict[str, Any]) -> str:
 
 def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
     assert json.loads(msgspec.json.encode(msgspec.convert(example, struct))) == example
-
-
-# ------------------------------------------------------------------ metrics
-
-
-def test_every_metric_is_in_a_table_with_its_type() -> None:
-    listed = {name: kind for names, kind, _ in rows(METRICS.text) for name in code(names)}
-    stats = msgspec.convert({**dict.fromkeys(Stats.__struct_fields__, 1), "counters": {}}, Stats)
-    kv = msgspec.convert({**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": []}, KVSnapshot)
-    scrape = Scrape(RequestMetrics("parrot", 100).registry, "parrot", 0, stats, kv, 1)
-    served = {
-        family.name.removeprefix(PREFIX) + "_total" * (family.type == "counter"): family.type
-        for family in scrape.collect()
-    }
-    assert listed == served
 
 
 # ------------------------------------------------------------------ errors
