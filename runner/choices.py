@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError, PluginError
+from turnout.core.errors import ConfigError, PluginError, did_you_mean
 from turnout.core.registry.entry import PluginEntry
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.registry import Registry
@@ -40,15 +40,17 @@ def check_policies(registry: Registry, config: EngineConfig) -> None:
 def policy_choices(registry: Registry, config: EngineConfig, kind: str) -> list[PolicyChoice]:
     """The plugins of a kind that `config` asks for: the one in the kind's field last.
 
-    Before it those that flags of their own bring in. Raises ConfigError for flags that nothing takes.
+    Before it those that flags of their own bring in. Raises ConfigError for flags that nothing takes, and
+    PluginError for a plugin, chosen or not, that declares a flag for no field of the configuration.
     """
     spec: str | None = getattr(config, kind)
     if spec is None:  # left to the backend
         return []
     name = PluginSpec.parse(spec).name
     flagged = [entry for entry in registry.usable(kind) if entry.flags]
+    _check_fields(flagged)
     chosen = [entry for entry in flagged if entry.name == name]
-    given = {option: value for entry in chosen for option, value in _chosen_options(entry, config).items()}
+    given = {option: value for entry in chosen for option, value in _given_options(entry, config).items()}
     claimed = {flag.field for entry in chosen for flag in entry.flags}
     beside = []
     for entry in flagged:
@@ -64,20 +66,22 @@ def policy_choices(registry: Registry, config: EngineConfig, kind: str) -> list[
     return [*beside, PolicyChoice(spec, given)]
 
 
-def _chosen_options(entry: PluginEntry, config: EngineConfig) -> dict[str, Any]:
-    if unknown := [flag.field for flag in entry.flags if flag.field not in _FIELDS]:
-        raise PluginError(
-            f"{entry.title} declares the flag {unknown[0]!r}, which is no field of EngineConfig; "
-            "declare a field that exists, or none"
-        )
-    return _given_options(entry, config)
+def _check_fields(entries: Iterable[PluginEntry]) -> None:
+    for entry in entries:
+        for flag in entry.flags:
+            if flag.field not in _FIELDS:
+                raise PluginError(
+                    f"{entry.title} declares a flag for {flag.field!r}, but EngineConfig has no such field; "
+                    "correct the name where the plugin is registered, or leave the plugin out with "
+                    f"--disable-plugin {entry.origin.plugin}{did_you_mean(flag.field, _FIELDS)}"
+                )
 
 
 def _given_options(
     entry: PluginEntry, config: EngineConfig, without: frozenset[str] | set[str] = frozenset()
 ) -> dict[str, Any]:
     """The entry's options that `config` has in fields of their own: those that differ from the default."""
-    flags = [flag for flag in entry.flags if flag.field in _FIELDS and flag.field not in without]
+    flags = [flag for flag in entry.flags if flag.field not in without]
     values = {flag.option: (getattr(config, flag.field), _FIELDS[flag.field].default) for flag in flags}
     return {option: value for option, (value, default) in values.items() if value != default}
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from turnout.cli.plugins.find import find_plugin
+from turnout.cli.plugins.registry_options import registry_options
 from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import Registry
 
@@ -36,8 +37,10 @@ WORDS = {"ok": "ok     ", "failed": "FAILED ", "skipped": "skipped"}
     metavar="NAME=VALUE",
     help="Claim of the plugin to test, such as ends_first=false; may be repeated.",
 )
-@click.pass_context
-def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool, claims: tuple[str, ...]) -> None:
+@registry_options
+def check_plugin(
+    ctx: click.Context, registry: Registry, target: str, as_json: bool, slow: bool, claims: tuple[str, ...]
+) -> None:
     """Run the conformance suite of its kind against an installed plugin.
 
     The exit code is 1 if a test fails.
@@ -45,7 +48,6 @@ def check_plugin(ctx: click.Context, target: str, as_json: bool, slow: bool, cla
     if not __debug__:
         raise click.UsageError("the suites are assertions, which python -O removes; run Python without -O")
     name, colon, options = target.partition(":")
-    registry: Registry = ctx.obj
     entry = find_plugin(registry, name)
     if entry.kind != OBSERVER_KIND:
         registry.check(entry.kind, entry.name + colon + options)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import json
-from pathlib import Path
 
 import click
 
-from turnout.cli.options.config_file import build_configs
 from turnout.cli.plugins.check import check_plugin
 from turnout.cli.plugins.find import find_plugin
 from turnout.cli.plugins.new import new_plugin
+from turnout.cli.plugins.registry_options import registry_options
 from turnout.cli.plugins.use import use_of
 from turnout.cli.terminal.table import aligned
 from turnout.core.registry.kinds import KINDS
@@ -23,46 +22,11 @@ __all__ = ["command"]
 
 @click.group(name="plugins", invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list of objects.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Config file of `serve`, which may disable plugins; its folder may hold a turnout_plugins.py.",
-)
-@click.option(
-    "--plugins-folder",
-    "plugins_folder",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="FOLDER",
-    help="Folder whose turnout_plugins.py is loaded as a plugin.",
-)
-@click.option(
-    "--disable-plugin",
-    "disabled",
-    multiple=True,
-    metavar="NAME",
-    help="Plugin not to load, by its own or its package's name; separate several by commas, or repeat the "
-    "flag.",
-)
-@click.pass_context
-def command(
-    ctx: click.Context,
-    as_json: bool,
-    config_file: Path | None,
-    plugins_folder: Path | None,
-    disabled: tuple[str, ...],
-) -> None:
+@registry_options
+def command(ctx: click.Context, registry: Registry, as_json: bool) -> None:
     """List the available policies by kind, with the package and the state of each."""
-    if ctx.invoked_subcommand == "new":
-        return  # a new plugin needs no list
-    flags = {"plugins_folder": plugins_folder and str(plugins_folder), "disable_plugin": disabled or None}
-    config, _ = build_configs(config_file, flags)
-    # Never strict: the list also shows broken plugins.
-    ctx.obj = Registry.load(config_folder=config.plugins_path, disabled=config.disable_plugin)
-    if ctx.invoked_subcommand is None:
-        entries = sorted(ctx.obj.entries(), key=_order)
-        click.echo(_as_json(entries) if as_json else _as_table(entries))
+    entries = sorted(registry.entries(), key=_order)
+    click.echo(_as_json(entries) if as_json else _as_table(entries))
 
 
 command.add_command(new_plugin)
@@ -71,8 +35,8 @@ command.add_command(check_plugin)
 
 @command.command()
 @click.argument("target", metavar="[KIND/]NAME")
-@click.pass_obj
-def show(registry: Registry, target: str) -> None:
+@registry_options
+def show(ctx: click.Context, registry: Registry, target: str) -> None:
     """Print a policy's description and options."""
     entry = find_plugin(registry, target)
     parts = [f"{entry.kind}/{entry.name}, from {entry.origin}", inspect.cleandoc(entry.docstring)]

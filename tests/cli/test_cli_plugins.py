@@ -124,6 +124,24 @@ def test_a_folder_will_do(inline: Path) -> None:
     assert run("plugins", "--plugins-folder", inline.parent / "absent").exit_code == 2
 
 
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_the_options_stand_before_the_command_or_after_it(inline: Path, command: str) -> None:
+    target = "scheduler/tidal:horizon=1" if command == "check" else "tidal"
+    for options in (("--config", inline), ("--plugins-folder", inline.parent)):
+        orders = ((*options, command, target), (command, *options, target), (command, target, *options))
+        before, between, after = (run("plugins", *order) for order in orders)
+        assert "scheduler/tidal" in before.stdout and before.stdout == between.stdout == after.stdout
+
+
+def test_plugins_disabled_before_the_command_and_after_it_add_up(
+    inline: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, after = ("--disable-plugin", "absent"), ("--disable-plugin", "turnout_plugins.py")
+    done = run("plugins", *before, "show", "tidal", "--config", inline, *after)
+    assert "no plugin is called 'tidal'" in done.stderr
+    assert "no plugin is called 'absent'" in caplog.text
+
+
 @pytest.mark.parametrize("stated", [True, False], ids=["in the file", "by a flag"])
 def test_what_a_configuration_disables_is_listed_so(inline: Path, stated: bool) -> None:
     """The file's own keys were not read, and of names with a comma between none was known."""

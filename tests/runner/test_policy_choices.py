@@ -11,7 +11,7 @@ from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, PluginError
 from turnout.core.registry.hookspecs import Flag, Register, hookimpl
 from turnout.core.registry.registry import Registry
-from turnout.runner.choices import policy_choices
+from turnout.runner.choices import check_policies, policy_choices
 
 PAGED = "turnout.plugins.kv_backends.paged.backend:Paged"
 
@@ -48,10 +48,18 @@ def test_a_plugin_may_call_the_option_otherwise() -> None:
     assert chosen([Flag("block_size", "tokens")], block_size=8)[-1] == "paged:block_size=8"
 
 
-def test_a_field_that_does_not_exist_is_an_error_only_for_who_chooses_the_plugin() -> None:
-    assert chosen([Flag("blocksize", "block_size")]) == ["paged"]
-    with pytest.raises(PluginError, match=r"kv 'mine' of .* declares the flag 'blocksize', which is no f"):
-        chosen([Flag("blocksize", "block_size")], kv="mine")
+@pytest.mark.parametrize("kv", ["mine", "paged"])
+def test_a_flag_for_a_field_that_does_not_exist_is_an_error_whatever_is_chosen(kv: str) -> None:
+    """Once only for the plugin that was chosen: a misspelt field of any other had no effect, and no word."""
+    with pytest.raises(
+        PluginError, match=r"kv 'mine' of .* declares a flag for 'blocksize', .*did you mean 'block_size'\?"
+    ):
+        chosen([Flag("blocksize", "block_size")], kv=kv)
+
+
+def test_a_flag_for_a_field_that_does_not_exist_is_found_before_anything_is_loaded() -> None:
+    with pytest.raises(PluginError, match="'blocksize'"):
+        check_policies(registry(Flag("blocksize", "block_size")), EngineConfig())
 
 
 def test_a_flag_that_nothing_takes_is_refused() -> None:

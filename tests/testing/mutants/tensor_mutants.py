@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.logits_processor import Row
 from turnout.core.interfaces.proposer import DraftRequest, Proposal
-from turnout.core.interfaces.quantization import Quantizer
+from turnout.core.interfaces.quantization import ExportedLayer, Quantizer
 from turnout.core.types.decision import Continuation
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
@@ -24,6 +25,7 @@ from turnout.plugins.decoding.speculation.strategy import Speculative
 from turnout.plugins.logits_processors.min_tokens import MinTokens
 from turnout.plugins.logits_processors.penalties import Penalties
 from turnout.plugins.proposers.ngram import NGram
+from turnout.plugins.quantization.schemes.int8 import Int8
 from turnout.sampling.draws import draw
 from turnout.sampling.exponential_race import exponential_race
 
@@ -254,8 +256,18 @@ class DividesByZero(_Rounded):
         return converted
 
 
+class RoundsWhatItExports(Int8):
+    """Scales in a checkpoint are coarser than those that it computes with."""
+
+    def export(self, weight: Tensor) -> ExportedLayer:
+        exported = super().export(weight)
+        coarse = exported.tensors["weight_scale"].half().float()
+        return replace(exported, tensors={**exported.tensors, "weight_scale": coarse})
+
+
 RIGHT_QUANTIZER = _Rounded
 QUANTIZERS = [OneScale, LosesTheBias, KeepsTheLayer, DividesByZero]
+EXPORTING_QUANTIZERS = [RoundsWhatItExports]
 
 
 class BatchPositions(Qwen2):

@@ -51,6 +51,7 @@ def mutants() -> list[Any]:
         (ProposerSuite, tensor_mutants.PROPOSERS, {}),
         (LogitsProcessorSuite, tensor_mutants.PROCESSORS, {}),
         (QuantizerSuite, tensor_mutants.QUANTIZERS, {}),
+        (QuantizerSuite, tensor_mutants.EXPORTING_QUANTIZERS, {"spec": "int8"}),
         (
             ModelFamilySuite,
             tensor_mutants.FAMILIES,
