@@ -172,6 +172,7 @@ class _PromptRequest:
 
     def __init__(self, spec: RequestSpec, params: SamplingParams, prompt: str | None, llm: LLM) -> None:
         from turnout.text.choice_text import ChoiceText
+        from turnout.text.stops import StopStrings
 
         self.spec = spec
         self._returned = params.n
@@ -179,8 +180,9 @@ class _PromptRequest:
         self._llm = llm
         wanted = params.logprobs is not None
         self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
+        stops = StopStrings(spec.params.stop)
         self._texts: list[ChoiceText] = [
-            ChoiceText(llm.tokenizer, spec.params, spec.prompt, i) for i in range(spec.params.n)
+            ChoiceText(llm.tokenizer, spec.params, spec.prompt, i, stops) for i in range(spec.params.n)
         ]
         self._open = spec.params.n
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BODY", "CHOICES", "LOGPROBS", "PROMPTS", "STOP_STRINGS", "Limit", "all_limits"]
+__all__ = [
+    "BAD_WORDS",
+    "BAD_WORDS_TEXT",
+    "BODY",
+    "CHOICES",
+    "LISTED_TOKENS",
+    "LOGPROBS",
+    "PROMPTS",
+    "STOP_LENGTH",
+    "STOP_STRINGS",
+    "STOP_TOKENS",
+    "Limit",
+    "all_limits",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +53,20 @@ LOGPROBS = Limit(
 )
 PROMPTS = Limit(most=2048, unit="prompts", what="prompts of a request", answer="400, `prompt`")
 STOP_STRINGS = Limit(most=32, unit="strings", what="stop strings of a request", answer="400, `stop`")
+STOP_LENGTH = Limit(most=4096, unit="characters", what="a stop string", answer="400, `stop`")
+BAD_WORDS = Limit(most=4096, unit="words", what="bad words of a request", answer="400, `bad_words`")
+BAD_WORDS_TEXT = Limit(
+    most=65_536, unit="characters", what="bad words of a request together", answer="400, `bad_words`"
+)
+LISTED_TOKENS = Limit(
+    most=2**18,
+    unit="tokens",
+    what="tokens in `logit_bias`, and in `allowed_token_ids`",
+    answer="400, the parameter",
+)
+STOP_TOKENS = Limit(
+    most=4096, unit="tokens", what="tokens in `stop_token_ids`", answer="400, `stop_token_ids`"
+)
 BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="413", option="--max-body-size")
 
 

@@ -16,7 +16,7 @@ from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.text.detokenizer import detokenizer
-from turnout.text.stops import StopFound, StopMatcher
+from turnout.text.stops import StopFound, StopMatcher, StopStrings
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["ChoiceText", "ShownToken", "TextDelta"]
@@ -60,15 +60,23 @@ class ChoiceText:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, params: SamplingParams, prompt: Sequence[int], index: int = 0
+        self,
+        tokenizer: Tokenizer,
+        params: SamplingParams,
+        prompt: Sequence[int],
+        index: int = 0,
+        stops: StopStrings | None = None,
     ) -> None:
-        """`index` is what its text deltas are marked with."""
+        """`index` is what its text deltas are marked with.
+
+        stops: those of `params`, which the choices of a request share; None: its own.
+        """
         self._index = index
         self._params = params
         self._detokenizer = detokenizer(
             tokenizer, skip_special_tokens=params.skip_special_tokens, prompt=prompt
         )
-        self._stops = StopMatcher(params.stop)
+        self._stops = StopMatcher(stops or StopStrings(params.stop))
         self._found: StopFound | None = None
         self._held = ""
         self._emitted = 0

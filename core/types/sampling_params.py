@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Collection, Iterator
 from numbers import Integral, Real
@@ -14,6 +13,7 @@ from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.core.types.extra_args import ExtraArg, check_extra_args
 from turnout.core.types.param_groups import BEAM_SEARCH, SAMPLING
+from turnout.core.types.param_lists import check_param_lists
 from turnout.core.types.structured_outputs import StructuredOutputs
 
 __all__ = ["RANGES", "SamplingParams", "concrete_seed"]
@@ -94,14 +94,17 @@ class SamplingParams(
                 what = "an integer" if kind is Integral else "a number"
                 raise RequestError(f"{name} must be {what}, not {_short(value)}", name)
             if not _within(value, low, high):
-                raise RequestError(f"{name} must be between {low:g} and {high:g}, not {_short(value)}", name)
+                raise RequestError(f"{name} must be between {low:,} and {high:,}, not {_short(value)}", name)
         if self.top_p == 0:
             raise RequestError("top_p must be above 0 and at most 1, not 0", "top_p")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(
                 f"min_tokens ({self.min_tokens}) must not exceed max_tokens ({self.max_tokens})", "min_tokens"
             )
-        self._check_collections()
+        check_param_lists(self)
+        check_extra_args(self.extra_args)
+        if self.structured_outputs is not None:
+            self._check_structured_outputs()
         self._check_groups()
 
     def _take_lists_for_tuples(self) -> None:
@@ -114,27 +117,6 @@ class SamplingParams(
             msgspec.structs.force_setattr(self, name, _as_tuple(name, value))
         words = tuple(_as_tuple("bad_words_token_ids", word) for word in self.bad_words_token_ids)
         msgspec.structs.force_setattr(self, "bad_words_token_ids", words)
-
-    def _check_collections(self) -> None:
-        for name, strings in (("stop", self.stop), ("bad_words", self.bad_words)):
-            if not all(isinstance(text, str) and text for text in strings):
-                raise RequestError(f"{name} must hold strings, none of them empty", name)
-        for name, tokens in self.token_ids():
-            if not all(isinstance(token, Integral) for token in tokens):
-                raise RequestError(f"{name} must hold token ids, which are integers", name)
-        if self.allowed_token_ids == ():
-            raise RequestError("allowed_token_ids must hold at least one token id", "allowed_token_ids")
-        if () in self.bad_words_token_ids:
-            raise RequestError("bad_words_token_ids must hold no empty sequence", "bad_words_token_ids")
-        check_extra_args(self.extra_args)
-        if self.structured_outputs is not None:
-            self._check_structured_outputs()
-        for token, bias in self.logit_bias.items():
-            if not isinstance(bias, Real) or not math.isfinite(bias):
-                raise RequestError(
-                    f"logit_bias must map token ids to finite numbers, not {_short(token)} to {_short(bias)}",
-                    "logit_bias",
-                )
 
     def _check_structured_outputs(self) -> None:
         name = "structured_outputs"

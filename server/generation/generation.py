@@ -17,6 +17,7 @@ from turnout.server.generation.merge import merged
 from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
 from turnout.text.choice_text import ChoiceText, TextDelta
+from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Generation", "ScoredPrompt"]
@@ -44,9 +45,13 @@ class Generation:
     returned: int
     """Choices that the client gets for each prompt: the best of those that are generated."""
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
+    _stops: StopStrings = field(init=False)
     _cached_tokens: dict[str, int] = field(default_factory=dict)
     _timings: dict[str, Timing] = field(default_factory=dict)
     _prompt_scores: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._stops = StopStrings(self.requests[0].params.stop)
 
     def deltas(self) -> AsyncGenerator[TextDelta, None]:
         """What a client may see, as it comes. Raises what `EngineClient.submit` raises."""
@@ -111,7 +116,7 @@ class Generation:
     def _feed(self, request: RequestSpec, index: int, delta: Delta) -> TextDelta:
         choice = self._choices.get(index)
         if choice is None:
-            choice = ChoiceText(self.tokenizer, request.params, request.prompt, index)
+            choice = ChoiceText(self.tokenizer, request.params, request.prompt, index, self._stops)
             self._choices[index] = choice
         added = choice.feed(delta)
         if choice.stopped_by_text and added.finish_reason:
