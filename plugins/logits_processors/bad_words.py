@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
 from turnout.core.types.request import Request
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.plugins.logits_processors.request_cache import RequestCache
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from turnout.plugins.logits_processors.word_index import WordIndex
 
 __all__ = ["BadWords"]
 
@@ -23,6 +26,9 @@ class BadWords(LogitsProcessor):
     """
 
     masks = True
+
+    def __init__(self) -> None:
+        self._words: RequestCache[WordIndex] = RequestCache()
 
     def wants(self, params: SamplingParams) -> bool:
         return bool(params.bad_words or params.bad_words_token_ids)
@@ -37,14 +43,11 @@ class BadWords(LogitsProcessor):
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
         from turnout.plugins.logits_processors.token_index import suppress
 
-        suppress(logits, ((number, list(_last_tokens(row))) for number, row in enumerate(rows)))
+        completing = (self._words.get(row.request, _index).completing(row.last) for row in rows)
+        suppress(logits, list(enumerate(completing)))
 
 
-def _last_tokens(row: Row) -> Iterator[int]:
-    """The tokens that would complete a word."""
-    words = row.params.bad_words_token_ids
-    before = row.last(max(len(word) for word in words) - 1)
-    for word in words:
-        start = len(before) - (len(word) - 1)
-        if start >= 0 and before[start:] == list(word[:-1]):
-            yield word[-1]
+def _index(request: Request) -> WordIndex:
+    from turnout.plugins.logits_processors.word_index import WordIndex
+
+    return WordIndex(request.params.bad_words_token_ids)

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
+from turnout.core.types.request import Request
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.plugins.logits_processors.request_cache import RequestCache
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from turnout.plugins.logits_processors.token_index import TokenIds
 
 __all__ = ["MinTokens"]
 
@@ -19,6 +23,9 @@ class MinTokens(LogitsProcessor):
 
     masks = True
 
+    def __init__(self) -> None:
+        self._ends: RequestCache[TokenIds] = RequestCache()
+
     def wants(self, params: SamplingParams) -> bool:
         return params.min_tokens > 0
 
@@ -26,9 +33,15 @@ class MinTokens(LogitsProcessor):
         from turnout.plugins.logits_processors.token_index import suppress
 
         short = [
-            (number, row.request.stop_ids)
+            (number, self._ends.get(row.request, _ends))
             for number, row in enumerate(rows)
             if row.output_length < row.params.min_tokens
         ]
         if short:
             suppress(logits, short)
+
+
+def _ends(request: Request) -> TokenIds:
+    import numpy as np
+
+    return np.array([*request.stop_ids], dtype=np.int64)

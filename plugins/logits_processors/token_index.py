@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from itertools import chain
+from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from turnout.kernels.gpu.staging import to_device
 
-__all__ = ["suppress", "token_index"]
+__all__ = ["Floats", "TokenIds", "suppress", "token_index"]
+
+TokenIds = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 
 
-def token_index(tokens: Iterable[tuple[int, Collection[int]]], device: torch.device) -> tuple[Tensor, Tensor]:
+def token_index(tokens: Iterable[tuple[int, TokenIds]], device: torch.device) -> tuple[Tensor, Tensor]:
     """The index of the tokens listed with each row: row and column numbers, both int64 [tokens]."""
-    listed = list(tokens)
-    lengths = [len(ids) for _, ids in listed]
-    rows = np.repeat(np.array([row for row, _ in listed], dtype=np.int64), lengths)
-    ids = np.fromiter(chain.from_iterable(ids for _, ids in listed), dtype=np.int64, count=sum(lengths))
-    return to_device(rows, device), to_device(ids, device)
+    numbers, listed = zip(*tokens, strict=True)
+    rows = np.repeat(np.array(numbers, dtype=np.int64), [len(ids) for ids in listed])
+    return to_device(rows, device), to_device(np.concatenate(listed), device)
 
 
-def suppress(logits: Tensor, tokens: Iterable[tuple[int, Collection[int]]]) -> None:
+def suppress(logits: Tensor, tokens: Iterable[tuple[int, TokenIds]]) -> None:
     """Makes the tokens listed with each row so unlikely that only other suppressed tokens are as unlikely.
 
     Their logits become finite numbers, not minus infinity: a row of suppressed tokens alone must still have a

@@ -24,6 +24,7 @@ from turnout.server.protocol.unsupported import HARMLESS
 HEADS = ("parameter", "type and range", "default", "meaning")
 TAKEN = {
     "allowed_token_ids": "list of token ids, at least one",
+    "bad_words": f"list of at most {limits.BAD_WORDS.whole:,} strings",
     "early_stopping": 'boolean, or `"never"`',
     "guided_choice": "list of strings, none of them empty",
     "guided_json": "JSON schema: an object, or its text",
@@ -31,6 +32,7 @@ TAKEN = {
     "messages": "list of messages, at least one",
     "prompt": "string, token ids, or a list of either",
     "stop": f"string, or list of at most {limits.STOP_STRINGS.whole}",
+    "stop_token_ids": f"list of at most {limits.STOP_TOKENS.whole:,} token ids",
     "top_p": "number, above 0, at most 1",
     "vllm_xargs": "object: names to strings, numbers, booleans or lists of those",
 }

@@ -16,6 +16,7 @@ from transformers import RepetitionPenaltyLogitsProcessor
 from turnout.core.engine.logits_processing import adjust
 from turnout.core.errors import RequestError
 from turnout.core.interfaces.logits_processor import Row
+from turnout.plugins.logits_processors import logit_bias
 
 LOWEST = torch.finfo(torch.float32).min
 
@@ -55,6 +56,19 @@ def test_bias_is_added() -> None:
     biased = change(logit_bias={7: 3.0, 2: -100.0})
     torch.testing.assert_close(biased[0, [7, 2]], torch.tensor([3.0, -100.0]))
     assert biased.count_nonzero() == 2
+
+
+def test_a_bias_of_many_tokens_is_added_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index of 100,000 tokens for each of 64 rows took 1.4 s a step."""
+    logits = some_logits(3)
+    rows = [
+        a_row(logit_bias={7: 3.0, 2: -100.0}),
+        a_row(logit_bias={1: 2.0}),
+        a_row(logit_bias={5: 1.0, 7: 2.0}),
+    ]
+    expected = adjust(logits, rows)
+    monkeypatch.setattr(logit_bias, "DENSE", 2)
+    assert torch.equal(adjust(logits, rows), expected)
 
 
 def test_no_stop_before_min_tokens() -> None:
