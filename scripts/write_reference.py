@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from turnout.scripts.reference import configuration, limits, metrics, parameters, policies, types
+from turnout.scripts.reference import commands, configuration, limits, metrics, parameters, policies, types
 from turnout.scripts.reference.blocks import Blocks, pages, written
 
 BLOCKS: Blocks = {
@@ -26,6 +26,7 @@ BLOCKS: Blocks = {
     "parameters of chat": parameters.chat,
     "refused parameters": parameters.refused,
     "limits": limits.block,
+    **commands.blocks(),
     "types": types.block,
 }
 

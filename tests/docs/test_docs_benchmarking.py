@@ -1,4 +1,4 @@
-"""benchmark.md and workloads.md have every flag, option, figure and form of trace as they are."""
+"""benchmark.md and workloads.md have every command, option, figure and form of trace as they are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import click
 import pytest
 from documents import DOCS, code, rows
 
 from turnout.cli.bench.group import COMMANDS
-from turnout.config import EngineConfig
 from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.summary import LATENCIES, summarize
@@ -22,27 +20,10 @@ from turnout.lab.workloads.source import load_workload, source_options
 
 (BENCHMARKING,) = (document for document in DOCS if document.path.name == "benchmark.md")
 (WORKLOADS,) = (document for document in DOCS if document.path.name == "workloads.md")
-SECTIONS = {"serve": "A server", "throughput": "Throughput", "latency": "Latency", "startup": "Startup"}
 
 
 def first_column(text: str) -> list[str]:
     return [name for row in rows(text) for name in code(row[0])]
-
-
-@pytest.mark.parametrize("name", SECTIONS)
-def test_every_flag_is_there_with_its_default(name: str) -> None:
-    section = BENCHMARKING.section(SECTIONS[name]).partition("\n### ")[0]
-    table = {flag: row for row in rows(section) for flag in code(row[0])}
-    engine = {f"--{field.replace('_', '-')}" for field in EngineConfig.model_fields if name != "serve"}
-    flags: dict[str, click.Option] = {}
-    for option in COMMANDS[name].load().params:
-        if isinstance(option, click.Option) and not engine & set(option.opts):
-            flags |= dict.fromkeys([*option.opts, *option.secondary_opts], option)
-    assert set(table) == set(flags)
-    for flag, row in table.items():
-        stated, default = code(row[1]), flags[flag].default
-        if len(stated) == 1 and "--" not in stated[0] and "$" not in stated[0] and default is not None:
-            assert str(default).removesuffix(".0") == stated[0], flag
 
 
 def test_every_command_is_in_the_first_table() -> None:
