@@ -35,7 +35,7 @@ def sampling_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def end_tokens(generation: Mapping[str, Any]) -> frozenset[int]:
-    """Returns the tokens that end the text. Raises ModelError for what is no token id, nor a list of them."""
+    """Returns the tokens that end the text. Raises ModelError unless it is a token id or a list of them."""
     try:
         return frozenset(ConfigReader(generation, FILE).token_ids("eos_token_id"))
     except ModelError as error:

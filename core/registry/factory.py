@@ -32,7 +32,10 @@ class PluginFactory:
         call = entry.resolve()
         base = kind_named(entry.kind).base
         if isinstance(call, type) and not issubclass(call, base):
-            raise PluginError(f"{entry.title} is {call.__qualname__!r}, which is no {base.__name__}")
+            raise PluginError(
+                f"{entry.title} is {call.__qualname__!r}, which does not derive from {base.__name__}; "
+                "let it inherit from that class"
+            )
         try:
             return cls(entry, call, read_options(call))
         except Exception as error:
@@ -65,7 +68,10 @@ class PluginFactory:
         base = kind_named(self.entry.kind).base
         if not isinstance(built, base):
             given = type(built).__name__
-            raise PluginError(f"{self.entry.title} gave a {given!r}, which is no {base.__name__}")
+            raise PluginError(
+                f"{self.entry.title} returned an object of {given!r}, which does not derive from "
+                f"{base.__name__}; let it inherit from that class"
+            )
         return built
 
     @contextmanager

@@ -53,7 +53,9 @@ def failures(limits: Iterable[Limit], comparison: Comparison) -> Iterator[str]:
 def _parse_limit(text: str, known: list[str]) -> Limit:
     match = _FORM.fullmatch(text)
     if match is None:
-        raise ConfigError(f"{text!r} is no limit; expected METRIC:+N% or METRIC:-N%, such as p99_ttft:+5%")
+        raise ConfigError(
+            f"cannot read the limit {text!r}; write METRIC:+N% or METRIC:-N%, such as p99_ttft:+5%"
+        )
     name, sign, size = match[1].removesuffix("_ms"), match[2], float(match[3]) / 100
     if name not in known:
         raise ConfigError(

@@ -38,7 +38,9 @@ class EventReader(Generic[T]):
         try:
             return self._decode(content)
         except msgspec.DecodeError as error:
-            raise ValueError(f"this is no completion: {content[:200]!r} ({error})") from None
+            raise ValueError(
+                f"expected a completion, but the server sent {content[:200]!r} ({error})"
+            ) from None
 
 
 def error_text(body: bytes) -> str:

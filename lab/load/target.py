@@ -35,7 +35,7 @@ class Target:
 
     def __post_init__(self) -> None:
         if self.endpoint == "chat" and self.prompts == "tokens":
-            raise ConfigError("chat takes no token ids; give prompts=text, too")
+            raise ConfigError("the chat endpoint takes text, not token ids; give prompts=text, too")
 
     @classmethod
     def at(cls, address: str, **more: Any) -> Target:
@@ -79,5 +79,5 @@ def server_url(address: str) -> str:
     except ValueError:
         usable = False
     if not usable:
-        raise ConfigError(f"{address!r} is no address of a server; expected http://HOST:PORT")
+        raise ConfigError(f"{address!r} is not the address of a server; write http://HOST:PORT")
     return url

@@ -29,7 +29,8 @@ class Goodput:
             if metric not in METRICS:
                 known = ", ".join(METRICS)
                 raise ConfigError(
-                    f"goodput {text!r}: {metric!r} is none of {known}{did_you_mean(metric, METRICS)}"
+                    f"goodput {text!r}: unknown metric {metric!r}; "
+                    f"known: {known}{did_you_mean(metric, METRICS)}"
                 )
             limits[metric] = _milliseconds(text, limit)
         return cls(limits)
@@ -46,6 +47,7 @@ def _milliseconds(text: str, limit: str) -> float:
         number = 0.0
     if not number > 0:
         raise ConfigError(
-            f"goodput {text!r}: {limit!r} is no number of milliseconds; expected METRIC:MS,METRIC:MS"
+            f"goodput {text!r}: a limit must be a number of milliseconds above 0, not {limit!r}; "
+            "write METRIC:MS,METRIC:MS"
         )
     return number

@@ -64,7 +64,7 @@ def read_csv(path: Path, lines: Iterable[str]) -> Iterator[Job]:
     if form is None:
         expected = " or ".join(f"{form.name} ({','.join(form.columns)})" for form in CSV_FORMS)
         raise ConfigError(
-            f"{path}, line 1: the header {','.join(header)!r:.120} is of no known trace; expected {expected}"
+            f"{path}, line 1: no known trace has the header {','.join(header)!r:.120}; expected {expected}"
         )
     for row in rows:
         if not row:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from turnout.lab.jobs.job import Job
 from turnout.lab.traces.entry import TraceEntry
 
-__all__ = ["MOONCAKE_BLOCK", "QWEN_BLOCK", "read_bailian", "read_mooncake"]
+__all__ = ["JSONL_FORMS", "MOONCAKE_BLOCK", "QWEN_BLOCK"]
 
 MOONCAKE_BLOCK = 512
 QWEN_BLOCK = 16
 
 
-def read_mooncake(entries: Iterable[TraceEntry]) -> Iterator[Job]:
+def _mooncake(entries: Iterable[TraceEntry]) -> Iterator[Job]:
     """Mooncake (Qin et al. 2024): milliseconds, blocks of 512 tokens by the hash of all up to their end."""
     for entry in entries:
         job = _job(entry, entry.number("timestamp") / 1000, MOONCAKE_BLOCK)
@@ -22,7 +22,7 @@ def read_mooncake(entries: Iterable[TraceEntry]) -> Iterator[Job]:
             yield job
 
 
-def read_bailian(entries: Iterable[TraceEntry]) -> Iterator[Job]:
+def _bailian(entries: Iterable[TraceEntry]) -> Iterator[Job]:
     """Qwen-Bailian (Wang et al. 2025): seconds, blocks of 16 tokens, chats that name the turn before."""
     roots: dict[str, str] = {}
     for entry in entries:
@@ -40,3 +40,18 @@ def _job(entry: TraceEntry, at: float, block: int, **more: Any) -> Job:
     if len(blocks) > -(-prompt // block):
         raise entry.fault(f"{len(blocks)} blocks of {block} tokens are more than 'input_length': {prompt}")
     return Job(at, prompt, entry.tokens("output_length"), blocks, block if blocks else 0, **more)
+
+
+class JsonLinesForm(NamedTuple):
+    name: str
+    """As messages name it."""
+    fields: tuple[str, ...]
+    """Fields that the first entry must have; there may be others."""
+    read: Callable[[Iterable[TraceEntry]], Iterator[Job]]
+
+
+JSONL_FORMS = (
+    JsonLinesForm("Qwen-Bailian JSONL", ("chat_id", "parent_chat_id", "timestamp", "input_length"), _bailian),
+    JsonLinesForm("Mooncake JSONL", ("timestamp", "input_length", "output_length"), _mooncake),
+)
+"""The first form whose fields the first entry has is the trace's."""

@@ -1,7 +1,7 @@
 """Reads jobs from a trace of any known format.
 
-The first line tells the format: `_read` tells CSV, JSON and JSON lines apart, `_read_json_lines` the
-formats in JSON lines by their fields, and `read_csv` those in CSV by their columns.
+The first line tells the format: `_read` tells CSV, JSON and JSON lines apart, `_read_json_lines` finds the
+one of `JSONL_FORMS` whose fields the first entry has, and `read_csv` the one of `CSV_FORMS` by its columns.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
 from turnout.lab.traces.csv_formats import CSV_FORMS, read_csv
 from turnout.lab.traces.entry import TraceEntry
-from turnout.lab.traces.jsonl_formats import read_bailian, read_mooncake
-from turnout.lab.traces.sharegpt import read_sharegpt
+from turnout.lab.traces.jsonl_formats import JSONL_FORMS
+from turnout.lab.traces.sharegpt import SHAREGPT, read_sharegpt
 from turnout.lab.traces.tokens import CountTokens
-from turnout.lab.traces.turnout_format import MARK, VERSION, read_own
+from turnout.lab.traces.turnout_format import MARK, TURNOUT, VERSION, read_own
 
 __all__ = ["TraceFile", "read_trace"]
 
-FORMS = (
-    f"ShareGPT JSON, Mooncake, Qwen-Bailian or Turnout JSONL, or {', '.join(form.name for form in CSV_FORMS)}"
-)
+FORMS = ", ".join([SHAREGPT, TURNOUT, *(form.name for form in (*JSONL_FORMS, *CSV_FORMS))])
 
 
 class TraceFile(NamedTuple):
@@ -45,7 +43,7 @@ def read_trace(path: Path, tokens: CountTokens) -> TraceFile:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no text; expected {FORMS}") from None
+        raise ConfigError(f"{path} is not UTF-8 text; expected {FORMS}") from None
     if not trace.jobs:
         raise ConfigError(f"{path} has no requests")
     return trace
@@ -60,7 +58,7 @@ def _read(path: Path, file: TextIO, tokens: CountTokens) -> TraceFile:
         return _read_json_lines(path, file)
     if "," in head:
         return _from_zero(read_csv(path, file))
-    raise ConfigError(f"{path}, line 1: {head.strip()[:60]!r} begins no known trace; expected {FORMS}")
+    raise ConfigError(f"{path}, line 1: {head.strip()[:60]!r} does not begin a known trace; expected {FORMS}")
 
 
 def _read_json_lines(path: Path, lines: Iterable[str]) -> TraceFile:
@@ -72,15 +70,14 @@ def _read_json_lines(path: Path, lines: Iterable[str]) -> TraceFile:
     if MARK in first:
         if first[MARK] != VERSION:
             raise ConfigError(f"{path}, line {first_number}: version {first[MARK]!r} is not {VERSION}")
-        jobs = read_own(_entries(path, objects, "Turnout JSONL"))
+        jobs = read_own(_entries(path, objects, TURNOUT))
         return TraceFile(_by_arrival(jobs), first.get("concurrency"))
     entries = chain([(first_number, first)], objects)
-    if {"chat_id", "parent_chat_id", "timestamp", "input_length"} <= first.keys():
-        return _from_zero(read_bailian(_entries(path, entries, "Qwen-Bailian JSONL")))
-    if {"timestamp", "input_length", "output_length"} <= first.keys():
-        return _from_zero(read_mooncake(_entries(path, entries, "Mooncake JSONL")))
+    for form in JSONL_FORMS:
+        if first.keys() >= set(form.fields):
+            return _from_zero(form.read(_entries(path, entries, form.name)))
     raise ConfigError(
-        f"{path}, line {first_number}: the fields {', '.join(first)} are of no known trace; expected {FORMS}"
+        f"{path}, line {first_number}: no known trace has the fields {', '.join(first)}; expected {FORMS}"
     )
 
 
@@ -96,7 +93,7 @@ def _parsed(path: Path, line: int, text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}, line {line + error.lineno - 1}: this is no JSON: {error.msg}") from None
+        raise ConfigError(f"{path}, line {line + error.lineno - 1}: not valid JSON: {error.msg}") from None
 
 
 def _by_arrival(jobs: Iterable[Job]) -> list[Job]:

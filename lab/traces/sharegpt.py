@@ -11,7 +11,10 @@ from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
 from turnout.lab.traces.tokens import CountTokens
 
-__all__ = ["read_sharegpt"]
+__all__ = ["SHAREGPT", "read_sharegpt"]
+
+SHAREGPT = "ShareGPT JSON"
+"""The format, as messages name it."""
 
 PEOPLE, MODELS = {"human", "user"}, {"gpt", "chatgpt", "assistant", "bing", "bard"}
 
@@ -22,7 +25,7 @@ def read_sharegpt(path: Path, conversations: Any, tokens: CountTokens) -> Iterat
     All arrive at once, later turns as soon as the answer is there: give a ``rate``.
     """
     if not isinstance(conversations, list):
-        raise ConfigError(f"{path}: a list of conversations is expected (ShareGPT JSON)")
+        raise ConfigError(f"{path}: a list of conversations is expected ({SHAREGPT})")
     for number, conversation in enumerate(conversations):
         prompt = output = 0
         for asked, answered in _exchanges(path, number, conversation):
@@ -37,7 +40,8 @@ def _exchanges(path: Path, number: int, conversation: Any) -> Iterator[tuple[str
     except (KeyError, TypeError):
         raise ConfigError(
             f"{path}, conversation {number + 1}: expected "
-            '{"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}]} (ShareGPT JSON)'
+            '{"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}]} '
+            f"({SHAREGPT})"
         ) from None
     for (asker, asked), (answerer, answered) in pairwise(said):
         if asker in PEOPLE and answerer in MODELS and asked.strip() and answered.strip():

@@ -19,8 +19,10 @@ from turnout.core.errors import did_you_mean
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.traces.entry import TraceEntry
 
-__all__ = ["MARK", "VERSION", "read_own", "write_workload"]
+__all__ = ["MARK", "TURNOUT", "VERSION", "read_own", "write_workload"]
 
+TURNOUT = "Turnout JSONL"
+"""The format, as messages name it."""
 MARK = "turnout_workload"
 VERSION = 1
 FIELDS = {field.name: field.default for field in fields(Job)}

@@ -123,11 +123,11 @@ def parse_lengths(text: object) -> Lengths:
         return Fixed(int(name))
     kind = KINDS.get(name)
     if kind is None:
-        raise ValueError(f"{text!r} is no length; expected {FORMS}{did_you_mean(name, KINDS)}")
+        raise ValueError(f"unknown lengths {text!r}; expected {FORMS}{did_you_mean(name, KINDS)}")
     try:
         return kind(**_arguments(kind, arguments))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{text!r} is no length: {error}; expected {FORMS}") from None
+        raise ValueError(f"cannot read the lengths {text!r}: {error}; expected {FORMS}") from None
 
 
 LengthsOption = Annotated[Lengths, BeforeValidator(parse_lengths)]

@@ -66,7 +66,8 @@ class LengthPredictorSuite(Suite[LengthPredictor]):
                 assert_expected_tokens(spec, outcome, case=f"seed {seed}, scheduled by `sjf`")
             faults = engine.scheduler.predictions.faults
             assert not faults, (
-                f"seed {seed}: {faults} calls of `predict` raised, or returned what is no number of tokens; "
+                f"seed {seed}: {faults} calls of `predict` raised, or returned something else than a "
+                "number of tokens; "
                 "see the log"
             )
             assert_all_memory_is_free(trial.kv)

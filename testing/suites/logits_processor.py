@@ -103,7 +103,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
     def test_masks_only_forbid_tokens(self) -> None:
         processor = self._started()
         if not processor.masks:
-            skip("the processor is no mask (`masks`)")
+            skip("the processor does not mask tokens (`masks`)")
         for row, output in self._grown(processor):
             raw = self._logits(1)
             after = _applied(processor, raw, [row])

@@ -134,8 +134,8 @@ def test_serve_sends_the_same_for_the_same_seed(server: ScriptedServer) -> None:
         (["--percentiles", "99,x"], "expected numbers from 0 to 100"),
         (["--extra-body", "[1]"], "--extra-body must be an object"),
         (["--extra-body", "{"], "--extra-body is not JSON"),
-        (["--endpoint", "chat", "--prompts", "tokens"], "chat takes no token ids"),
-        (["--url", "ftp://x"], "'ftp://x' is no address of a server"),
+        (["--endpoint", "chat", "--prompts", "tokens"], "the chat endpoint takes text, not token ids"),
+        (["--url", "ftp://x"], "'ftp://x' is not the address of a server"),
     ],
 )
 def test_serve_refuses_what_it_cannot_do(server: ScriptedServer, arguments: list[str], message: str) -> None:

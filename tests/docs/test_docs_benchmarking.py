@@ -14,6 +14,7 @@ from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.summary import LATENCIES, summarize
 from turnout.lab.traces.csv_formats import CSV_FORMS
+from turnout.lab.traces.reading import FORMS as TRACE_FORMS
 from turnout.lab.workloads.generators import GENERATORS, Generator
 from turnout.lab.workloads.lengths import FORMS, KINDS
 from turnout.lab.workloads.source import load_workload, source_options
@@ -74,8 +75,9 @@ def test_every_form_of_lengths_is_there() -> None:
         ]
 
 
-def test_every_form_of_csv_is_there() -> None:
+def test_every_form_of_a_trace_is_there() -> None:
     table = {row[0]: row[1] for row in rows(WORKLOADS.section("Traces"))}
+    assert set(TRACE_FORMS.split(", ")) <= table.keys()
     for form in CSV_FORMS:
         assert set(form.columns) == {column for cell in code(table[form.name]) for column in cell.split(",")}
 

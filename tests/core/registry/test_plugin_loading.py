@@ -221,8 +221,8 @@ def test_a_name_offered_twice_is_an_error_naming_both(install: Install, name: st
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        ("dict", "'dict', which is no SchedulingPolicy"),
-        ("lambda: 3", "gave a 'int', which is no SchedulingPolicy"),
+        ("dict", "'dict', which does not derive from SchedulingPolicy"),
+        ("lambda: 3", "returned an object of 'int', which does not derive from SchedulingPolicy"),
         ("'wrong_base:Missing'", "AttributeError: .*Missing"),
         ("'wrong_base.missing:Ljf'", "No module named 'wrong_base.missing'"),
         ("'wrong_base:POLICY'", "cannot be called"),

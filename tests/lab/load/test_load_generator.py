@@ -135,8 +135,8 @@ def test_answers_without_usage_are_told() -> None:
     assert any("without usage" in warning for warning in load.warnings)
 
 
-def test_chat_takes_no_token_ids() -> None:
-    with pytest.raises(ConfigError, match="chat takes no token ids"):
+def test_the_chat_endpoint_takes_text() -> None:
+    with pytest.raises(ConfigError, match="the chat endpoint takes text, not token ids"):
         Target.at("localhost:8000", endpoint="chat")
 
 
@@ -146,6 +146,6 @@ def test_an_address_may_have_what_it_needs_not(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "ftp://host", "host:port"])
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ConfigError, match="no address of a server"):
+def test_an_address_that_is_not_a_servers_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="not the address of a server"):
         Target.at(address)

@@ -99,9 +99,9 @@ def test_good_requests_keep_every_limit() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tfft:200", "'tfft' is none of ttft, tpot, e2el; did you mean 'ttft'"),
-        ("ttft", "'' is no number of milliseconds"),
-        ("ttft:-1", "'-1' is no number of milliseconds"),
+        ("tfft:200", "unknown metric 'tfft'; known: ttft, tpot, e2el; did you mean 'ttft'"),
+        ("ttft", "must be a number of milliseconds above 0, not ''"),
+        ("ttft:-1", "must be a number of milliseconds above 0, not '-1'"),
     ],
 )
 def test_a_wrong_goodput_is_told(text: str, message: str) -> None:

@@ -173,9 +173,12 @@ def test_lengths_are_distributed_as_said() -> None:
         ("poisson:rat=1,rate=1", "unknown option 'rat'; known: .*; did you mean 'rate'"),
         (
             "poisson:rate=1,prompt=lognrmal:3",
-            "no length; expected a number of .* did you mean 'lognormal'",
+            "unknown lengths .* expected a number of .* did you mean 'lognormal'",
         ),
-        ("poisson:rate=1,prompt=uniform:9:3", "'uniform:9:3' is no length: 1 <= low <= high must hold"),
+        (
+            "poisson:rate=1,prompt=uniform:9:3",
+            "cannot read the lengths 'uniform:9:3': 1 <= low <= high must hold",
+        ),
         ("poisson:rate=1,prompt=uniform:1:2:3", "at most 2 values"),
         ("poisson:rate=1,prompt=uniform:1:hi=2", "there is no 'hi'; did you mean 'high'"),
         ("poisson:rate=1,prompt=0", "tokens must be at least 1"),
