@@ -28,6 +28,7 @@ from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.choices import policy_choices
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
+from turnout.runner.fingerprint import fingerprint
 from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory.budget import Budget, weight_bytes
@@ -167,6 +168,7 @@ class _Parts:
             kv=str(PluginSpec.parse(self.config.kv)),
             kv_bytes_per_token=self.budget.bytes_per_token,
             host_memory=self._host_memory(),
+            fingerprint=fingerprint(self.config, self.checkpoint, self.setup),
             summary=list(self._summary()),
         )
 

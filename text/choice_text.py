@@ -48,6 +48,8 @@ class TextDelta(msgspec.Struct):
     """At the end, where log-probabilities are known: the sum over all tokens consumed."""
     score: float | None = None
     """At the end: what the choice was ranked by, if it was ranked."""
+    token_count: int = 0
+    """Tokens of the choice consumed so far, those of this delta included."""
 
 
 class ChoiceText:
@@ -99,7 +101,7 @@ class ChoiceText:
         if self._found is None and delta.finish_reason:
             self._hold(self._detokenizer.flush())
         self.finish_reason = "stop" if self._found else delta.finish_reason
-        added = TextDelta(self._index, self._emit(), tokens, self._shown())
+        added = TextDelta(self._index, self._emit(), tokens, self._shown(), token_count=self.token_count)
         if self.finish_reason is not None:
             self._finish(added, delta)
         return added

@@ -280,6 +280,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     host_memory: int = 0
     """Bytes of host memory that KV pools and swapped-out requests may take; memory that no token needs yet is
     not taken."""
+    fingerprint: str = ""
+    """The same for engines that give the same tokens for the same requests; empty: not known."""
     summary: list[str]
     """The chosen policies and the memory sums, a line each, as printed at start-up."""
 

@@ -19,7 +19,7 @@ from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.structured import StructuredRequest
-from turnout.server.protocol.unsupported import HARMLESS
+from turnout.server.protocol.unsupported import LLAMA_CPP, OPENAI, OTHER_ENDPOINT, SGLANG, VLLM
 
 HEADS = ("parameter", "type and range", "default", "meaning")
 TAKEN = {
@@ -61,7 +61,14 @@ def chat() -> str:
 
 
 def refused() -> str:
-    return ", ".join(code(name) for name in HARMLESS) + ".\n"
+    apis = {
+        "OpenAI": OPENAI,
+        "vLLM": VLLM,
+        "SGLang": SGLANG,
+        "llama.cpp": LLAMA_CPP,
+        "the other of completions and chat": OTHER_ENDPOINT,
+    }
+    return "".join(f"- Of {api}: {', '.join(map(code, names))}.\n" for api, names in apis.items())
 
 
 def _added(model: type[BaseModel]) -> list[str]:

@@ -18,6 +18,8 @@ from turnout.server.http.auth import client_of
 from turnout.server.http.body import read_body
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.renderers.chat import ChatRenderer
+from turnout.server.renderers.openai import Wishes
+from turnout.server.renderers.token_names import TokenNames
 from turnout.text.engine_params import engine_params
 
 __all__ = ["chat"]
@@ -35,12 +37,13 @@ async def chat(request: Request) -> Response:
             id=id,
             model=context.model_name,
             created=int(time.time()),
-            tokenizer=arm.tokenizer,
-            logprobs=bool(body.logprobs),
-            include_usage=body.include_usage,
+            fingerprint=arm.client.ready.fingerprint or None,
+            names=TokenNames(arm.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+            wishes=Wishes.of(body),
         )
         metrics = context.metrics[arm.name]
-        generation = Generation(arm.client, arm.tokenizer, metrics, [spec], body.n or 1)
+        tokens = bool(body.return_token_ids)
+        generation = Generation(arm.client, arm.tokenizer, metrics, [spec], body.n or 1, token_ids=tokens)
         return await respond(request, generation, renderer, stream=bool(body.stream))
 
 
@@ -57,4 +60,5 @@ def _prompt(arm: ServedArm, body: ChatRequest) -> list[int]:
         continue_final_message=body.continue_final_message,
         **(body.chat_template_kwargs or {}),
     )
-    return arm.tokenizer.encode(text, add_special_tokens=False, limit=arm.client.ready.max_model_len)
+    limit = arm.client.ready.max_model_len
+    return arm.tokenizer.encode(text, add_special_tokens=body.add_special_tokens, limit=limit)

@@ -20,6 +20,8 @@ from turnout.server.http.auth import client_of
 from turnout.server.http.body import read_body
 from turnout.server.protocol.completions import CompletionRequest, Prompt
 from turnout.server.renderers.completions import CompletionRenderer
+from turnout.server.renderers.openai import Wishes
+from turnout.server.renderers.token_names import TokenNames
 from turnout.text.engine_params import engine_params
 from turnout.text.tokenizer import Tokenizer
 
@@ -39,15 +41,23 @@ async def completions(request: Request) -> Response:
             id=id,
             model=context.model_name,
             created=int(time.time()),
-            tokenizer=arm.tokenizer,
-            logprobs=body.logprobs is not None,
-            include_usage=body.include_usage,
+            fingerprint=arm.client.ready.fingerprint or None,
+            names=TokenNames(arm.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
+            wishes=Wishes.of(body),
             top_logprobs=body.logprobs or 0,
             prompt_logprobs=body.prompt_logprobs is not None,
             echoes=echoes,
         )
         metrics = context.metrics[arm.name]
-        generation = Generation(arm.client, arm.tokenizer, metrics, requests, body.n or 1)
+        generation = Generation(
+            arm.client,
+            arm.tokenizer,
+            metrics,
+            requests,
+            body.n or 1,
+            token_ids=bool(body.return_token_ids),
+            prompt_only=body.prompt_only,
+        )
         return await respond(request, generation, renderer, stream=bool(body.stream))
 
 

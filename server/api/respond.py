@@ -58,14 +58,13 @@ async def _events(
     first: TextDelta | None,
     deltas: AsyncGenerator[TextDelta, None],
 ) -> AsyncGenerator[bytes, None]:
+    opened: set[int] = set()
     async with aclosing(deltas):
         try:
-            if opening := renderer.opening(generation.choice_count):
-                yield opening
             if first is not None:
-                yield renderer.delta(first)
+                yield _rendered(first, generation, renderer, opened)
             async for delta in deltas:
-                yield renderer.delta(delta)
+                yield _rendered(delta, generation, renderer, opened)
             if closing := renderer.closing(generation):
                 yield closing
         except Exception as error:
@@ -73,3 +72,11 @@ async def _events(
                 logger.exception("a stream failed")
             yield renderer.error(error)
     yield renderer.end()
+
+
+def _rendered(delta: TextDelta, generation: Generation, renderer: Renderer, opened: set[int]) -> bytes:
+    """The events of a delta, after those that open its choice. Notes the choices that were `opened`."""
+    if delta.index in opened:
+        return renderer.delta(delta, generation)
+    opened.add(delta.index)
+    return renderer.opening(delta.index, generation) + renderer.delta(delta, generation)

@@ -44,6 +44,10 @@ class Generation:
     requests: Sequence[RequestSpec]
     returned: int
     """Choices that the client gets for each prompt: the best of those that are generated."""
+    token_ids: bool = False
+    """The client wants the tokens, so a delta comes for tokens whose text is held back too."""
+    prompt_only: bool = False
+    """The client wants nothing that is generated: choices have no text and no tokens."""
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
     _stops: StopStrings = field(init=False)
     _cached_tokens: dict[str, int] = field(default_factory=dict)
@@ -80,7 +84,7 @@ class Generation:
     @property
     def completion_tokens(self) -> int:
         """Tokens generated, a stop token or the tokens of a stop string included."""
-        return sum(choice.token_count for choice in self._choices.values())
+        return 0 if self.prompt_only else sum(choice.token_count for choice in self._choices.values())
 
     @property
     def cached_tokens(self) -> int:
@@ -94,9 +98,20 @@ class Generation:
             return None
         return [self._timings.get(request.id) for request in self.requests]
 
+    def request_of(self, choice: int) -> RequestSpec:
+        """The request of a returned choice."""
+        return self.requests[choice // self.returned]
+
+    def cached_of(self, choice: int) -> int:
+        """Cached tokens of the prompt of a returned choice, once it has begun."""
+        return self._cached_tokens.get(self.request_of(choice).id, 0)
+
     def prompt_of(self, choice: int) -> ScoredPrompt | None:
-        """The prompt of a returned choice, where its log-probabilities were asked for."""
-        request = self.requests[choice // self.returned]
+        """The prompt of a returned choice, where its log-probabilities were asked for.
+
+        While choices are streamed, those are known from the first delta of the choice on.
+        """
+        request = self.request_of(choice)
         scores = self._prompt_scores.get(request.id)
         return None if scores is None else ScoredPrompt(request.prompt, scores)
 
@@ -110,7 +125,9 @@ class Generation:
                 async for delta in deltas:
                     added = self._feed(request, first + delta.index, delta)
                     meter.take(added)
-                    if added.text or added.shown or added.finish_reason:
+                    if self.prompt_only:
+                        added = _without_output(added)
+                    if added.text or added.shown or added.finish_reason or (self.token_ids and added.tokens):
                         yield added
 
     def _feed(self, request: RequestSpec, index: int, delta: Delta) -> TextDelta:
@@ -143,4 +160,10 @@ class Generation:
 def _joined(deltas: Sequence[TextDelta]) -> TextDelta:
     text = "".join(delta.text for delta in deltas)
     shown = [token for delta in deltas for token in delta.shown]
-    return msgspec.structs.replace(deltas[-1], text=text, shown=shown)
+    tokens = [token for delta in deltas for token in delta.tokens]
+    return msgspec.structs.replace(deltas[-1], text=text, shown=shown, tokens=tokens)
+
+
+def _without_output(delta: TextDelta) -> TextDelta:
+    """What remains for a client that wants the prompt alone. The length, no token, has ended the choice."""
+    return TextDelta(delta.index, finish_reason=delta.finish_reason and "length")

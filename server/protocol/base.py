@@ -68,6 +68,16 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+    """vLLM's: the usage so far in every chunk. It includes the usage unless the client says otherwise."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.continuous_usage_stats and self.include_usage is False:
+            raise RequestError(
+                "stream_options.continuous_usage_stats needs include_usage, which is false", "stream_options"
+            )
+        return self
 
 
 class GenerationRequest(StructuredRequest):
@@ -95,7 +105,8 @@ class GenerationRequest(StructuredRequest):
     seed: int | None = None
     """[Makes the answer repeatable.](#seeds) Default: drawn anew."""
     max_tokens: int | None = None
-    """Most tokens to generate for each choice. Default: 16; in chat as many as fit."""
+    """Most tokens to generate for each choice. Completions take 0 with `echo` or `prompt_logprobs`, for [the
+    prompt alone](http-api.md#of-the-prompt). Default: 16; in chat as many as fit."""
     min_tokens: int | None = None
     """vLLM's. Nothing stops the text before this many tokens."""
     stop: list[str] | None = None
@@ -124,7 +135,8 @@ class GenerationRequest(StructuredRequest):
     stream: bool | None = None
     """[Answer in pieces.](http-api.md#streaming)"""
     stream_options: StreamOptions | None = None
-    """`{"include_usage": true}`; only with `stream`."""
+    """Only with `stream`: `{"include_usage": true}`, or vLLM's `{"continuous_usage_stats": true}` for [the
+    usage in every chunk](http-api.md#streaming)."""
     priority: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
     """vLLM's. Lower is served first, by policies that look at it; `fcfs` does not."""
     user: str | None = None
@@ -141,7 +153,11 @@ class GenerationRequest(StructuredRequest):
     """vLLM's. Share computed prefixes [only with requests of the same salt](../explanation/kv.md#salts). An
     empty salt is refused: a tenant whose salt came out empty by mistake would share with all others."""
     prompt_logprobs: int | None = None
-    """vLLM's. [Log-probabilities of the prompt](http-api.md#of-the-prompt). Not with `stream`."""
+    """vLLM's. [Log-probabilities of the prompt](http-api.md#of-the-prompt)."""
+    return_token_ids: bool | None = None
+    """vLLM's. Return [the tokens' ids](http-api.md#token-ids)."""
+    return_tokens_as_token_ids: bool | None = None
+    """vLLM's. Name tokens in log-probabilities `token_id:123`."""
     best_of: int | None = None
     """In chat vLLM's. Generate this many choices and return the [`n` most likely](#the-best-of-several).
     Default: `n`."""
@@ -191,8 +207,6 @@ class GenerationRequest(StructuredRequest):
             logger.debug("ignored unknown fields: %s", ", ".join(unknown))
         if self.stream_options is not None and not self.stream:
             raise RequestError("stream_options is only allowed together with stream", "stream_options")
-        if self.stream and self.prompt_logprobs is not None:
-            raise RequestError("prompt_logprobs cannot be streamed", "prompt_logprobs")
         if self.stream and self.best_of is not None and self.best_of > (self.n or 1):
             raise RequestError(
                 "best_of above n cannot be streamed: which choices are best is known when all have ended",
@@ -213,7 +227,12 @@ class GenerationRequest(StructuredRequest):
 
     @property
     def include_usage(self) -> bool:
-        return self.stream_options is not None and bool(self.stream_options.include_usage)
+        options = self.stream_options
+        return options is not None and bool(options.include_usage or options.continuous_usage_stats)
+
+    @property
+    def continuous_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
     def logprob_count(self) -> int | None:
         """The number of most likely tokens to report at each output position; None: no logprobs."""

@@ -64,6 +64,8 @@ class ChatRequest(GenerationRequest):
     """[Log-probabilities](http-api.md#log-probabilities) of the chosen tokens."""
     top_logprobs: int | None = None
     """And of this many of the most likely; needs `logprobs`. Default: 0."""
+    add_special_tokens: bool = False
+    """vLLM's. Let the tokenizer add its own to those of the template."""
     add_generation_prompt: bool = True
     """vLLM's. Let the template begin the assistant's turn."""
     continue_final_message: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import field_validator, model_validator
+from pydantic import PrivateAttr, field_validator, model_validator
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
@@ -30,6 +30,7 @@ class CompletionRequest(GenerationRequest):
     likely."""
     add_special_tokens: bool = True
     """vLLM's. Let the tokenizer add its own, such as a beginning of sequence."""
+    _prompt_only: bool = PrivateAttr(default=False)
 
     @field_validator("prompt", mode="before")
     @classmethod
@@ -47,9 +48,19 @@ class CompletionRequest(GenerationRequest):
 
     @model_validator(mode="after")
     def _combinations(self) -> Self:
-        if self.echo and self.stream and self.logprobs is not None:
-            raise RequestError("logprobs together with echo cannot be streamed", "logprobs")
+        if self.max_tokens == 0:
+            if not self.echo and self.prompt_logprobs is None:
+                raise RequestError(
+                    "max_tokens of 0 generates nothing, so it needs echo or prompt_logprobs", "max_tokens"
+                )
+            # The engine chooses a token for the prompt's last logits, which no client sees.
+            self.max_tokens, self._prompt_only = 1, True
         return self
+
+    @property
+    def prompt_only(self) -> bool:
+        """The client wants no text, only its prompt back or the prompt's log-probabilities."""
+        return self._prompt_only
 
     def logprob_count(self) -> int | None:
         return self.logprobs

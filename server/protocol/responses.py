@@ -5,6 +5,8 @@ Fields that are unset are left out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -81,6 +83,8 @@ class CompletionChoice(msgspec.Struct):
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     cumulative_logprob: float | UnsetType = UNSET
     beam_score: float | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    token_ids: Sequence[int] | UnsetType = UNSET
 
 
 class TopLogprob(msgspec.Struct):
@@ -125,6 +129,7 @@ class ChatChoice(msgspec.Struct):
     stop_reason: str | int | UnsetType | None = UNSET
     cumulative_logprob: float | UnsetType = UNSET
     beam_score: float | UnsetType = UNSET
+    token_ids: Sequence[int] | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct):
@@ -144,6 +149,7 @@ class ChatChunkChoice(msgspec.Struct):
     stop_reason: str | int | UnsetType | None = UNSET
     cumulative_logprob: float | UnsetType = UNSET
     beam_score: float | UnsetType = UNSET
+    token_ids: Sequence[int] | UnsetType = UNSET
 
 
 WireChoice = CompletionChoice | ChatChoice | ChatChunkChoice
@@ -156,10 +162,14 @@ class Envelope(msgspec.Struct):
     object: str
     created: int
     model: str
+    system_fingerprint: str | None
+    """The same for engines that give the same tokens."""
     choices: list[WireChoice]
     usage: Usage | UnsetType | None = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     """In a response to a chat. Completions have them in each choice, since there may be several prompts."""
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    """In a response to a chat, as `prompt_logprobs`."""
 
 
 class TimingReport(msgspec.Struct):

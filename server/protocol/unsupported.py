@@ -1,4 +1,4 @@
-"""Refuses parameters of OpenAI's and vLLM's APIs that would change the response but are not supported.
+"""Refuses parameters of known APIs that would change the response but are not supported.
 
 A response that silently ignored them would be wrong.
 """
@@ -10,33 +10,112 @@ from typing import Any
 
 from turnout.core.errors import RequestError
 
-__all__ = ["refuse_unsupported"]
+__all__ = ["HARMLESS", "refuse_unsupported"]
 
-HARMLESS: dict[str, tuple[Any, ...]] = {
+OPENAI: dict[str, tuple[Any, ...]] = {
     "audio": (),
-    "chat_template": (),
-    "documents": ([],),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "guided_whitespace_pattern": (),
-    "logits_processors": ([],),
     "modalities": (["text"],),
     "prediction": (),
-    "prompt_embeds": (),
     "reasoning_effort": ("none",),
-    "return_tokens_as_token_ids": (False,),
-    "spaces_between_special_tokens": (True,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "truncate_prompt_tokens": (),
+    "verbosity": ("medium",),
     "web_search_options": (),
 }
+VLLM: dict[str, tuple[Any, ...]] = {
+    "chat_template": (),
+    "documents": ([],),
+    "guided_whitespace_pattern": (),
+    "include_reasoning": (True,),
+    "kv_transfer_params": ({},),
+    "logits_processors": ([],),
+    "logprob_token_ids": ([],),
+    "max_repetition_pattern_size": (0,),
+    "min_repetition_pattern_size": (0,),
+    "mm_processor_kwargs": ({},),
+    "prompt_embeds": (),
+    "repetition_detection": (),
+    "repetition_min_count": (0,),
+    "spaces_between_special_tokens": (True,),
+    "thinking_token_budget": (),
+    "truncate_prompt_tokens": (),
+}
+SGLANG: dict[str, tuple[Any, ...]] = {
+    "custom_logit_processor": (),
+    "custom_params": ({},),
+    "ebnf": (),
+    "extra_key": (),
+    "input_ids": (),
+    "lora_path": (),
+    "no_stop_trim": (False,),
+    "regex": (),
+    "return_hidden_states": (False,),
+    "return_routed_experts": (False,),
+    "separate_reasoning": (False,),
+    "session_params": ({},),
+    "stop_regex": ([],),
+}
+LLAMA_CPP: dict[str, tuple[Any, ...]] = {
+    "dry_multiplier": (0,),
+    "dynatemp_range": (0,),
+    "grammar": ("",),
+    "json_schema": (),
+    "lora": ([],),
+    "mirostat": (0,),
+    "n_indent": (0,),
+    "n_predict": (),
+    "n_probs": (0,),
+    "post_sampling_probs": (False,),
+    "reasoning_format": ("none",),
+    "repeat_penalty": (1,),
+    "response_fields": ([],),
+    "return_progress": (False,),
+    "return_tokens": (False,),
+    "samplers": (),
+    "t_max_predict_ms": (0, -1),
+    "tfs_z": (1,),
+    "timings_per_token": (False,),
+    "top_n_sigma": (-1,),
+    "typical_p": (1,),
+    "xtc_probability": (0,),
+}
+
+OTHER_ENDPOINT: dict[str, tuple[Any, ...]] = {
+    "echo": (False,),
+    "max_completion_tokens": (),
+    "top_logprobs": (0,),
+}
+"""Parameters that one of completions and chat has and the other lacks."""
+
+HARMLESS = {**OPENAI, **VLLM, **SGLANG, **LLAMA_CPP, **OTHER_ENDPOINT}
 """For each unsupported parameter, the values that ask for nothing and so are accepted; None always is."""
+SWITCHES = {"tools": "tool_choice", "functions": "function_call"}
+"""Parameters that ask for nothing while another parameter is "none"."""
+HINTS = {
+    "ebnf": "structured_outputs",
+    "grammar": "structured_outputs",
+    "json_schema": "response_format",
+    "max_completion_tokens": "max_tokens",
+    "n_predict": "max_tokens",
+    "n_probs": "logprobs",
+    "no_stop_trim": "include_stop_str_in_output",
+    "extra_key": "cache_salt",
+    "regex": "structured_outputs",
+    "repeat_penalty": "repetition_penalty",
+    "return_tokens": "return_token_ids",
+    "top_logprobs": "logprobs",
+}
+"""The parameter of this API that does what another server's does."""
 
 
 def refuse_unsupported(fields: Mapping[str, Any]) -> None:
     """Raise RequestError that names the first unsupported parameter."""
     for name, value in fields.items():
-        if name in HARMLESS and value is not None and value not in HARMLESS[name]:
-            raise RequestError(f"{name} is not supported", name)
+        if name not in HARMLESS or value is None or value in HARMLESS[name]:
+            continue
+        if fields.get(SWITCHES.get(name, "")) != "none":
+            hint = f"; this server has {HINTS[name]}" if name in HINTS else ""
+            raise RequestError(f"{name} is not supported{hint}", name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from turnout.server.generation.generation import Generation
 from turnout.server.protocol.responses import (
@@ -20,6 +20,7 @@ from turnout.server.protocol.responses import (
 )
 from turnout.server.renderers.logprobs import chat_logprobs, prompt_logprobs
 from turnout.server.renderers.openai import OpenAIRenderer, or_unset
+from turnout.server.renderers.renderer import event
 from turnout.text.choice_text import ShownToken, TextDelta
 
 __all__ = ["ChatRenderer"]
@@ -34,29 +35,38 @@ class ChatRenderer(OpenAIRenderer):
     object: ClassVar[str] = "chat.completion"
     chunk_object: ClassVar[str] = "chat.completion.chunk"
 
-    def opening(self, choices: int) -> bytes:
+    def opening(self, choice: int, generation: Generation) -> bytes:
         role = ChatDelta(role=ROLE, content="")
-        return b"".join(self._event(ChatChunkChoice(index, role, None, None)) for index in range(choices))
+        chunk = self._chunk(ChatChunkChoice(choice, role, None, None), 0, generation)
+        self._add_prompt(chunk, choice, generation)
+        return event(chunk)
 
-    def delta(self, delta: TextDelta) -> bytes:
-        events = b""
-        if delta.text or delta.shown:
+    def delta(self, delta: TextDelta, generation: Generation) -> bytes:
+        events, tokens = b"", self._token_ids(delta)
+        if delta.text or delta.shown or delta.finish_reason is None:
             content, logprobs = ChatDelta(content=delta.text), self._logprobs(delta.shown)
-            events = self._event(ChatChunkChoice(delta.index, content, logprobs, None))
+            choice = ChatChunkChoice(delta.index, content, logprobs, None, token_ids=tokens)
+            events = self._event(choice, delta, generation)
+            tokens = [] if self.wishes.token_ids else UNSET
         if delta.finish_reason is not None:
-            events += self._event(_last(delta))
+            events += self._event(_last(delta, tokens), delta, generation)
         return events
 
     def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Envelope:
         envelope = self.envelope([self._choice(choice) for choice in choices], generation)
-        prompt = generation.prompt_of(0)
-        if prompt is not None:
-            envelope.prompt_logprobs = prompt_logprobs(self.tokenizer, prompt)
+        self._add_prompt(envelope, 0, generation)
         return envelope
 
-    def _event(self, choice: ChatChunkChoice) -> bytes:
-        usage = None if self.include_usage else UNSET
-        chunk = Envelope(self.id, self.chunk_object, self.created, self.model, [choice], usage)
+    def _add_prompt(self, envelope: Envelope, choice: int, generation: Generation) -> None:
+        """Add what the client wants to know of the prompt."""
+        prompt = generation.prompt_of(choice)
+        if prompt is not None:
+            envelope.prompt_logprobs = prompt_logprobs(self.names.tokenizer, prompt)
+        if self.wishes.token_ids:
+            envelope.prompt_token_ids = generation.request_of(choice).prompt
+
+    def _event(self, choice: ChatChunkChoice, delta: TextDelta, generation: Generation) -> bytes:
+        chunk = self._chunk(choice, delta.token_count, generation)
         return b"data: " + msgspec.json.encode(chunk) + b"\n\n"  # an `event`, without a call for each token
 
     def _choice(self, choice: TextDelta) -> ChatChoice:
@@ -68,13 +78,14 @@ class ChatRenderer(OpenAIRenderer):
             choice.stop_reason,
             or_unset(choice.cumulative_logprob),
             or_unset(choice.score),
+            self._token_ids(choice),
         )
 
     def _logprobs(self, shown: Sequence[ShownToken]) -> ChatLogprobs | None:
-        return chat_logprobs(self.tokenizer, shown) if self.logprobs else None
+        return chat_logprobs(self.names, shown) if self.wishes.logprobs else None
 
 
-def _last(delta: TextDelta) -> ChatChunkChoice:
+def _last(delta: TextDelta, tokens: Sequence[int] | UnsetType) -> ChatChunkChoice:
     return ChatChunkChoice(
         delta.index,
         ChatDelta(),
@@ -83,4 +94,5 @@ def _last(delta: TextDelta) -> ChatChunkChoice:
         delta.stop_reason,
         or_unset(delta.cumulative_logprob),
         or_unset(delta.score),
+        tokens,
     )

@@ -9,11 +9,12 @@ from typing import ClassVar
 import msgspec
 from msgspec import UNSET
 
-from turnout.server.generation.generation import Generation, ScoredPrompt
+from turnout.server.generation.generation import Generation
 from turnout.server.protocol.responses import CompletionChoice, CompletionLogprobs, Envelope
 from turnout.server.renderers.logprobs import completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from turnout.server.renderers.openai import OpenAIRenderer, or_unset
-from turnout.text.choice_text import ShownToken, TextDelta
+from turnout.server.renderers.renderer import event
+from turnout.text.choice_text import TextDelta
 
 __all__ = ["CompletionRenderer"]
 
@@ -32,48 +33,59 @@ class CompletionRenderer(OpenAIRenderer):
     object: ClassVar[str] = "text_completion"
     chunk_object: ClassVar[str] = "text_completion"
 
-    def opening(self, choices: int) -> bytes:
-        echoes = enumerate(self.echoes[:choices])
-        return b"".join(
-            self._event(CompletionChoice(index, echo, None, None)) for index, echo in echoes if echo
-        )
+    def opening(self, choice: int, generation: Generation) -> bytes:
+        first = self._of_prompt(choice, generation)
+        if first.text or first.prompt_logprobs is not UNSET or first.prompt_token_ids is not UNSET:
+            return event(self._chunk(first, 0, generation))
+        return b""
 
-    def delta(self, delta: TextDelta) -> bytes:
+    def delta(self, delta: TextDelta, generation: Generation) -> bytes:
         if delta.finish_reason is not None:
-            return self._event(self._finished(delta))
-        return self._event(CompletionChoice(delta.index, delta.text, self._logprobs(delta.shown), None))
-
-    def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Envelope:
-        return self.envelope(
-            [self._choice(choice, generation.prompt_of(choice.index)) for choice in choices], generation
-        )
-
-    def _event(self, choice: CompletionChoice) -> bytes:
-        usage = None if self.include_usage else UNSET
-        chunk = Envelope(self.id, self.chunk_object, self.created, self.model, [choice], usage)
+            choice = self._finished(delta)
+        else:
+            logprobs = self._logprobs(delta)
+            choice = CompletionChoice(
+                delta.index, delta.text, logprobs, None, token_ids=self._token_ids(delta)
+            )
+        chunk = self._chunk(choice, delta.token_count, generation)
         return b"data: " + msgspec.json.encode(chunk) + b"\n\n"  # an `event`, without a call for each token
 
-    def _choice(self, whole: TextDelta, prompt: ScoredPrompt | None) -> CompletionChoice:
-        choice = self._finished(whole)
-        echo = self.echoes[whole.index]
-        choice.text = echo + choice.text
+    def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Envelope:
+        return self.envelope([self._choice(choice, generation) for choice in choices], generation)
+
+    def _choice(self, whole: TextDelta, generation: Generation) -> CompletionChoice:
+        choice, prompt = self._finished(whole), self._of_prompt(whole.index, generation)
+        choice.text = prompt.text + choice.text
+        choice.prompt_logprobs, choice.prompt_token_ids = prompt.prompt_logprobs, prompt.prompt_token_ids
+        if prompt.logprobs is not None and choice.logprobs is not None:
+            choice.logprobs = joined(prompt.logprobs, choice.logprobs)
+        return choice
+
+    def _of_prompt(self, index: int, generation: Generation) -> CompletionChoice:
+        """The part of a choice that comes before its own text: what the client wants of the prompt."""
+        echo, prompt = self.echoes[index], generation.prompt_of(index)
+        choice = CompletionChoice(index, echo, None, None)
+        if self.wishes.token_ids:
+            choice.prompt_token_ids, choice.token_ids = generation.request_of(index).prompt, []
         if prompt is not None and self.prompt_logprobs:
-            choice.prompt_logprobs = prompt_logprobs(self.tokenizer, prompt)
-        if prompt is not None and echo and choice.logprobs is not None:
-            echoed = echo_logprobs(self.tokenizer, prompt, self.top_logprobs)
-            choice.logprobs = joined(echoed, choice.logprobs, len(echo))
+            choice.prompt_logprobs = prompt_logprobs(self.names.tokenizer, prompt)
+        if prompt is not None and echo and self.wishes.logprobs:
+            choice.logprobs = echo_logprobs(self.names, prompt, self.top_logprobs)
         return choice
 
     def _finished(self, delta: TextDelta) -> CompletionChoice:
         return CompletionChoice(
             delta.index,
             delta.text,
-            self._logprobs(delta.shown),
+            self._logprobs(delta),
             delta.finish_reason,
             delta.stop_reason,
             cumulative_logprob=or_unset(delta.cumulative_logprob),
             beam_score=or_unset(delta.score),
+            token_ids=self._token_ids(delta),
         )
 
-    def _logprobs(self, shown: Sequence[ShownToken]) -> CompletionLogprobs | None:
-        return completion_logprobs(self.tokenizer, shown) if self.logprobs else None
+    def _logprobs(self, delta: TextDelta) -> CompletionLogprobs | None:
+        if not self.wishes.logprobs:
+            return None
+        return completion_logprobs(self.names, delta.shown, start=len(self.echoes[delta.index]))

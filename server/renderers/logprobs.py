@@ -14,6 +14,7 @@ from turnout.server.protocol.responses import (
     RankedLogprob,
     TopLogprob,
 )
+from turnout.server.renderers.token_names import TokenNames
 from turnout.text.choice_text import ShownToken
 from turnout.text.detokenizer import detokenizer
 from turnout.text.tokenizer import Tokenizer
@@ -24,33 +25,34 @@ LOWEST = -9999.0
 """OpenAI's stand-in for minus infinity, which JSON cannot express."""
 
 
-def completion_logprobs(tokenizer: Tokenizer, shown: Sequence[ShownToken]) -> CompletionLogprobs:
+def completion_logprobs(names: TokenNames, shown: Sequence[ShownToken], start: int = 0) -> CompletionLogprobs:
+    """Of tokens shown. `start`: where the choice's text begins, in characters."""
     entries = [token.logprobs for token in shown]
     return CompletionLogprobs(
-        tokens=[_name(tokenizer, entry.token) for entry in entries],
+        tokens=[names.name(entry.token) for entry in entries],
         token_logprobs=[max(entry.logprob, LOWEST) for entry in entries],
-        top_logprobs=[_likeliest(tokenizer, entry, len(entry.top)) for entry in entries],
-        text_offset=[token.offset for token in shown],
+        top_logprobs=[_likeliest(names, entry, len(entry.top)) for entry in entries],
+        text_offset=[start + token.offset for token in shown],
     )
 
 
-def echo_logprobs(tokenizer: Tokenizer, prompt: ScoredPrompt, count: int) -> CompletionLogprobs:
+def echo_logprobs(names: TokenNames, prompt: ScoredPrompt, count: int) -> CompletionLogprobs:
     """An echoed prompt's, with the `count` most likely tokens. Its first token has none."""
     return CompletionLogprobs(
-        tokens=[_name(tokenizer, token) for token in prompt.tokens],
+        tokens=[names.name(token) for token in prompt.tokens],
         token_logprobs=[None, *(max(entry.logprob, LOWEST) for entry in prompt.scores)],
-        top_logprobs=[None, *(_likeliest(tokenizer, entry, count) for entry in prompt.scores)],
-        text_offset=_offsets(tokenizer, prompt.tokens),
+        top_logprobs=[None, *(_likeliest(names, entry, count) for entry in prompt.scores)],
+        text_offset=_offsets(names.tokenizer, prompt.tokens),
     )
 
 
-def joined(echo: CompletionLogprobs, text: CompletionLogprobs, length: int) -> CompletionLogprobs:
-    """Those of an echo of `length` characters, and of the text that follows it."""
+def joined(echo: CompletionLogprobs, text: CompletionLogprobs) -> CompletionLogprobs:
+    """Those of an echo, and of the text that follows it."""
     return CompletionLogprobs(
         tokens=echo.tokens + text.tokens,
         token_logprobs=echo.token_logprobs + text.token_logprobs,
         top_logprobs=echo.top_logprobs + text.top_logprobs,
-        text_offset=echo.text_offset + [length + offset for offset in text.text_offset],
+        text_offset=echo.text_offset + text.text_offset,
     )
 
 
@@ -65,10 +67,10 @@ def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogpr
     }
 
 
-def _likeliest(tokenizer: Tokenizer, entry: TokenLogprobs, count: int) -> dict[str, float]:
+def _likeliest(names: TokenNames, entry: TokenLogprobs, count: int) -> dict[str, float]:
     """The `count` most likely tokens and the chosen one, so there may be one more than asked for."""
     return {
-        _name(tokenizer, token): max(value, LOWEST)
+        names.name(token): max(value, LOWEST)
         for token, value in [*entry.top[:count], (entry.token, entry.logprob)]
     }
 
@@ -82,29 +84,14 @@ def _offsets(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
     return offsets
 
 
-def chat_logprobs(tokenizer: Tokenizer, shown: Sequence[ShownToken]) -> ChatLogprobs:
-    return ChatLogprobs([_chat_token(tokenizer, token) for token in shown])
+def chat_logprobs(names: TokenNames, shown: Sequence[ShownToken]) -> ChatLogprobs:
+    return ChatLogprobs([_chat_token(names, token) for token in shown])
 
 
-def _chat_token(tokenizer: Tokenizer, shown: ShownToken) -> ChatTokenLogprob:
+def _chat_token(names: TokenNames, shown: ShownToken) -> ChatTokenLogprob:
     entry = shown.logprobs
     top = [
-        TopLogprob(_name(tokenizer, token), max(value, LOWEST), _bytes(tokenizer, token))
-        for token, value in entry.top
+        TopLogprob(names.name(token), max(value, LOWEST), names.bytes(token)) for token, value in entry.top
     ]
-    name, spelling = _name(tokenizer, entry.token), _bytes(tokenizer, entry.token)
+    name, spelling = names.name(entry.token), names.bytes(entry.token)
     return ChatTokenLogprob(name, max(entry.logprob, LOWEST), spelling, top)
-
-
-def _name(tokenizer: Tokenizer, token: int) -> str:
-    """A token's text, or its bytes, as in ``bytes:\\xe4\\xbd``, where it is part of a character."""
-    spelling = tokenizer.token_bytes(token) or b""
-    try:
-        return spelling.decode()
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelling)
-
-
-def _bytes(tokenizer: Tokenizer, token: int) -> list[int] | None:
-    spelling = tokenizer.token_bytes(token)
-    return None if spelling is None else list(spelling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from turnout.core.types.request import Timing
 from turnout.server.generation.generation import Generation
+from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.responses import (
     Envelope,
     PromptTokensDetails,
@@ -19,9 +21,31 @@ from turnout.server.protocol.responses import (
     WireChoice,
 )
 from turnout.server.renderers.renderer import Renderer, event
-from turnout.text.tokenizer import Tokenizer
+from turnout.server.renderers.token_names import TokenNames
+from turnout.text.choice_text import TextDelta
 
-__all__ = ["OpenAIRenderer", "or_unset"]
+__all__ = ["OpenAIRenderer", "Wishes", "or_unset"]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the client asked for beside the text."""
+
+    logprobs: bool
+    usage: bool
+    """The usage in a last event; the field is then in every event."""
+    usage_in_chunks: bool
+    """The usage so far in every event: of its choice, and of the choice's prompt."""
+    token_ids: bool
+
+    @classmethod
+    def of(cls, body: GenerationRequest) -> Wishes:
+        return cls(
+            logprobs=body.logprob_count() is not None,
+            usage=body.include_usage,
+            usage_in_chunks=body.continuous_usage,
+            token_ids=bool(body.return_token_ids),
+        )
 
 
 @dataclass(frozen=True)
@@ -31,11 +55,9 @@ class OpenAIRenderer(Renderer):
     id: str
     model: str
     created: int
-    tokenizer: Tokenizer
-    logprobs: bool
-    """The client asked for log-probabilities."""
-    include_usage: bool
-    """The client asked for the usage in a last event; the field is then in every event."""
+    fingerprint: str | None
+    names: TokenNames
+    wishes: Wishes
 
     object: ClassVar[str]
     chunk_object: ClassVar[str]
@@ -46,17 +68,34 @@ class OpenAIRenderer(Renderer):
 
     def closing(self, generation: Generation) -> bytes:
         timing = _timing(generation)
-        if not self.include_usage and timing is UNSET:
+        if not self.wishes.usage and timing is UNSET:
             return b""
-        usage = _usage(generation) if self.include_usage else UNSET
+        usage = _usage(generation) if self.wishes.usage else UNSET
         return event(self._envelope(self.chunk_object, [], usage, timing))
 
     def _envelope(
         self, kind: str, choices: list[WireChoice], usage: Usage | UnsetType, timing: Timings | UnsetType
     ) -> Envelope:
+        head = (self.id, kind, self.created, self.model, self.fingerprint)
         if timing is UNSET:
-            return Envelope(self.id, kind, self.created, self.model, choices, usage)
-        return TimedEnvelope(self.id, kind, self.created, self.model, choices, usage, timing=timing)
+            return Envelope(*head, choices, usage)
+        return TimedEnvelope(*head, choices, usage, timing=timing)
+
+    def _chunk(self, choice: WireChoice, tokens: int, generation: Generation) -> Envelope:
+        """A chunk of a choice that has so many tokens by now."""
+        usage: Usage | UnsetType | None = UNSET
+        if self.wishes.usage:
+            usage = self._usage_of(choice.index, tokens, generation) if self.wishes.usage_in_chunks else None
+        return Envelope(
+            self.id, self.chunk_object, self.created, self.model, self.fingerprint, [choice], usage
+        )
+
+    def _usage_of(self, choice: int, tokens: int, generation: Generation) -> Usage:
+        """The usage of one choice so far, and of its prompt."""
+        return _usage_sum(len(generation.request_of(choice).prompt), tokens, generation.cached_of(choice))
+
+    def _token_ids(self, delta: TextDelta) -> Sequence[int] | UnsetType:
+        return delta.tokens if self.wishes.token_ids else UNSET
 
 
 def or_unset(value: float | None) -> float | UnsetType:
@@ -65,8 +104,11 @@ def or_unset(value: float | None) -> float | UnsetType:
 
 
 def _usage(generation: Generation) -> Usage:
-    prompt, completion = generation.prompt_tokens, generation.completion_tokens
-    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(generation.cached_tokens))
+    return _usage_sum(generation.prompt_tokens, generation.completion_tokens, generation.cached_tokens)
+
+
+def _usage_sum(prompt: int, completion: int, cached: int) -> Usage:
+    return Usage(prompt, completion, prompt + completion, PromptTokensDetails(cached))
 
 
 def _timing(generation: Generation) -> Timings | UnsetType:

@@ -22,11 +22,11 @@ class Renderer(ABC):
         """The body of a response in one piece; `choices` are those to return, each complete."""
 
     @abstractmethod
-    def opening(self, choices: int) -> bytes:
-        """Events that come before any text of `choices` choices; may be empty."""
+    def opening(self, choice: int, generation: Generation) -> bytes:
+        """Events that come before any text of a choice; may be empty."""
 
     @abstractmethod
-    def delta(self, delta: TextDelta) -> bytes:
+    def delta(self, delta: TextDelta, generation: Generation) -> bytes:
         """The events of a text delta."""
 
     @abstractmethod

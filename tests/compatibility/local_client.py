@@ -107,4 +107,6 @@ async def _choices(http: httpx.AsyncClient, body: dict[str, Any]) -> list[dict[s
                 so_far = whole.setdefault(choice["index"], {"text": "", "finish_reason": None})
                 so_far["text"] += choice["text"]
                 so_far["finish_reason"] = choice["finish_reason"] or so_far["finish_reason"]
+                if "prompt_logprobs" in choice:
+                    so_far["prompt_logprobs"] = choice["prompt_logprobs"]
     return [whole[index] for index in sorted(whole)]

@@ -160,6 +160,7 @@ def build(config: EngineConfig) -> EchoEngine:
         defaults={"temperature": 0.5},
         kv=config.kv,
         kv_bytes_per_token=BYTES_PER_TOKEN,
+        fingerprint="parrot-1",
         summary=["a parrot"],
     )
     processors = LogitsProcessors([("thinking", Thinking())])

@@ -77,8 +77,6 @@ def test_what_is_not_a_json_object(server: RunningServer, body: bytes) -> None:
         (COMPLETIONS, {"prompt": "a", "logit_bias": {"5000": 1}}, "logit_bias"),
         (COMPLETIONS, {"prompt": "a", "logprobs": True}, "logprobs"),
         (COMPLETIONS, {"prompt": "a", "logprobs": 100}, "logprobs"),
-        (COMPLETIONS, {"prompt": "a", "logprobs": 1, "echo": True, "stream": True}, "logprobs"),
-        (COMPLETIONS, {"prompt": "a", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
         (COMPLETIONS, {"prompt": "a", "prompt_logprobs": 100}, "prompt_logprobs"),
         (COMPLETIONS, {"prompt": "a", "n": 3, "best_of": 2}, "best_of"),
         (COMPLETIONS, {"prompt": "a", "best_of": 3, "stream": True}, "best_of"),
@@ -92,6 +90,9 @@ def test_what_is_not_a_json_object(server: RunningServer, body: bytes) -> None:
         (COMPLETIONS, {"prompt": "a", "length_penalty": 2}, "length_penalty"),
         (COMPLETIONS, {"prompt": "a", "early_stopping": True}, "early_stopping"),
         (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix"),
+        (COMPLETIONS, {"prompt": "a", "stop_regex": "b+"}, "stop_regex"),
+        (COMPLETIONS, {"prompt": "a", "typical_p": 0.9}, "typical_p"),
+        (COMPLETIONS, {"prompt": "a", "max_completion_tokens": 5}, "max_completion_tokens"),
         (COMPLETIONS, {"prompt": "a", "vllm_xargs": 5}, "vllm_xargs"),
         (COMPLETIONS, {"prompt": "a", "vllm_xargs": {"thougt": "long"}}, "vllm_xargs"),
         (COMPLETIONS, {"prompt": "a", "vllm_xargs": {"thought": {}}}, "vllm_xargs"),
@@ -109,6 +110,9 @@ def test_what_is_not_a_json_object(server: RunningServer, body: bytes) -> None:
         (CHAT, {"messages": HI, "top_logprobs": 5}, "top_logprobs"),
         (CHAT, {"messages": HI, "logprobs": True, "top_logprobs": 50}, "top_logprobs"),
         (CHAT, {"messages": HI, "tools": [{"type": "function"}]}, "tools"),
+        (CHAT, {"messages": HI, "tools": [{"type": "function"}], "tool_choice": "auto"}, "tools"),
+        (CHAT, {"messages": HI, "echo": True}, "echo"),
+        (CHAT, {"messages": HI, "max_tokens": 0}, "max_tokens"),
         (CHAT, {"messages": HI, "response_format": {"type": "xml"}}, "response_format"),
         (CHAT, {"messages": HI, "chat_template_kwargs": {"chat_template": "x"}}, "chat_template_kwargs"),
         (CHAT, {"messages": HI, "continue_final_message": True}, "continue_final_message"),
@@ -124,6 +128,18 @@ def test_what_is_wrong_is_named(
     found = error(server.post(path, **body), 400)
     assert found["param"] == param
     assert found["message"]
+
+
+def test_what_asks_for_nothing_is_accepted(server: RunningServer) -> None:
+    nothing = {"tools": [{"type": "function"}], "tool_choice": "none", "echo": False, "typical_p": 1.0}
+    assert server.post(CHAT, messages=HI, max_tokens=1, **nothing).status_code == 200
+    nothing = {"stop_regex": None, "verbosity": "medium", "repeat_penalty": 1, "lora": [], "unheard_of": 5}
+    assert server.post(COMPLETIONS, prompt="a", max_tokens=1, **nothing).status_code == 200
+
+
+def test_a_parameter_of_another_server_is_told_its_name_here(server: RunningServer) -> None:
+    found = error(server.post(COMPLETIONS, prompt="a", n_predict=5), 400)
+    assert found["message"] == "n_predict is not supported; this server has max_tokens"
 
 
 def test_a_prompt_that_is_too_long_is_told_the_sums(server: RunningServer) -> None:

@@ -54,6 +54,23 @@ def test_completions_are_those_of_offline_use(beams: RunningServer, llm: LLM) ->
     assert answer["usage"]["completion_tokens"] == sum(len(output.token_ids) for output in ours)
 
 
+def test_token_ids_and_the_prompt_alone(beams: RunningServer, llm: LLM) -> None:
+    ours, body = offline(llm, **ASKED), {"prompt": PROMPT, **ASKED, "return_token_ids": True}
+    whole = beams.post(COMPLETIONS, **body).json()["choices"]
+    assert [choice["token_ids"] for choice in whole] == [output.token_ids for output in ours]
+    found = events(beams, COMPLETIONS, **body, stream_options={"continuous_usage_stats": True})
+    usages = [event["usage"]["completion_tokens"] for event in found if event["choices"][:1]]
+    assert usages == [count for output in ours for count in (0, len(output.token_ids))]
+    streamed = [c["token_ids"] for event in found for c in event["choices"] if c["token_ids"]]
+    assert streamed == [output.token_ids for output in ours]
+    alone = {"prompt": PROMPT, "echo": True, "logprobs": 1, "max_tokens": 0}
+    searched, sampled = (
+        beams.post(COMPLETIONS, **alone, use_beam_search=each).json() for each in (True, False)
+    )
+    assert searched["choices"][0]["logprobs"] == sampled["choices"][0]["logprobs"]
+    assert searched["system_fingerprint"] == beams.client.ready.fingerprint != ""
+
+
 def test_chat_by_the_official_client(beams: RunningServer, llm: LLM) -> None:
     messages = [{"role": "user", "content": "import os"}]
     client = openai.OpenAI(base_url=f"{beams.url}/v1", api_key="none", max_retries=0)

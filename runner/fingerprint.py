@@ -1,0 +1,53 @@
+"""The fingerprint of an engine: the same for two engines that give the same tokens for the same requests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from turnout.config import EngineConfig
+from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.runner.checkpoint import Checkpoint
+from turnout.runner.compute_setup import ComputeSetup
+
+__all__ = ["fingerprint"]
+
+SAMPLE = 64 * 2**10
+"""Bytes that are read at each end of a weight file: enough to tell two finetunes apart, read in no time."""
+
+
+def fingerprint(config: EngineConfig, checkpoint: Checkpoint, setup: ComputeSetup) -> str:
+    """Returns ``turnout-VERSION-HASH`` of what decides tokens: weights, dtype, device, kernels, policies.
+
+    What only decides when tokens come is left out, as the scheduler.
+    """
+    digest = hashlib.sha256()
+    for part in (*_computing(config, setup), *_weights(checkpoint.folder)):
+        digest.update(len(part).to_bytes(8) + part)
+    return f"turnout-{version('turnout')}-{digest.hexdigest()[:12]}"
+
+
+def _computing(config: EngineConfig, setup: ComputeSetup) -> Iterator[bytes]:
+    device = setup.device
+    cuda = device.type == "cuda"
+    machine = torch.cuda.get_device_name(device) if cuda else torch.backends.cpu.get_cpu_capability()
+    kernels = type(setup.context.kernels).__name__
+    policies = config.quantization, config.kv, config.decoding
+    for part in (device.type, machine, str(setup.dtype), kernels, torch.__version__, *policies):
+        yield str(part).encode()
+
+
+def _weights(folder: Path) -> Iterator[bytes]:
+    """The configuration, and of each weight file its name, its size and its two ends."""
+    yield (folder / "config.json").read_bytes()
+    for path in weight_files(folder):
+        size = path.stat().st_size
+        yield f"{path.name} {size}".encode()
+        with path.open("rb") as file:
+            yield file.read(SAMPLE)
+            file.seek(max(0, size - SAMPLE))
+            yield file.read(SAMPLE)
