@@ -12,13 +12,23 @@ import sys
 
 import click
 
-from turnout.scripts.reference import commands, configuration, limits, metrics, parameters, policies, types
+from turnout.scripts.reference import (
+    commands,
+    configuration,
+    http,
+    limits,
+    metrics,
+    parameters,
+    policies,
+    types,
+)
 from turnout.scripts.reference.blocks import Blocks, pages, written
 
 BLOCKS: Blocks = {
     "engine settings": configuration.engine,
     "server settings": configuration.server,
     **policies.blocks(),
+    **http.blocks(),
     "metrics of the server": metrics.server,
     "metrics of the engine": metrics.engine,
     "parameters": parameters.both,

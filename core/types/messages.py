@@ -225,13 +225,21 @@ class PluginState(msgspec.Struct, frozen=True, kw_only=True):
     """A registered policy, or a plugin that failed to load, as ``turnout plugins`` shows it."""
 
     kind: str
+    """The kind of plugin, such as `scheduler`."""
     name: str
+    """The name by which it is chosen."""
     plugin: str
+    """The entry point or file that offers it."""
     distribution: str
+    """The package that it is from."""
     version: str
+    """The version of that package."""
     hook_api: int | None
+    """The hook API version that it was written for, or null."""
     state: str
+    """`ok`, `broken`, `duplicate` or `disabled`."""
     error: str = ""
+    """Why it is not `ok`."""
 
 
 class PluginStates(msgspec.Struct, frozen=True, tag=True):
@@ -244,12 +252,16 @@ class SchedulerState(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The scheduling policy and its state."""
 
     scheduler: str
-    """What it was built from, as ``NAME:option=value,…``."""
+    """The policy, written as for `--scheduler`."""
     policy_faults: int
-    """Invalid answers, of this policy and of those before it."""
+    """Answers of policies that could not be carried out, so that requests were served in arrival order.
+    Counted from the server's start, over all policies."""
     preemptions: int
+    """Requests that lost their memory, counted likewise."""
     running: int
+    """Requests that run; each prompt of a list is one."""
     waiting: int
+    """Requests that wait."""
 
 
 class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -25,23 +25,27 @@ class ArmChange(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     action: Literal["stop", "promote"]
+    """`stop` this arm, or `promote` it, which stops the other."""
     arm: str
+    """Name of the arm."""
 
 
 class ArmState(msgspec.Struct):
     """An arm, as clients see it."""
 
     name: str
+    """Name of the arm; `base` is the server's own configuration."""
     changes: dict[str, str]
-    """What the arm changes of the server's own configuration."""
+    """Its options that differ from the server's own configuration, as given."""
     share: float
-    """Share of the sessions that the server was started with."""
+    """Its share of the sessions, as given at the start."""
     state: str
-    """``serving``, ``draining``, ``stopped`` or ``failed``."""
+    """`serving`; `draining`: it gets no more requests, and still has some; `stopped`; `failed`: its engine
+    was given up."""
     reason: str | None
-    """Why the arm failed."""
+    """Why it failed, else null."""
     restarts: int
-    """Engines that died and were replaced."""
+    """Engines of it that were [lost and replaced](../how-to/serve.md#when-the-engine-dies)."""
 
 
 class ABReport(msgspec.Struct):
@@ -53,11 +57,13 @@ class ABReport(msgspec.Struct):
 
 
 async def show_arms(request: Request) -> Response:
+    """Compares the arms of a live test."""
     arms = context_of(request).arms
     return _report(arms, _trial(arms))
 
 
 async def change_arms(request: Request) -> Response:
+    """Stops an arm, or promotes it."""
     context = context_of(request)
     trial = _trial(context.arms)
     body = await read_body(request, ArmChange, limit=context.config.max_body_size)

@@ -35,9 +35,11 @@ class KVReport(msgspec.Struct, kw_only=True):
     """The fields of a `KVSnapshot`, with the sizes in bytes and the ratios worked out."""
 
     backend: str
-    """The KV backend, written as for ``--kv``."""
+    """The KV backend, as `--kv` has it."""
     bytes_per_token: int
+    """Bytes of a position, over all layers."""
     unit: int
+    """Positions in a block."""
     capacity: int
     free: int
     held: int
@@ -48,17 +50,21 @@ class KVReport(msgspec.Struct, kw_only=True):
     swap: int
     swapped: int
     bytes: KVBytes
+    """The same sizes in bytes."""
     waste: float
-    """Share of `held` that has no computed token."""
+    """Share of `held` without a computed token: the ends of last blocks, and what is reserved ahead."""
     lookups: int
     hits: int
     hit_rate: float
-    """`hits` divided by `lookups`; 0 before the first lookup."""
+    """`hits` divided by `lookups`; 0 before the first look-up."""
     evictions: int
     states: list[tuple[str, int]] | UnsetType = UNSET
+    """With `?map=true` only: the pool from its start, as runs of blocks, each `free`, `cached`, `held` or
+    `shared`. Enough to draw it."""
 
 
 async def show_kv(request: Request) -> Response:
+    """Shows the KV pool."""
     with_map = _with_map(request)
     with context_of(request).named_arm(request) as arm:
         snapshot = await fetch(arm.client, ShowKV(with_map), KVSnapshot)

@@ -15,6 +15,7 @@ __all__ = ["list_plugins"]
 
 
 async def list_plugins(request: Request) -> Response:
+    """Lists the plugins."""
     with context_of(request).named_arm(request) as arm:
         found = await fetch(arm.client, ListPlugins(), PluginStates)
     return JsonResponse({"plugins": [asdict(plugin) for plugin in found.plugins]})

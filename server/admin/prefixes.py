@@ -37,12 +37,18 @@ class PrefixRequest(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    """A prefix of the same name is replaced."""
     prompt: str | FailFastList[TokenId] | None = None
+    """What requests begin with; tokenized like a prompt for completions."""
     messages: FailFastList[Message] | None = None
-    """The messages that conversations begin with, rendered without the prompt for the assistant's turn."""
+    """What conversations begin with, in place of `prompt`; the chat template renders them, without the
+    assistant's turn."""
     add_special_tokens: bool = True
+    """As for completions; for `prompt` as a string."""
     cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    """The salt of the requests that are to [find it](../explanation/kv.md#salts)."""
     compute: bool = True
+    """Compute it now, if it is not in memory."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -55,8 +61,11 @@ class PrefixState(msgspec.Struct):
     """A `PinnedPrefix`, as clients see it."""
 
     name: str
+    """The name that it was pinned by."""
     tokens: int
+    """Its tokens in whole blocks: what is kept, and what requests find."""
     cached: int
+    """Those of them that are in memory now."""
 
 
 class PrefixList(msgspec.Struct):
@@ -66,11 +75,13 @@ class PrefixList(msgspec.Struct):
 
 
 async def list_prefixes(request: Request) -> Response:
+    """Lists the pinned prefixes."""
     with context_of(request).named_arm(request) as arm:
         return JsonResponse(PrefixList([_state(prefix) for prefix in await _listed(arm.client)]))
 
 
 async def unpin_prefix(request: Request) -> Response:
+    """Unpins a prefix."""
     name = request.path_params["name"]
     with context_of(request).named_arm(request) as arm:
         await send(arm.client, UnpinPrefix(name))
@@ -78,6 +89,7 @@ async def unpin_prefix(request: Request) -> Response:
 
 
 async def pin_prefix(request: Request) -> Response:
+    """Pins a prefix."""
     context = context_of(request)
     body = await read_body(request, PrefixRequest, limit=context.config.max_body_size)
     with context.named_arm(request) as arm:

@@ -28,7 +28,9 @@ class PolicyChange(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     name: str
+    """A scheduler that `turnout plugins` lists, including the server's own plugins and the config file's."""
     options: dict[OptionName, JsonValue] = {}
+    """Its options, by name."""
 
     @field_validator("options", mode="after")
     @classmethod
@@ -46,10 +48,12 @@ class PolicyChange(BaseModel):
 
 
 async def show_scheduler(request: Request) -> Response:
+    """Shows the scheduling policy."""
     return await _state(request, ShowScheduler())
 
 
 async def set_scheduler(request: Request) -> Response:
+    """Replaces the scheduling policy."""
     limit = context_of(request).config.max_body_size
     body = await read_body(request, PolicyChange, limit=limit)
     return await _state(request, SetScheduler(body.spec()))

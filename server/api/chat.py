@@ -26,6 +26,7 @@ __all__ = ["chat"]
 
 
 async def chat(request: Request) -> Response:
+    """Answers a conversation."""
     context = context_of(request)
     body = await read_body(request, ChatRequest, limit=context.config.max_body_size)
     context.check_model(body.model)

@@ -29,6 +29,7 @@ __all__ = ["completions"]
 
 
 async def completions(request: Request) -> Response:
+    """Continues prompts."""
     context = context_of(request)
     body = await read_body(request, CompletionRequest, limit=context.config.max_body_size)
     context.check_model(body.model)

@@ -16,9 +16,9 @@ STUCK_SECONDS = 300.0
 
 
 async def health(request: Request) -> Response:
-    """200 while the server takes requests and every engine that gets them serves and makes progress.
+    """Answers 200 while the engine serves, else 503 with the reason.
 
-    Else 503 with the reason.
+    That is, while the server takes requests, and every engine that gets them serves and makes progress.
     """
     arms = context_of(request).arms
     serving = [arm for arm in arms.all if arm.serves]

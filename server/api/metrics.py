@@ -18,6 +18,7 @@ __all__ = ["metrics"]
 
 
 async def metrics(request: Request) -> Response:
+    """Shows metrics for Prometheus."""
     context = context_of(request)
     arms = context.arms
     scrapes = await asyncio.gather(*(_scrape(context, arm) for arm in arms.all))

@@ -15,19 +15,23 @@ __all__ = ["index", "list_models", "show_model", "show_version"]
 
 
 async def index(request: Request) -> Response:
+    """Says what this server is."""
     name = context_of(request).model_name
     return JsonResponse({"turnout": version("turnout"), "model": name, "api": "/v1", "health": "/health"})
 
 
 async def show_version(request: Request) -> Response:
+    """Says which version of Turnout this is."""
     return JsonResponse({"version": version("turnout")})
 
 
 async def list_models(request: Request) -> Response:
+    """Lists the one model."""
     return JsonResponse({"object": "list", "data": [_card(context_of(request))]})
 
 
 async def show_model(request: Request) -> Response:
+    """Describes the model."""
     context = context_of(request)
     context.check_model(request.path_params["name"])
     return JsonResponse(_card(context))

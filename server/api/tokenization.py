@@ -23,8 +23,11 @@ class TokenizeRequest(BaseModel):
     model_config = ConfigDict(strict=True)
 
     model: str | None = None
+    """As for completions."""
     prompt: str
+    """The text."""
     add_special_tokens: bool = True
+    """Let the tokenizer add its own, such as a beginning of sequence."""
 
 
 class DetokenizeRequest(BaseModel):
@@ -33,7 +36,9 @@ class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(strict=True)
 
     model: str | None = None
+    """As for completions."""
     tokens: FailFastList[TokenId]
+    """The token ids; special ones are shown, too."""
 
 
 class TokenizeResponse(msgspec.Struct):
@@ -45,6 +50,7 @@ class TokenizeResponse(msgspec.Struct):
 
 
 async def tokenize(request: Request) -> Response:
+    """Turns text into token ids."""
     context = context_of(request)
     body = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
@@ -55,6 +61,7 @@ async def tokenize(request: Request) -> Response:
 
 
 async def detokenize(request: Request) -> Response:
+    """Turns token ids into text."""
     context = context_of(request)
     body = await read_body(request, DetokenizeRequest, limit=context.config.max_body_size)
     context.check_model(body.model)

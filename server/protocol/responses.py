@@ -43,10 +43,16 @@ class Usage(msgspec.Struct):
     """The tokens of a request."""
 
     prompt_tokens: int
+    """Tokens of the prompts, each prompt counted once whatever `n` is. Tokens of the chat template count."""
     completion_tokens: int
-    """Tokens generated, a stop token or the tokens of a stop string included."""
+    """Tokens generated over all choices. Tokens of a stop string and the token that stopped a choice count,
+    though they are not shown; tokens computed after them do not. With `best_of` all choices count, also
+    those that are not returned; of beams those that are returned."""
     total_tokens: int
+    """The sum."""
     prompt_tokens_details: PromptTokensDetails
+    """`cached_tokens`: prompt tokens whose KV memory was found instead of computed. Only whole blocks of
+    `--kv paged` are shared."""
 
 
 class CompletionLogprobs(msgspec.Struct):
@@ -176,10 +182,13 @@ class TimingReport(msgspec.Struct):
     """When a prompt's request was scheduled, answered and preempted, in milliseconds after its arrival."""
 
     queued_ms: float | None
-    """How long the request waited until it was first scheduled."""
+    """When the request was first admitted: how long it waited."""
     first_token_ms: float | None
+    """When its first token was computed."""
     finished_ms: float | None
+    """When its last choice ended."""
     preempted_ms: list[float]
+    """When it was preempted: it lost its memory and waited again. A list, mostly empty."""
 
 
 Timings = TimingReport | list[TimingReport | None] | None

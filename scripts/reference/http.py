@@ -1,0 +1,109 @@
+"""The HTTP pages: every path with what it does, and the fields of bodies and answers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from starlette.routing import Route
+
+from turnout.core.types.messages import KVSnapshot, PluginState, SchedulerState
+from turnout.scripts.reference.blocks import Blocks
+from turnout.scripts.reference.docstrings import field_docstrings
+from turnout.scripts.reference.tables import code, markdown, paragraph, table
+from turnout.scripts.reference.values import field_values
+from turnout.server.admin.ab import ArmState
+from turnout.server.admin.kv import KVReport
+from turnout.server.admin.prefixes import PrefixRequest, PrefixState
+from turnout.server.api.tokenization import DetokenizeRequest, TokenizeRequest
+from turnout.server.app import ROUTES
+from turnout.server.http.auth import ADMIN
+from turnout.server.protocol.responses import TimingReport, Usage
+
+TOLD = {
+    "/": "http-api.md#models-and-version",
+    "/health": "../how-to/serve.md#health",
+    "/metrics": "metrics.md",
+    "/version": "http-api.md#models-and-version",
+    "/v1/models": "http-api.md#models-and-version",
+    "/v1/models/{name:path}": "http-api.md#models-and-version",
+    "/v1/completions": "http-api.md#completions",
+    "/v1/chat/completions": "http-api.md#chat",
+    "/tokenize": "http-api.md#tokens",
+    "/detokenize": "http-api.md#tokens",
+    "/admin/scheduler": "admin-api.md#the-scheduling-policy",
+    "/admin/ab": "admin-api.md#the-arms-of-a-live-test",
+    "/admin/kv": "admin-api.md#the-kv-pool",
+    "/admin/plugins": "admin-api.md#the-plugins",
+    "/admin/prefixes": "admin-api.md#pinned-prefixes",
+    "/admin/prefixes/{name}": "admin-api.md#pinned-prefixes",
+}
+"""Where a page tells more of a path."""
+PATTERNED = {"name": "1 to 64 letters, digits, `.`, `_`, `-`"}
+"""What a field with a pattern takes, in words."""
+
+
+def blocks() -> Blocks:
+    return {
+        "paths": lambda: _paths(ROUTES),
+        "admin paths": lambda: _paths([route for route in ROUTES if route.path.startswith(ADMIN)]),
+        "usage": lambda: _answer(Usage),
+        "timing": lambda: _answer(TimingReport),
+        "body of tokenize": lambda: _body(TokenizeRequest),
+        "body of detokenize": lambda: _body(DetokenizeRequest),
+        "arms": lambda: _answer(ArmState),
+        "scheduling policy": lambda: _answer(SchedulerState),
+        "plugins": lambda: _answer(PluginState),
+        "KV pool": lambda: _answer(KVReport, KVSnapshot),
+        "body of prefixes": lambda: _body(PrefixRequest),
+        "prefixes": lambda: _answer(PrefixState),
+    }
+
+
+def _paths(routes: list[Route]) -> str:
+    """Raises KeyError for a path that no page tells of."""
+    rows = []
+    for route in routes:
+        (method,) = (route.methods or set()) - {"HEAD"}
+        path = re.sub(r":\w+}", "}", route.path)
+        does = paragraph(inspect.getdoc(route.endpoint) or "").removesuffix(".")
+        rows.append((code(f"{method} {path}"), f"[{does}]({TOLD[route.path]})"))
+    return table(("path", "what it does"), rows)
+
+
+def _answer(*kinds: type) -> str:
+    """The fields of a struct. `kinds` after the first tell what fields of the same name are."""
+    docstrings = {name: text for kind in reversed(kinds) for name, text in field_docstrings(kind).items()}
+    names: tuple[str, ...] = kinds[0].__struct_fields__  # type: ignore[attr-defined]
+    return table(
+        ("field", "what"), [(code(name), markdown(_of(docstrings, name, kinds[0]))) for name in names]
+    )
+
+
+def _body(model: type[BaseModel]) -> str:
+    docstrings = field_docstrings(model)
+    rows = [
+        (code(name), _taken(name, field), _default(field), markdown(_of(docstrings, name, model)))
+        for name, field in model.model_fields.items()
+    ]
+    return table(("field", "type", "default", "meaning"), rows)
+
+
+def _of(docstrings: dict[str, str], name: str, kind: type) -> str:
+    if name not in docstrings:
+        raise LookupError(f"{kind.__name__}.{name} has no docstring")
+    return docstrings[name]
+
+
+def _taken(name: str, field: FieldInfo) -> str:
+    patterned = any(getattr(mark, "pattern", None) for mark in field.metadata)
+    return PATTERNED[name] if patterned else field_values(field)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return "none" if field.default is None else json.dumps(field.default)
