@@ -1,4 +1,4 @@
-"""Writes the tables of docs/ that say what the code says: fields, flags, types.
+"""Writes the tables of docs/ that say what the code says: fields, flags, types; and its examples.
 
 python scripts/write_reference.py            # after a description in the code changed
 
@@ -15,6 +15,7 @@ import click
 from turnout.scripts.reference import (
     commands,
     configuration,
+    examples,
     http,
     limits,
     metrics,
@@ -37,6 +38,7 @@ BLOCKS: Blocks = {
     "refused parameters": parameters.refused,
     "limits": limits.block,
     **commands.blocks(),
+    **examples.blocks(),
     "types": types.block,
 }
 
