@@ -22,6 +22,7 @@ from turnout.scripts.reference import (
     parameters,
     policies,
     types,
+    workloads,
 )
 from turnout.scripts.reference.blocks import Blocks, pages, written
 
@@ -39,6 +40,10 @@ BLOCKS: Blocks = {
     "limits": limits.block,
     **commands.blocks(),
     **examples.blocks(),
+    "generators": workloads.generators,
+    "options of generators": workloads.shared,
+    "lengths": workloads.lengths,
+    "options of trace": workloads.trace,
     "types": types.block,
 }
 

@@ -28,34 +28,43 @@ class Generator(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    requests: int = Field(200, ge=1, description="How many, every turn of a session counted")
+    requests: int = Field(200, ge=1, description="Requests; every turn of a session counts.")
     prompt: LengthsOption = Field(
         Lognormal(161.31),
-        description="Tokens of a prompt, or of a turn's question; ShareGPT's mean, if not given",
+        description="Tokens of a prompt, or of a turn's question. The default mean is ShareGPT's (Kwon et "
+        "al. 2023).",
     )
     output: LengthsOption = Field(
-        Lognormal(337.99), description="Tokens that are generated; ShareGPT's mean, if not given"
+        Lognormal(337.99), description="Tokens that are generated. The default mean is ShareGPT's."
     )
     longest: int | None = Field(
-        None, ge=2, description="Tokens of prompt and output: longer ones are cut, and sessions end before"
+        None,
+        ge=2,
+        description="Most tokens of prompt and output. Longer requests are cut, outputs to half of it and "
+        "then prompts; sessions end before.",
     )
-    prefix: LengthsOption | None = Field(None, description="Tokens in front of prompts, which requests share")
-    prefixes: int = Field(1, ge=1, description="How many different prefixes there are")
+    prefix: LengthsOption | None = Field(
+        None, description="Tokens that requests share before the prompt, as a system prompt."
+    )
+    prefixes: int = Field(1, ge=1, description="Different prefixes.")
     prefix_skew: float = Field(
-        0.0, ge=0, description="Zipf's exponent: how much more often some prefixes are used than others"
+        0.0, ge=0, description="Zipf's exponent: how much more often some prefixes are used than others."
     )
-    turns: LengthsOption = Field(Fixed(1), description="Turns of a session; each prompt holds what was said")
+    turns: LengthsOption = Field(
+        Fixed(1),
+        description="Turns of a session. Each prompt is the whole conversation and the next question.",
+    )
     think: float = Field(
         5.0,
         ge=0,
-        description="Seconds from an answer to the next turn: mean of an exponential distribution",
+        description="Seconds between an answer and the session's next turn, on average (exponential).",
     )
-    client: str | None = Field(None, description="Who sends them: the API's user")
-    clients: int = Field(1, ge=1, description="How many clients, numbered")
+    client: str | None = Field(None, description="The client that sends them: the API's `user`.")
+    clients: int = Field(1, ge=1, description="Clients; several are numbered.")
     client_skew: float = Field(
-        0.0, ge=0, description="Zipf's exponent: how much more some clients send than others"
+        0.0, ge=0, description="Zipf's exponent: how much more some clients send than others."
     )
-    priorities: int = Field(1, ge=1, description="Priorities 0 to this less 1 are equally frequent")
+    priorities: int = Field(1, ge=1, description="Number of priorities, from 0, which are equally frequent.")
 
     @abstractmethod
     def times(self, rng: random.Random) -> Iterator[float]:
@@ -144,7 +153,7 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class Poisson(Generator):
     """Independent arrivals: many people who know nothing of each other."""
 
-    rate: Rate = Field(description="Arrivals a second")
+    rate: Rate = Field(description="Arrivals a second.")
 
     def times(self, rng: random.Random) -> Iterator[float]:
         return arrivals.poisson(rng, self.rate)
@@ -153,9 +162,11 @@ class Poisson(Generator):
 class Gamma(Generator):
     """Arrivals in bursts, or evenly, or anything between."""
 
-    rate: Rate = Field(description="Arrivals a second")
+    rate: Rate = Field(description="Arrivals a second.")
     burstiness: float = Field(
-        0.25, gt=0, description="Shape of the gaps' gamma distribution: 1 is Poisson, less comes in bursts"
+        0.25,
+        gt=0,
+        description="Shape of the gaps' gamma distribution, as in vLLM: 1 is Poisson, less comes in bursts.",
     )
 
     def times(self, rng: random.Random) -> Iterator[float]:
@@ -163,18 +174,18 @@ class Gamma(Generator):
 
 
 class Constant(Generator):
-    """Arrivals at even distances."""
+    """Arrivals that are evenly spaced."""
 
-    rate: Rate = Field(description="Arrivals a second")
+    rate: Rate = Field(description="Arrivals a second.")
 
     def times(self, rng: random.Random) -> Iterator[float]:
         return arrivals.constant(self.rate)
 
 
 class Closed(Generator):
-    """So many requests or sessions at a time: the next begins when one ends. Latencies hide any queue."""
+    """A closed loop: the next request or session begins when one ends. Latencies hide any queue."""
 
-    concurrency: int = Field(ge=1, description="Requests, or sessions, at a time")
+    concurrency: int = Field(ge=1, description="Requests, or sessions, at a time.")
 
     def workload(self, seed: int, part: int = 0) -> Workload:
         return replace(super().workload(seed, part), concurrency=self.concurrency)
@@ -193,9 +204,9 @@ class Burst(Generator):
 class Ramp(Generator):
     """Independent arrivals at a rate that grows or falls, to see where a server gives in."""
 
-    start: Rate = Field(description="Arrivals a second in the beginning")
-    end: Rate = Field(description="Arrivals a second from `seconds` on")
-    seconds: float = Field(60.0, gt=0, description="How long it takes from one to the other")
+    start: Rate = Field(description="Arrivals a second in the beginning.")
+    end: Rate = Field(description="Arrivals a second from `seconds` on.")
+    seconds: float = Field(60.0, gt=0, description="Seconds from one to the other.")
 
     def times(self, rng: random.Random) -> Iterator[float]:
         return arrivals.ramp(rng, self.start, self.end, self.seconds)
@@ -204,9 +215,11 @@ class Ramp(Generator):
 class Diurnal(Generator):
     """Independent arrivals at a rate that swings like day and night."""
 
-    rate: Rate = Field(description="Arrivals a second, on average")
-    swing: float = Field(0.8, ge=0, le=1, description="How far the rate departs from its mean, as a share")
-    period: float = Field(600.0, gt=0, description="Seconds from one night to the next; it begins at night")
+    rate: Rate = Field(description="Arrivals a second, on average.")
+    swing: float = Field(
+        0.8, ge=0, le=1, description="How far the rate departs from its mean, as a share of it."
+    )
+    period: float = Field(600.0, gt=0, description="Seconds from one night to the next; it begins at night.")
 
     def times(self, rng: random.Random) -> Iterator[float]:
         return arrivals.diurnal(rng, self.rate, self.swing, self.period)

@@ -54,7 +54,7 @@ class Fixed(Lengths):
 
 @dataclass(frozen=True)
 class Uniform(Lengths):
-    """Every length from `low` to `high` is as likely."""
+    """Every length from `LOW` to `HIGH` is as likely."""
 
     low: int
     high: int
@@ -68,11 +68,11 @@ class Uniform(Lengths):
 
 @dataclass(frozen=True)
 class Lognormal(Lengths):
-    """Many short and few long ones, like conversations; `mean` is that before `least` and `most` cut."""
+    """Many short and few long ones, like conversations. `MEAN` is that before `LEAST` and `MOST` cut."""
 
     mean: float
     spread: float = 1.0
-    """Standard deviation of the logarithm."""
+    """standard deviation of the logarithm."""
     least: int = 4
     most: int = 2**31
 
@@ -92,7 +92,7 @@ class Bimodal(Lengths):
     short: float
     long: float
     share: float = 0.1
-    """The share of long requests, 0 to 1."""
+    """share of long requests, 0 to 1."""
     spread: float = 0.2
 
     def __post_init__(self) -> None:

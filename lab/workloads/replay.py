@@ -25,19 +25,19 @@ class Trace(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    file: Path = Field(description="The trace; its form is seen in its first line")
-    skip: int = Field(0, ge=0, description="Requests to leave out in the beginning")
-    requests: int | None = Field(None, ge=1, description="How many to take; all, if not given")
-    turns: int | None = Field(None, ge=1, description="Turns to take of each session; all, if not given")
+    file: Path = Field(description="The trace; its first line tells its form.")
+    skip: int = Field(0, ge=0, description="Requests to skip at the beginning.")
+    requests: int | None = Field(None, ge=1, description="Requests to take; none: all.")
+    turns: int | None = Field(None, ge=1, description="Turns to take of each session; none: all.")
     longest: int | None = Field(
-        None, ge=2, description="Leave out requests whose prompt and output are longer together, in tokens"
+        None, ge=2, description="Skip requests with more tokens of prompt and output."
     )
-    speed: float = Field(1.0, gt=0, description="How many times faster than they came; thinking, too")
+    speed: float = Field(1.0, gt=0, description="Factor by which arrivals and think times are faster.")
     rate: float | None = Field(
-        None, gt=0, description="Sessions a second: a Poisson process instead of the trace's times"
+        None, gt=0, description="Sessions a second, as a Poisson process, instead of the trace's times."
     )
     concurrency: int | None = Field(
-        None, ge=1, description="So many at a time, in a closed loop, instead of the trace's times"
+        None, ge=1, description="Requests at a time, in a closed loop, instead of the trace's times."
     )
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -11,12 +12,21 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from turnout.core.registry.kinds import KINDS
+from turnout.lab.workloads.lengths import Lengths
 from turnout.scripts.reference.tables import code, listed
 from turnout.server.protocol.base import TokenId
 
-WORDS = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", Any: "any"}
+WORDS = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    dict: "object",
+    Path: "file",
+    Any: "any",
+}
 
-NAMED = {TokenId: "token id"}
+NAMED = {TokenId: "token id", Lengths: "[lengths](workloads.md#lengths)"}
 """Types that people know by a name."""
 
 
@@ -47,6 +57,8 @@ def _without_marks(annotation: object) -> tuple[object, list[object]]:
 
 
 def _kind(kind: object) -> str:
+    if kind in NAMED:
+        return NAMED[kind]
     origin, within = get_origin(kind), get_args(kind)
     if origin is Literal:
         return listed([code(str(each)) for each in within])

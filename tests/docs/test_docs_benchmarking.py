@@ -1,4 +1,4 @@
-"""benchmark.md and workloads.md have every command, option, figure and form of trace as they are."""
+"""benchmark.md and workloads.md have every command, figure and form of trace as they are."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from documents import DOCS, code, rows
 
 from turnout.cli.bench.group import COMMANDS
-from turnout.core.registry.options import Option
 from turnout.lab.jobs.job import Job
 from turnout.lab.results.summary import LATENCIES, summarize
 from turnout.lab.traces.csv_formats import CSV_FORMS
 from turnout.lab.traces.reading import FORMS as TRACE_FORMS
-from turnout.lab.workloads.generators import GENERATORS, Generator
-from turnout.lab.workloads.lengths import FORMS, KINDS
-from turnout.lab.workloads.source import load_workload, source_options
+from turnout.lab.workloads.source import load_workload
 
 (BENCHMARKING,) = (document for document in DOCS if document.path.name == "benchmark.md")
 (WORKLOADS,) = (document for document in DOCS if document.path.name == "workloads.md")
@@ -38,41 +34,6 @@ def test_every_figure_is_there() -> None:
 
 
 # ------------------------------------------------------------------ workloads
-
-
-def common_options() -> list[Option]:
-    shared = set(Generator.model_fields)
-    return [option for option in source_options("burst") if option.name in shared]
-
-
-def table(section: str) -> dict[str, list[str]]:
-    """All rows of a section, by what stands first in them."""
-    return {code(row[0])[0]: row for row in rows(WORKLOADS.section(section)) if code(row[0])}
-
-
-def test_every_generator_is_there_with_its_options() -> None:
-    shared = {option.name for option in common_options()}
-    for name in GENERATORS:
-        own = {option.name for option in source_options(name)} - shared
-        assert set(code(table("Generators")[name][2])) == own
-
-
-@pytest.mark.parametrize(
-    ("section", "options"), [("Generators", common_options()), ("Traces", source_options("trace"))]
-)
-def test_every_option_is_there_with_its_default(section: str, options: list[Option]) -> None:
-    for option in options:
-        default = option.default.strip('"').removesuffix(".0").replace("mean=", "")
-        stated = code(table(section)[option.name][1])
-        assert stated == ([default] if default not in ("", "null") else []), option.name
-
-
-def test_every_form_of_lengths_is_there() -> None:
-    listed = first_column(WORKLOADS.section("Generators"))
-    for name in KINDS.keys() - {"fixed"}:
-        assert [form for form in FORMS.split(", ") if form.startswith(name)] == [
-            form for form in listed if form.startswith(f"{name}:")
-        ]
 
 
 def test_every_form_of_a_trace_is_there() -> None:

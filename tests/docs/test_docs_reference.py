@@ -8,7 +8,7 @@ from documents import DOCS, Document
 from turnout.scripts import docs_words, write_reference
 from turnout.scripts.reference import blocks
 
-WORDS = 42_500
+WORDS = 41_400
 """At most so many are written by hand in docs/. The bound only falls, to 40,000."""
 
 
