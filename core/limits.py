@@ -67,6 +67,9 @@ LISTED_TOKENS = Limit(
 STOP_TOKENS = Limit(
     most=4096, unit="tokens", what="tokens in `stop_token_ids`", answer="400, `stop_token_ids`"
 )
+REQUEST_ID = Limit(
+    most=512, unit="characters", what="the header `X-Request-Id`", answer="400, `x-request-id`"
+)
 BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="413", option="--max-body-size")
 
 

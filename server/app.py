@@ -22,15 +22,22 @@ from turnout.server.api.chat import chat
 from turnout.server.api.completions import completions
 from turnout.server.api.context import Context
 from turnout.server.api.health import health
+from turnout.server.api.load import show_load
 from turnout.server.api.metrics import metrics
 from turnout.server.http.auth import AuthMiddleware
 from turnout.server.http.errors import respond_to_disconnect, respond_to_error
+from turnout.server.http.load import LoadMiddleware, ServerLoad
+from turnout.server.http.request_id import RequestIdMiddleware
+from turnout.server.http.trailing_slash import TrailingSlashMiddleware
 
 __all__ = ["create_app"]
 
 ROUTES = [
     Route("/", models.index),
     Route("/health", health),
+    Route("/ping", health),
+    Route("/ping", health, methods=["POST"]),
+    Route("/load", show_load),
     Route("/metrics", metrics),
     Route("/version", models.show_version),
     Route("/v1/models", models.list_models),
@@ -39,6 +46,7 @@ ROUTES = [
     Route("/v1/chat/completions", chat, methods=["POST"]),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
+    Route("/tokenizer_info", tokenization.show_tokenizer),
     Route("/admin/scheduler", admin_scheduler.show_scheduler),
     Route("/admin/scheduler", admin_scheduler.set_scheduler, methods=["POST"]),
     Route("/admin/ab", admin_ab.show_arms),
@@ -54,9 +62,16 @@ ROUTES = [
 
 def create_app(arms: Arms, config: ServerConfig) -> Starlette:
     """The application that serves the arms' engines, which are ready."""
+    load = ServerLoad()
     app = Starlette(
         routes=ROUTES,
-        middleware=[Middleware(AuthMiddleware, config), Middleware(ArmHeaderMiddleware)],
+        middleware=[
+            Middleware(TrailingSlashMiddleware),
+            Middleware(RequestIdMiddleware),
+            Middleware(AuthMiddleware, config),
+            Middleware(ArmHeaderMiddleware),
+            Middleware(LoadMiddleware, load),
+        ],
         exception_handlers={
             ClientDisconnect: respond_to_disconnect,
             HTTPException: respond_to_error,
@@ -64,5 +79,5 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
             Exception: respond_to_error,
         },
     )
-    app.state.context = Context(arms, config)
+    app.state.context = Context(arms, config, load)
     return app

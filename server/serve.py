@@ -15,6 +15,7 @@ from turnout.core.errors import TurnoutError
 from turnout.server.ab.ab_test import ABTest, check_vocabularies
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.engine.client import FACTORY, ProcessClient
+from turnout.server.http.request_log import LOG_FORMAT, mark_record
 
 __all__ = ["serve"]
 
@@ -34,7 +35,7 @@ def serve(
     everything else happens meanwhile. Raises TurnoutError when the server cannot start, or when no engine is
     left.
     """
-    logging.basicConfig(level=server_config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    _log(server_config.log_level)
     with _listen(server_config.host, server_config.port) as listener, _terminable():
         clients = [
             ProcessClient(
@@ -79,6 +80,13 @@ def _serve(
         arm = ServedArm(clients[1], load_tokenizer(other), ab.name, ab.config, ab.changes, ab.share)
         arms = Arms([base, arm], ab.trial)
     asyncio.run(run(listener, clients, arms, server_config))
+
+
+def _log(level: str) -> None:
+    """Write the log to standard error; lines about a request name it."""
+    handler = logging.StreamHandler()
+    handler.addFilter(mark_record)
+    logging.basicConfig(level=level.upper(), format=LOG_FORMAT, handlers=[handler])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -32,7 +32,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     config = read_json(folder / "tokenizer_config.json", needed=False)
     special = {**read_json(folder / "special_tokens_map.json", needed=False), **config}
     names = {name: text for name in SPECIAL_NAMES if (text := _token_text(special.get(name)))}
-    return Tokenizer(_load_backend(folder), names, named_templates(folder, config))
+    return Tokenizer(_load_backend(folder), names, named_templates(folder, config), config)
 
 
 def tokenizer_json(folder: Path) -> str:
@@ -51,7 +51,9 @@ class Tokenizer:
         backend: Backend,
         special_tokens: Mapping[str, str] | None = None,
         chat_templates: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
+        """config: what ``tokenizer_config.json`` says."""
         backend.no_truncation()
         backend.no_padding()
         self.backend = backend
@@ -60,6 +62,7 @@ class Tokenizer:
         self.special_ids = frozenset(id for id, t in backend.get_added_tokens_decoder().items() if t.special)
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self._templates = dict(chat_templates or {})
+        self._config = dict(config or {})
 
     @property
     def eos_token_id(self) -> int | None:
@@ -109,16 +112,30 @@ class Tokenizer:
             return self.bytes_of(id)
         return self.decode([id], skip_special_tokens=False).encode()
 
+    def spelling(self, id: int) -> str:
+        """A token as the vocabulary spells it; empty for unknown ids."""
+        return self.backend.id_to_token(id) or ""
+
     def token_text(self, id: int) -> str:
         """A token as text to read, special tokens included; U+FFFD stands for part of a character."""
         return (self.token_bytes(id) or b"").decode(errors="replace")
 
     # -------------------------------------------------------------- chat
 
+    @property
+    def _template_source(self) -> str | None:
+        return self._templates.get("default") or next(iter(self._templates.values()), None)
+
     @cached_property
     def _default_template(self) -> ChatTemplate | None:
-        source = self._templates.get("default") or next(iter(self._templates.values()), None)
+        source = self._template_source
         return ChatTemplate(source, self.special_tokens) if source else None
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The checkpoint's ``tokenizer_config.json``, with the chat template wherever that is kept."""
+        known = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_tokens}
+        return {**known, **self._config, "chat_template": self._template_source}
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
         """The prompt for a conversation, as token ids. Options and errors are those of `chat_text`."""

@@ -18,14 +18,16 @@ from turnout.scripts.reference.values import field_values
 from turnout.server.admin.ab import ArmState
 from turnout.server.admin.kv import KVReport
 from turnout.server.admin.prefixes import PrefixRequest, PrefixState
-from turnout.server.api.tokenization import DetokenizeRequest, TokenizeRequest
 from turnout.server.app import ROUTES
 from turnout.server.http.auth import ADMIN
 from turnout.server.protocol.responses import TimingReport, Usage
+from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
 
 TOLD = {
     "/": "http-api.md#models-and-version",
     "/health": "../how-to/serve.md#health",
+    "/ping": "../how-to/serve.md#health",
+    "/load": "http-api.md#models-and-version",
     "/metrics": "metrics.md",
     "/version": "http-api.md#models-and-version",
     "/v1/models": "http-api.md#models-and-version",
@@ -34,6 +36,7 @@ TOLD = {
     "/v1/chat/completions": "http-api.md#chat",
     "/tokenize": "http-api.md#tokens",
     "/detokenize": "http-api.md#tokens",
+    "/tokenizer_info": "http-api.md#tokens",
     "/admin/scheduler": "admin-api.md#the-scheduling-policy",
     "/admin/ab": "admin-api.md#the-arms-of-a-live-test",
     "/admin/kv": "admin-api.md#the-kv-pool",

@@ -7,10 +7,9 @@ from hashlib import blake2b
 from starlette.requests import Request
 
 from turnout.core.interfaces.trial import SESSION_HEADER
+from turnout.server.http.errors import REQUEST_ID
 
 __all__ = ["session_of", "session_position"]
-
-REQUEST_HEADER = "X-Request-Id"
 
 
 def session_of(request: Request, user: str | None, id: str) -> str:
@@ -22,7 +21,7 @@ def session_of(request: Request, user: str | None, id: str) -> str:
     named = (
         ("session", request.headers.get(SESSION_HEADER)),
         ("user", user),
-        ("request", request.headers.get(REQUEST_HEADER)),
+        ("request", request.headers.get(REQUEST_ID)),
         ("request", id),
     )
     return next(f"{kind} {name}" for kind, name in named if name)

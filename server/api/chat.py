@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,13 +17,14 @@ from turnout.server.api.respond import respond
 from turnout.server.generation.generation import Generation
 from turnout.server.http.auth import client_of
 from turnout.server.http.body import read_body
-from turnout.server.protocol.chat import ChatRequest
+from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message
 from turnout.server.renderers.chat import ChatRenderer
 from turnout.server.renderers.openai import Wishes
 from turnout.server.renderers.token_names import TokenNames
 from turnout.text.engine_params import engine_params
+from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["chat"]
+__all__ = ["chat", "conversation_text"]
 
 
 async def chat(request: Request) -> Response:
@@ -55,11 +57,16 @@ def _request(arm: ServedArm, body: ChatRequest, id: str, client: str) -> Request
 
 def _prompt(arm: ServedArm, body: ChatRequest) -> list[int]:
     """The tokens of a conversation."""
-    text = arm.tokenizer.chat_text(
-        body.template_messages(),
-        add_generation_prompt=body.add_generation_prompt,
-        continue_final_message=body.continue_final_message,
-        **(body.chat_template_kwargs or {}),
-    )
+    text = conversation_text(arm.tokenizer, body.messages, body)
     limit = arm.client.ready.max_model_len
     return arm.tokenizer.encode(text, add_special_tokens=body.add_special_tokens, limit=limit)
+
+
+def conversation_text(tokenizer: Tokenizer, messages: Sequence[Message], options: ChatOptions) -> str:
+    """What the chat template makes of a conversation. Raises RequestError."""
+    return tokenizer.chat_text(
+        [message.model_dump(exclude_none=True) for message in messages],
+        add_generation_prompt=options.add_generation_prompt,
+        continue_final_message=options.continue_final_message,
+        **(options.chat_template_kwargs or {}),
+    )

@@ -15,6 +15,7 @@ from turnout.server.ab.arm_header import mark_arm
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.ab.assignment import session_of
 from turnout.server.http.errors import ApiError
+from turnout.server.http.load import ServerLoad
 from turnout.server.metrics.kv_stats import KVStats
 from turnout.server.metrics.request_metrics import RequestMetrics
 
@@ -27,6 +28,7 @@ class Context:
 
     arms: Arms
     config: ServerConfig
+    load: ServerLoad
     created: int = field(default_factory=lambda: int(time.time()))
 
     @cached_property

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 async def respond(request: Request, generation: Generation, renderer: Renderer, *, stream: bool) -> Response:
     """Raises what the engine refuses, and ClientDisconnect, before anything has been sent."""
+    logger.debug("generates for %s", generation.requests[0].id)
     if not stream:
         choices = await while_connected(request.receive, generation.choices())
         return JsonResponse(renderer.whole(choices, generation))

@@ -1,63 +1,39 @@
-"""``POST /tokenize`` and ``POST /detokenize``, in vLLM's form."""
+"""``POST /tokenize``, ``POST /detokenize`` and ``GET /tokenizer_info``, in vLLM's form."""
 
 from __future__ import annotations
 
 import asyncio
 
-import msgspec
-from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnout.server.api.chat import conversation_text
 from turnout.server.api.context import context_of
 from turnout.server.http.body import read_body
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.protocol.base import FailFastList, TokenId
+from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
+from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["detokenize", "tokenize"]
-
-
-class TokenizeRequest(BaseModel):
-    """The body of a request to tokenize a text."""
-
-    model_config = ConfigDict(strict=True)
-
-    model: str | None = None
-    """As for completions."""
-    prompt: str
-    """The text."""
-    add_special_tokens: bool = True
-    """Let the tokenizer add its own, such as a beginning of sequence."""
-
-
-class DetokenizeRequest(BaseModel):
-    """The body of a request to decode tokens."""
-
-    model_config = ConfigDict(strict=True)
-
-    model: str | None = None
-    """As for completions."""
-    tokens: FailFastList[TokenId]
-    """The token ids; special ones are shown, too."""
-
-
-class TokenizeResponse(msgspec.Struct):
-    """The tokens of a text."""
-
-    count: int
-    max_model_len: int
-    tokens: list[int]
+__all__ = ["detokenize", "show_tokenizer", "tokenize"]
 
 
 async def tokenize(request: Request) -> Response:
-    """Turns text into token ids."""
+    """Turns text, or a conversation, into token ids."""
     context = context_of(request)
     body = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
-    tokens = await asyncio.to_thread(
-        context.arms.first.tokenizer.encode, body.prompt, add_special_tokens=body.add_special_tokens
-    )
-    return JsonResponse(TokenizeResponse(len(tokens), context.arms.first.client.ready.max_model_len, tokens))
+    tokenizer = context.arms.first.tokenizer
+    tokens = await asyncio.to_thread(_tokens, tokenizer, body)
+    response = TokenizeResponse(len(tokens), context.arms.first.client.ready.max_model_len, tokens)
+    if body.return_token_strs:
+        response.token_strs = [tokenizer.spelling(token) for token in tokens]
+    return JsonResponse(response)
+
+
+def _tokens(tokenizer: Tokenizer, body: TokenizeRequest) -> list[int]:
+    text = conversation_text(tokenizer, body.messages, body) if body.messages else body.prompt or ""
+    special = body.add_special_tokens
+    return tokenizer.encode(text, add_special_tokens=not body.messages if special is None else special)
 
 
 async def detokenize(request: Request) -> Response:
@@ -69,3 +45,8 @@ async def detokenize(request: Request) -> Response:
         context.arms.first.tokenizer.decode, body.tokens, skip_special_tokens=False
     )
     return JsonResponse({"prompt": text})
+
+
+async def show_tokenizer(request: Request) -> Response:
+    """Shows the tokenizer's configuration and the chat template."""
+    return JsonResponse(context_of(request).arms.first.tokenizer.description)

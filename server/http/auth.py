@@ -15,8 +15,8 @@ from turnout.server.http.errors import ApiError, respond_to_error
 
 __all__ = ["AuthMiddleware", "client_of"]
 
-OPEN = frozenset({"/health", "/metrics"})
-"""Paths that need no key, for monitoring."""
+OPEN = frozenset({"/health", "/ping", "/load", "/metrics"})
+"""Paths that need no key, for monitoring and load balancers."""
 ADMIN = "/admin/"
 
 

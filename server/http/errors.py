@@ -12,8 +12,19 @@ from starlette.responses import Response
 from turnout.core.errors import Dropped, EngineError, EngineGone, Overloaded, RequestError, TurnoutError
 from turnout.server.http.json_response import JsonResponse
 
-__all__ = ["ApiError", "ErrorBody", "error_body", "respond_to_disconnect", "respond_to_error"]
+__all__ = [
+    "REQUEST_ID",
+    "REQUEST_KEY",
+    "ApiError",
+    "ErrorBody",
+    "error_body",
+    "respond_to_disconnect",
+    "respond_to_error",
+]
 
+REQUEST_ID = "X-Request-Id"
+REQUEST_KEY = "turnout.request_id"
+"""Where a request's scope has its name."""
 NOT_FOUND = 404
 TIMEOUT = 408
 CLIENT_CLOSED_REQUEST = 499
@@ -68,7 +79,10 @@ def _kind(status: int) -> str:
 
 async def respond_to_error(request: Request, error: Exception) -> Response:
     known = _misdirected(request, error) if isinstance(error, HTTPException) else _known(error)
-    return JsonResponse(error_body(known), status_code=known.status, headers=known.headers)
+    headers = dict(known.headers or {})
+    if id := request.scope.get(REQUEST_KEY):  # no middleware sees the answer to an unforeseen error
+        headers[REQUEST_ID] = id
+    return JsonResponse(error_body(known), status_code=known.status, headers=headers)
 
 
 async def respond_to_disconnect(request: Request, error: Exception) -> Response:

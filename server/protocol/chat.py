@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList, GenerationRequest
 
-__all__ = ["ChatRequest", "Message"]
+__all__ = ["ChatOptions", "ChatRequest", "Message"]
 
 
 RESERVED = frozenset(
@@ -46,7 +46,25 @@ class Message(BaseModel):
         return "\n".join(_part_text(part) for part in value)
 
 
-class ChatRequest(GenerationRequest):
+class ChatOptions(BaseModel):
+    """How the chat template makes a prompt of a conversation."""
+
+    add_generation_prompt: bool = True
+    """vLLM's. Let the template begin the assistant's turn."""
+    continue_final_message: bool = False
+    """vLLM's. Go on with the last message instead of answering it; needs `add_generation_prompt` false."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    """vLLM's. Variables for the chat template, such as `{"enable_thinking": false}`."""
+
+    @field_validator("chat_template_kwargs", mode="after")
+    @classmethod
+    def _no_reserved_names(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if reserved := RESERVED & (value or {}).keys():
+            raise ValueError(f"{min(reserved)!r} cannot be given here")
+        return value
+
+
+class ChatRequest(ChatOptions, GenerationRequest):
     """The body of a chat request."""
 
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}
@@ -66,25 +84,12 @@ class ChatRequest(GenerationRequest):
     """And of this many of the most likely; needs `logprobs`. Default: 0."""
     add_special_tokens: bool = False
     """vLLM's. Let the tokenizer add its own to those of the template."""
-    add_generation_prompt: bool = True
-    """vLLM's. Let the template begin the assistant's turn."""
-    continue_final_message: bool = False
-    """vLLM's. Go on with the last message instead of answering it; needs `add_generation_prompt` false."""
-    chat_template_kwargs: dict[str, Any] | None = None
-    """vLLM's. Variables for the chat template, such as `{"enable_thinking": false}`."""
 
     @field_validator("messages", mode="after")
     @classmethod
     def _some(cls, value: list[Message]) -> list[Message]:
         if not value:
             raise ValueError("at least one message is expected")
-        return value
-
-    @field_validator("chat_template_kwargs", mode="after")
-    @classmethod
-    def _no_reserved_names(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if reserved := RESERVED & (value or {}).keys():
-            raise ValueError(f"{min(reserved)!r} cannot be given here")
         return value
 
     @model_validator(mode="after")
@@ -97,9 +102,6 @@ class ChatRequest(GenerationRequest):
 
     def logprob_count(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
-
-    def template_messages(self) -> list[dict[str, Any]]:
-        return [message.model_dump(exclude_none=True) for message in self.messages]
 
 
 def _part_text(part: object) -> str:

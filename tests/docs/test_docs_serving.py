@@ -17,7 +17,6 @@ from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestErro
 from turnout.core.types.param_groups import BEAM_SEARCH
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.admin.scheduler import PolicyChange
-from turnout.server.api.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 from turnout.server.http.errors import ApiError, ErrorBody, error_body, respond_to_error
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
@@ -30,6 +29,7 @@ from turnout.server.protocol.responses import (
     ModelCard,
     Usage,
 )
+from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 
 PAGES = (SERVING, HTTP_API, PARAMETERS)
 
