@@ -21,6 +21,7 @@ from turnout.scripts.reference import (
     metrics,
     parameters,
     policies,
+    suites,
     types,
     workloads,
 )
@@ -40,6 +41,8 @@ BLOCKS: Blocks = {
     "limits": limits.block,
     **commands.blocks(),
     **examples.blocks(),
+    "suites": suites.suites,
+    "claims": suites.claims,
     "generators": workloads.generators,
     "options of generators": workloads.shared,
     "lengths": workloads.lengths,
