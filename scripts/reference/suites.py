@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import turnout.testing as kit
+from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import code, markdown, paragraph, table
 from turnout.testing.suites.kv_backend import KVBackendSuite
@@ -17,11 +18,15 @@ METHODS = {KVBackendSuite: ("attends", "stored")}
 """Claims that a plugin's author defines as methods."""
 
 
-def suites() -> str:
+def blocks() -> Blocks:
+    return {"suites": _suites, "claims": _all_claims}
+
+
+def _suites() -> str:
     return table(("suite", "what it checks"), [(code(suite.__name__), _checked(suite)) for suite in SUITES])
 
 
-def claims() -> str:
+def _all_claims() -> str:
     rows = [("all", *row) for row in _claims(Suite, set())]
     for suite in SUITES:
         rows += [(code(suite.__name__), *row) for row in _claims(suite, set(Suite.__annotations__))]
