@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
+from turnout.server.ab.arms import ServedArm
 from turnout.server.api.chat import conversation_text
 from turnout.server.api.context import context_of
 from turnout.server.http.body import read_body
@@ -26,14 +27,17 @@ async def tokenize(request: Request) -> Response:
     context = context_of(request)
     body = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
-    tokenizer = context.arms.first.tokenizer
     size = len(body.prompt or "") + text_size(body.messages or ())
-    work = partial(_tokens, tokenizer, body)
-    tokens = await while_connected(request.receive, context.texts.run(size, work))
-    response = TokenizeResponse(len(tokens), context.arms.first.client.ready.max_model_len, tokens)
+    work = partial(_response, context.arms.first, body)
+    return JsonResponse(await while_connected(request.receive, context.texts.run(size, work)))
+
+
+def _response(arm: ServedArm, body: TokenizeRequest) -> TokenizeResponse:
+    tokens = _tokens(arm.tokenizer, body)
+    response = TokenizeResponse(len(tokens), arm.client.ready.max_model_len, tokens)
     if body.return_token_strs:
-        response.token_strs = [tokenizer.spelling(token) for token in tokens]
-    return JsonResponse(response)
+        response.token_strs = [arm.tokenizer.spelling(token) for token in tokens]
+    return response
 
 
 def _tokens(tokenizer: Tokenizer, body: TokenizeRequest) -> list[int]:
