@@ -163,7 +163,7 @@ class AdjustsRows(Protocol):
     """The part of `ActiveProcessor` that a request uses."""
 
     title: str
-    index: int
+    place: int
 
 
 RequestStatus = Literal["running", "waiting", "finishing", "gone"]

@@ -9,6 +9,8 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
+from turnout.kernels.threads import kernel_threads
+
 __all__ = ["Bitmasks", "GuessPath", "forbid", "guess_paths"]
 
 ALL_ALLOWED = -1
@@ -75,7 +77,7 @@ class Bitmasks:
 
     def __init__(self, vocab_size: int) -> None:
         self._words = (vocab_size + 31) // 32
-        threads = torch.get_num_threads()
+        threads = kernel_threads()
         self._executor = LLExecutor(threads)
         self._parallel = threads > 1
 

@@ -1,4 +1,4 @@
-"""docs/reference/plugins/testing.md has every suite and every claim."""
+"""docs/reference/plugins/testing.md has every suite and every claim, with its default."""
 
 from __future__ import annotations
 
