@@ -30,11 +30,11 @@ from turnout.lab.quality.models import ModelComparison
 from turnout.lab.quality.perplexity import one_window
 from turnout.lab.results.markdown import markdown_table, read_marked, write_marked
 from turnout.models.tiny.corpus import load_corpus
-from turnout.models.tiny.tokenizer import encode_documents
-from turnout.models.tiny.tokenizer import load_tokenizer as load_tiny_tokenizer
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.memory.budget import weight_bytes
 from turnout.runner.weights import load_weights
+from turnout.scripts.tiny.tokenizer import encode_documents
+from turnout.scripts.tiny.tokenizer import load_tokenizer as load_tiny_tokenizer
 
 TABLE = "lm_head=true,embeddings=true"
 """Head and embedding, too."""

@@ -13,12 +13,21 @@ __all__ = [
     "BAD_WORDS_TEXT",
     "BODY",
     "CHOICES",
+    "COPIES",
+    "DETOKENIZED",
     "LISTED_TOKENS",
     "LOGPROBS",
+    "LOGPROB_ENTRIES",
+    "MESSAGES",
     "PROMPTS",
+    "PROMPT_TOKENS",
+    "REPEATED",
+    "SEQUENCES",
     "STOP_LENGTH",
     "STOP_STRINGS",
     "STOP_TOKENS",
+    "TEXTS",
+    "TOKENIZED",
     "Limit",
     "all_limits",
 ]
@@ -70,6 +79,35 @@ STOP_TOKENS = Limit(
 REQUEST_ID = Limit(
     most=512, unit="characters", what="the header `X-Request-Id`", answer="400, `x-request-id`"
 )
+PROMPT_TOKENS = Limit(most=2**21, unit="tokens", what="prompts of a request together", answer="400, `prompt`")
+SEQUENCES = Limit(most=4096, unit="choices", what="choices of all prompts of a request", answer="400, `n`")
+REPEATED = Limit(
+    most=2**24,
+    unit="characters or tokens",
+    what="prompts that a response repeats, once for each choice (`echo`, `return_token_ids`)",
+    answer="400, the parameter",
+)
+COPIES = Limit(
+    most=2**20,
+    unit="entries",
+    what="entries of `logit_bias`, `allowed_token_ids`, `stop_token_ids` and `bad_words`, for each prompt",
+    answer="400, `prompt`",
+)
+LOGPROB_ENTRIES = Limit(
+    most=2**23,
+    unit="entries",
+    what="log-probabilities of a response: of each token one, and of each of the likeliest",
+    answer="400, `logprobs` or `prompt_logprobs`",
+)
+TOKENIZED = Limit(most=2**20, unit="bytes", what="text to `/tokenize`", answer="400, `prompt`")
+DETOKENIZED = Limit(most=2**18, unit="tokens", what="tokens to `/detokenize`", answer="400, `tokens`")
+TEXTS = Limit(
+    most=1024,
+    unit="texts",
+    what="texts that wait to be tokenized",
+    answer="503 with `Retry-After`",
+)
+MESSAGES = Limit(most=16_384, unit="messages", what="messages of a chat", answer="400, `messages`")
 BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="413", option="--max-body-size")
 
 

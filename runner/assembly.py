@@ -35,7 +35,7 @@ from turnout.runner.memory.budget import Budget, weight_bytes
 from turnout.runner.policies import Policies, build_eviction, build_policies, build_scheduler
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
-from turnout.runner.scheduler_setup import batched_tokens, context_length
+from turnout.runner.step_limits import batched_tokens, context_length
 from turnout.runner.weights import load_weights, quantization_of
 
 __all__ = ["AssembledEngine", "build_engine"]

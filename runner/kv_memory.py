@@ -22,7 +22,7 @@ from turnout.runner.memory import swap_costs
 from turnout.runner.memory.budget import Budget, format_bytes
 from turnout.runner.memory.swap_memory import SwapMemory
 from turnout.runner.memory.workspace import CudaMeter, step_bytes
-from turnout.runner.scheduler_setup import choose_preemption
+from turnout.runner.policies import build_preemption
 
 __all__ = ["KVHalves", "KVMemory", "build_kv_memory"]
 
@@ -100,7 +100,7 @@ def build_kv_memory(
         budget.check(cache)
         positions = cache.snapshot().swap
     costs = partial(_swap_costs, halves, budget, model, make_eviction)
-    preemption = choose_preemption(budget.config, positions, costs)
+    preemption = build_preemption(budget.config, positions, costs)
     attention = halves.attention(cache)
     sums = [] if activations is None else [budget.describe_gpu(activations)]
     return KVMemory(cache, attention, preemption, sums)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from turnout.core.interfaces.kv import KVBackend, KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
-from turnout.core.scheduling.preemption import Preemption
+from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.plugins.defaults import KV, KV_EVICTION
 from turnout.runner.choices import PolicyChoice, policy_choices
@@ -30,6 +30,7 @@ __all__ = [
     "build_host_policies",
     "build_kv",
     "build_policies",
+    "build_preemption",
     "build_scheduler",
 ]
 
@@ -122,6 +123,22 @@ def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> E
             f"keeps no memory after a request ends; leave it out or choose another backend, such as {KV}"
         )
     return registry.create("kv_eviction", config.kv_eviction or KV_EVICTION)
+
+
+def build_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapCosts]) -> Preemption:
+    """Builds what decides how a request is preempted.
+
+    swap: positions that the backend made of the swap memory. costs: called only if they decide. Raises
+    ConfigError for swap memory that the backend cannot use.
+    """
+    if not swap and (config.swap_memory or config.preemption == "swap"):
+        raise ConfigError(
+            f"kv backend {config.kv!r} swaps nothing out to host memory; "
+            "leave --swap-memory and --preemption out"
+        )
+    if not swap or config.preemption == "recompute":
+        return Recompute()
+    return Swap() if config.preemption == "swap" else Auto(costs())
 
 
 def _other_decodings(registry: Registry, asked: Iterable[PolicyChoice]) -> Iterator[Decoding]:

@@ -21,31 +21,26 @@ from turnout.scripts.reference import (
     metrics,
     parameters,
     policies,
+    suites,
     types,
     workloads,
 )
 from turnout.scripts.reference.blocks import Blocks, pages, written
 
-BLOCKS: Blocks = {
-    "engine settings": configuration.engine,
-    "server settings": configuration.server,
-    **policies.blocks(),
-    **http.blocks(),
-    "metrics of the server": metrics.server,
-    "metrics of the engine": metrics.engine,
-    "parameters": parameters.both,
-    "parameters of completions": parameters.completions,
-    "parameters of chat": parameters.chat,
-    "refused parameters": parameters.refused,
-    "limits": limits.block,
-    **commands.blocks(),
-    **examples.blocks(),
-    "generators": workloads.generators,
-    "options of generators": workloads.shared,
-    "lengths": workloads.lengths,
-    "options of trace": workloads.trace,
-    "types": types.block,
-}
+PAGES = (
+    commands,
+    configuration,
+    examples,
+    http,
+    limits,
+    metrics,
+    parameters,
+    policies,
+    suites,
+    types,
+    workloads,
+)
+BLOCKS: Blocks = {name: write for page in PAGES for name, write in page.blocks().items()}
 
 
 @click.command()

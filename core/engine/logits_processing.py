@@ -34,12 +34,12 @@ def _put(logits: Tensor, rows: list[int], values: Tensor) -> None:
 
 
 class ActiveProcessor:
-    """A processor, its place in the order, and its title in messages."""
+    """A processor, its index in the order in which processors apply, and its title in messages."""
 
-    def __init__(self, title: str, processor: LogitsProcessor, place: int = 0) -> None:
+    def __init__(self, title: str, processor: LogitsProcessor, index: int = 0) -> None:
         self.title = title
         self.processor = processor
-        self.place = place
+        self.index = index
         self.pick: Pick = getitem
         self.put: Put = _put
         self._plugin_faults = PluginFaults(logger)
@@ -89,7 +89,7 @@ class LogitsProcessors:
     def __init__(self, processors: Iterable[tuple[str, LogitsProcessor]] = ()) -> None:
         """`processors`: each with its title in messages, in order except for the masks."""
         ordered = sorted(processors, key=lambda named: named[1].masks)
-        self._active = [ActiveProcessor(*named, place) for place, named in enumerate(ordered)]
+        self._active = [ActiveProcessor(*named, index) for index, named in enumerate(ordered)]
         self._extra_args = {name for _, processor in ordered for name in processor.extra_args}
 
     def start(self, model: ServedModel, pick: Pick = getitem, put: Put = _put) -> None:
@@ -128,7 +128,7 @@ def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     if not rows_of:
         return logits
     changed = logits.clone()
-    for active in sorted(rows_of, key=lambda active: active.place):
+    for active in sorted(rows_of, key=lambda active: active.index):
         wanting = rows_of[active]
         fault = _apply(active, changed, wanting, [rows[number] for number in wanting])
         if fault is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["SESSION_HEADER", "Leave", "Outcome", "Trial"]
+__all__ = ["SESSION_HEADER", "Outcome", "RecordEnd", "Trial"]
 
 SESSION_HEADER = "X-Session-Id"
 """The header in which a client names the session that a request belongs to."""
@@ -26,14 +26,14 @@ class Outcome(NamedTuple):
     """The message, if it ended with an error."""
 
 
-Leave = Callable[[Sequence[Outcome]], None]
+RecordEnd = Callable[[Sequence[Outcome]], None]
 """To be called once, when a request has ended; with no outcomes if it was rejected."""
 
 
 class Trial(Protocol):
     """Records each request of each arm of an A/B test, and reports the results so far."""
 
-    def arrived(self, arm: str) -> Leave:
+    def arrived(self, arm: str) -> RecordEnd:
         """Records that a request arrived at an arm now; returns what to call when it has ended."""
         ...
 
@@ -41,6 +41,6 @@ class Trial(Protocol):
         """Ends the comparison: from now on, the arms no longer get their shares of requests."""
         ...
 
-    def standing(self) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         """Returns the results so far, in JSON's types."""
         ...

@@ -57,29 +57,31 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
     `Timing`, if it is known."""
 
 
-class _Ordered(msgspec.Struct, frozen=True, kw_only=True):
+class _AdminCommandBase(msgspec.Struct, frozen=True, kw_only=True):
+    """The id by which a `Reply` answers a command."""
+
     id: str = msgspec.field(default_factory=lambda: uuid4().hex)
 
 
-class ShowScheduler(_Ordered, frozen=True, tag=True):
+class ShowScheduler(_AdminCommandBase, frozen=True, tag=True):
     """Asks for the scheduling policy and its state."""
 
 
-class SetScheduler(_Ordered, frozen=True, tag=True):
+class SetScheduler(_AdminCommandBase, frozen=True, tag=True):
     """Asks to use another scheduling policy from the next step on; requests stay in their queues."""
 
     spec: str
     """As for ``--scheduler``: ``NAME`` or ``NAME:option=value,…``."""
 
 
-class ShowKV(_Ordered, frozen=True, tag=True):
+class ShowKV(_AdminCommandBase, frozen=True, tag=True):
     """Asks for the state of the KV pool."""
 
     states: bool = False
     """Whether to include the block map; if not, `KVSnapshot.states` is empty."""
 
 
-class PinPrefix(_Ordered, frozen=True, tag=True):
+class PinPrefix(_AdminCommandBase, frozen=True, tag=True):
     """Asks to pin a prefix, in place of the one of the same name."""
 
     name: str
@@ -87,17 +89,17 @@ class PinPrefix(_Ordered, frozen=True, tag=True):
     salt: str = ""
 
 
-class UnpinPrefix(_Ordered, frozen=True, tag=True):
+class UnpinPrefix(_AdminCommandBase, frozen=True, tag=True):
     """Asks to unpin a prefix."""
 
     name: str
 
 
-class ListPrefixes(_Ordered, frozen=True, tag=True):
+class ListPrefixes(_AdminCommandBase, frozen=True, tag=True):
     """Asks for all pinned prefixes."""
 
 
-class ListPlugins(_Ordered, frozen=True, tag=True):
+class ListPlugins(_AdminCommandBase, frozen=True, tag=True):
     """Asks for all plugins that were found, failed ones included."""
 
 

@@ -163,7 +163,7 @@ class AdjustsRows(Protocol):
     """The part of `ActiveProcessor` that a request uses."""
 
     title: str
-    place: int
+    index: int
 
 
 RequestStatus = Literal["running", "waiting", "finishing", "gone"]

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special  # noqa: F401  # loaded now: later it would hold up a server's event loop
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.interfaces.trial import Leave, Outcome
+from turnout.core.interfaces.trial import Outcome, RecordEnd
 from turnout.lab.ab.blocks import Block, BlockSize
 from turnout.lab.ab.sequential import differences
 from turnout.lab.ab.tally import Tally
@@ -58,12 +58,12 @@ class LiveTrial:
 
     # -------------------------------------------------------------- reports of the server
 
-    def arrived(self, arm: str) -> Leave:
+    def arrived(self, arm: str) -> RecordEnd:
         self._tallies[arm].requests += 1
         block = self._current()
         if block is not None:
             block.arrive(arm)
-        return partial(self._left, arm, block)
+        return partial(self._ended, arm, block)
 
     def close(self) -> None:
         """End the test: the block that is not full is dropped, full ones wait for their last requests."""
@@ -80,7 +80,7 @@ class LiveTrial:
             self._block = Block([self._base, self._other], now)
         return self._block
 
-    def _left(self, arm: str, block: Block | None, outcomes: Sequence[Outcome]) -> None:
+    def _ended(self, arm: str, block: Block | None, outcomes: Sequence[Outcome]) -> None:
         records = [record for each in outcomes if (record := self._tallies[arm].add(each)) is not None]
         if block is not None:
             block.leave(arm, records)
@@ -92,7 +92,7 @@ class LiveTrial:
 
     # -------------------------------------------------------------- the state of the test
 
-    def standing(self) -> dict[str, Any]:
+    def results(self) -> dict[str, Any]:
         return {
             "base": self._base,
             "over": self._closed,

@@ -17,8 +17,8 @@ from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.fast_forward_queues import FastForwardScheduler
 from turnout.lab.simulation.script import Script
 from turnout.lab.simulation.virtual_engine import VirtualClock, virtual_engine
-from turnout.runner.policies import build_host_policies, build_scheduler
-from turnout.runner.scheduler_setup import batched_tokens, choose_preemption, context_length
+from turnout.runner.policies import build_host_policies, build_preemption, build_scheduler
+from turnout.runner.step_limits import batched_tokens, context_length
 
 __all__ = ["SimulatedEngine", "build_simulated"]
 
@@ -52,7 +52,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
         cache = policies.kv.cache(size, policies.eviction)
         swap = cache.snapshot().swap
     _check_pool(cache, length, position)
-    preemption = choose_preemption(config, swap, cost.swap_costs)
+    preemption = build_preemption(config, swap, cost.swap_costs)
     tokens = batched_tokens(config, cost.device)
     scheduler = build_scheduler(config, policies, cache, preemption, tokens, FastForwardScheduler)
     runner, script = CostRunner(cost.seconds), Script(cost.model.vocab_size)

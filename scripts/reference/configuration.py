@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from turnout.cli.options.flags import is_size, size_text
 from turnout.config import EngineConfig, ServerConfig
+from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import code, markdown, table
 from turnout.scripts.reference.values import field_values
@@ -15,12 +18,11 @@ DEFAULT = "; default: "
 """Ends a description: what holds where nothing is given, if no value of the type says it."""
 
 
-def engine() -> str:
-    return _fields(EngineConfig)
-
-
-def server() -> str:
-    return _fields(ServerConfig)
+def blocks() -> Blocks:
+    return {
+        "engine settings": partial(_fields, EngineConfig),
+        "server settings": partial(_fields, ServerConfig),
+    }
 
 
 def _fields(model: type[BaseModel]) -> str:

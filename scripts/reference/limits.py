@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from turnout.core.limits import Limit, all_limits
+from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import code, table
 
 
-def block() -> str:
+def blocks() -> Blocks:
+    return {"limits": _limits}
+
+
+def _limits() -> str:
     return table(
         ("what", "at most", "option", "answer"),
         [

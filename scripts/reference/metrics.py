@@ -8,16 +8,21 @@ import msgspec
 from prometheus_client.core import Metric
 
 from turnout.core.types.messages import KVSnapshot, Stats
+from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import code, table
 from turnout.server.metrics.engine_metrics import Scrape
 from turnout.server.metrics.request_metrics import PREFIX, RequestMetrics
 
 
-def server() -> str:
+def blocks() -> Blocks:
+    return {"metrics of the server": _server, "metrics of the engine": _engine}
+
+
+def _server() -> str:
     return _table(_scrape(None, None))
 
 
-def engine() -> str:
+def _engine() -> str:
     stats = msgspec.convert({**dict.fromkeys(Stats.__struct_fields__, 1), "counters": {}}, Stats)
     kv = msgspec.convert({**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": []}, KVSnapshot)
     measured_by_the_server = {family.name for family in _scrape(None, None)}

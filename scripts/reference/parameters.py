@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -12,6 +13,7 @@ from turnout.core import limits
 from turnout.core.types.sampling_params import RANGES, SamplingParams
 from turnout.plugins.decoding.beam.strategy import Beam
 from turnout.plugins.decoding.sampling import Sampling
+from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import Row, code, markdown, table
 from turnout.scripts.reference.values import field_values
@@ -45,22 +47,23 @@ _MANY = 2**31 - 1
 _DEFAULT = re.compile(r" ?Default: (.+)\.$", re.DOTALL)
 
 
-def both() -> str:
+def blocks() -> Blocks:
+    return {
+        "parameters": _both,
+        "parameters of completions": partial(_added, CompletionRequest),
+        "parameters of chat": partial(_added, ChatRequest),
+        "refused parameters": _refused,
+    }
+
+
+def _both() -> str:
     """What `GenerationRequest` adds comes before what it inherits."""
     inherited = StructuredRequest.model_fields
     own = [name for name in GenerationRequest.model_fields if name not in inherited]
     return _table(GenerationRequest, [*own, *inherited])
 
 
-def completions() -> str:
-    return _table(CompletionRequest, _added(CompletionRequest))
-
-
-def chat() -> str:
-    return _table(ChatRequest, _added(ChatRequest))
-
-
-def refused() -> str:
+def _refused() -> str:
     apis = {
         "OpenAI": OPENAI,
         "vLLM": VLLM,
@@ -71,8 +74,8 @@ def refused() -> str:
     return "".join(f"- Of {api}: {', '.join(map(code, names))}.\n" for api, names in apis.items())
 
 
-def _added(model: type[BaseModel]) -> list[str]:
-    return [name for name in model.model_fields if name not in GenerationRequest.model_fields]
+def _added(model: type[BaseModel]) -> str:
+    return _table(model, [name for name in model.model_fields if name not in GenerationRequest.model_fields])
 
 
 def _table(model: type[BaseModel], names: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from turnout.scripts.reference.blocks import ROOT
+from turnout.scripts.reference.blocks import ROOT, Blocks
 from turnout.scripts.reference.docstrings import class_body, documented
 from turnout.scripts.reference.tables import code, paragraph, table
 
@@ -55,7 +55,11 @@ Described = tuple[str, str, str]
 """A member as it is written, its type, and what it is."""
 
 
-def block() -> str:
+def blocks() -> Blocks:
+    return {"types": _types}
+
+
+def _types() -> str:
     """The sections. Raises LookupError, naming the field, where a promised field has no docstring."""
     parts = []
     for section, modules in SECTIONS.items():

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING, fields
+from functools import partial
 
 from turnout.lab.workloads.generators import GENERATORS, Generator
 from turnout.lab.workloads.lengths import KINDS, Lengths
 from turnout.lab.workloads.replay import Trace
+from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.options import options, options_by_name
 from turnout.scripts.reference.tables import code, markdown, paragraph, table
 
 
-def generators() -> str:
+def blocks() -> Blocks:
+    return {
+        "generators": _generators,
+        "options of generators": partial(options, Generator),
+        "lengths": _lengths,
+        "options of trace": partial(options, Trace),
+    }
+
+
+def _generators() -> str:
     kinds = table(
         ("name", "arrivals"),
         [(code(name), paragraph(inspect.getdoc(kind) or "")) for name, kind in GENERATORS.items()],
@@ -21,15 +32,7 @@ def generators() -> str:
     return f"{kinds}\n{options_by_name(GENERATORS.items(), without=Generator.model_fields)}"
 
 
-def shared() -> str:
-    return options(Generator)
-
-
-def trace() -> str:
-    return options(Trace)
-
-
-def lengths() -> str:
+def _lengths() -> str:
     return table(
         ("lengths", "meaning"), [(code(_form(name, kind)), _meaning(kind)) for name, kind in KINDS.items()]
     )

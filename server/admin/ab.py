@@ -53,7 +53,7 @@ class ABReport(msgspec.Struct):
 
     arms: list[ArmState]
     comparison: dict[str, Any]
-    """What the test can tell so far, as `Trial.standing` returns it."""
+    """What the test can tell so far, as `Trial.results` returns it."""
 
 
 async def show_arms(request: Request) -> Response:
@@ -83,7 +83,7 @@ def _trial(arms: Arms) -> Trial:
 
 
 def _report(arms: Arms, trial: Trial) -> Response:
-    return JsonResponse(ABReport([_state(arm) for arm in arms.all], trial.standing()))
+    return JsonResponse(ABReport([_state(arm) for arm in arms.all], trial.results()))
 
 
 def _state(arm: ServedArm) -> ArmState:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import Dropped, RequestError
-from turnout.core.interfaces.trial import Leave, Outcome
+from turnout.core.interfaces.trial import Outcome, RecordEnd
 from turnout.core.types.request import RequestSpec
 from turnout.text.choice_text import TextDelta
 
@@ -50,7 +50,7 @@ class RequestMetrics:
         max_model_len: int,
         clock: Clock = monotonic,
         *,
-        arrive: Callable[[], Leave] | None = None,
+        arrive: Callable[[], RecordEnd] | None = None,
     ) -> None:
         """`arrive` is called for each request, for an A/B test that judges the arms."""
         self.registry = CollectorRegistry()
@@ -116,7 +116,7 @@ class RequestMeter:
         self._begun = False
         self._choices: dict[int, _ChoiceTimes] = {}
         self._outcomes: list[Outcome] = []
-        self._leave = metrics.arrive() if metrics.arrive else None
+        self._record_end = metrics.arrive() if metrics.arrive else None
 
     def __enter__(self) -> Self:
         return self
@@ -129,8 +129,8 @@ class RequestMeter:
             self._end_open("abort", "")
         elif self._open and error is not None and (self._begun or not _is_refusal(error)):
             self._end_open("error", str(error))
-        if self._leave is not None:
-            self._leave(self._outcomes)
+        if self._record_end is not None:
+            self._record_end(self._outcomes)
 
     def take(self, delta: TextDelta) -> None:
         """Count what came for a choice."""

@@ -25,7 +25,7 @@ class ModelFamilySuite(Suite[ModelFamily]):
     kind = "model"
 
     config: ClassVar[Mapping[str, Any]] = {}
-    """A small model's ``config.json``."""
+    """A small model's ``config.json``; it must be given."""
     refused: ClassVar[Sequence[Mapping[str, Any]]] = ()
     """Changes of `config` that the family does not support, and must refuse."""
     reference: ClassVar[Callable[[nn.Module, list[int]], Tensor] | None] = None

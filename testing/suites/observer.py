@@ -21,7 +21,7 @@ class ObserverSuite:
 
     kind = OBSERVER_KIND
     plugin: ClassVar[str] = ""
-    """The name of its entry point, which ``turnout plugins`` lists before the dot."""
+    """The name of its entry point, which ``turnout plugins`` lists before the dot; it must be given."""
 
     def registry(self) -> Registry:
         return Registry.load()

@@ -40,6 +40,7 @@ class QuantizerSuite(Suite[Quantizer]):
     nats: ClassVar[float] = 0.05
     """By how much the mean log-probability of texts may change, with the embedded model."""
     dtypes: ClassVar[Sequence[str]] = ("float32", "bfloat16")
+    """Of the layers that are converted."""
     names: ClassVar[Sequence[str]] = NAMES
     """Names of layers; those that the quantizer wants are converted."""
 

@@ -30,8 +30,8 @@ TIMES = Document(ROOT / "docs" / "reference" / "deadlines-and-timing.md")
 
 def test_the_comparison_of_arms_has_its_fields() -> None:
     listed = {name for row in rows(DOCUMENT.section("The arms of a live test")) for name in code(row[0])}
-    standing = LiveTrial("base", "long").standing().keys() - {"differences"}
-    assert listed == standing | {*ArmState.__struct_fields__}
+    results = LiveTrial("base", "long").results().keys() - {"differences"}
+    assert listed == results | {*ArmState.__struct_fields__}
 
 
 REQUESTS: dict[str, type[BaseModel]] = {

@@ -1,4 +1,4 @@
-"""docs/reference/plugins/testing.md has every suite and every claim, with its default."""
+"""docs/reference/plugins/testing.md has every suite and every claim."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '' if add_gener
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `resolve_model` and `load_tokenizer` want of a model."""
-    folder = tmp_path_factory.mktemp("parrot")
+    folder = tmp_path_factory.mktemp("echo")
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    backend.train_from_iterator(["hello world, hello parrot", "one two three four"], trainer)
+    backend.train_from_iterator(["hello world, hello again", "one two three four"], trainer)
     backend.save(str(folder / "tokenizer.json"))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     (folder / "config.json").write_text("{}")
@@ -55,7 +55,7 @@ def _echo_engine_can_be_imported() -> Iterator[None]:
 def server(tokenizer: Tokenizer) -> Iterator[RunningServer]:
     """One for all tests that leave it as it was."""
     config = ServerConfig(max_body_size=100_000)
-    with running(tokenizer, EngineConfig(model="parrot"), config) as server:
+    with running(tokenizer, EngineConfig(model="echo"), config) as server:
         yield server
 
 
@@ -67,7 +67,7 @@ def start(tokenizer: Tokenizer) -> Iterator[Start]:
         def start(
             engine: dict[str, object] | None = None, other: Other | None = None, **config: object
         ) -> RunningServer:
-            engine_config = EngineConfig(**{"model": "parrot", **(engine or {})})
+            engine_config = EngineConfig(**{"model": "echo", **(engine or {})})
             server_config = ServerConfig(**config)
             return stack.enter_context(running(tokenizer, engine_config, server_config, other=other))
 

@@ -16,7 +16,7 @@ from turnout.lab.workloads.source import load_workload
 
 def load(server: RunningServer, spec: str, seed: int = 0, **how: Any) -> LoadRun:
     workload = load_workload(spec, seed)
-    target = Target.at(server.url, model="parrot", **how)
+    target = Target.at(server.url, model="echo", **how)
     return run_load(workload, target, Prompts(workload.jobs, seed, VOCABULARY), timeout=30)
 
 

@@ -84,7 +84,7 @@ def test_signals_stop_both_processes(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     server = launch(folder)
     url, engine = server.url(), server.engine()
-    assert "a parrot\n" in server.output
+    assert "an echo engine\n" in server.output
     assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "polly"
     lines = stream_in_background(url)
     eventually(lambda: lines)

@@ -44,7 +44,7 @@ BYTES_PER_TOKEN = 1000
 
 
 def _fail() -> None:
-    raise RuntimeError("the parrot fell off its perch")
+    raise RuntimeError("the echo engine failed")
 
 
 MOODS: dict[str, Callable[[], object]] = {
@@ -76,7 +76,7 @@ class Thinking(LogitsProcessor):
 
     thoughts: ClassVar[dict[str, Callable[[], object]]] = {
         "long": lambda: time.sleep(2),
-        "bad": lambda: _refuse("that is no choice"),
+        "bad": lambda: _refuse("that is not one of the choices"),
         "broken": _fail,
     }
     extra_args = ("thought",)
@@ -91,7 +91,7 @@ class Thinking(LogitsProcessor):
         return self.thoughts.get(form.choice[0]) if form and form.choice else None
 
     def apply(self, logits: object, rows: object) -> None:
-        raise AssertionError("parrots do not look at logits")
+        raise AssertionError("the echo engine does not look at logits")
 
 
 def _refuse(reason: str) -> None:
@@ -131,7 +131,7 @@ class EchoEngine:
 
     def set_scheduler(self, spec: str) -> str:
         if spec == "broken":
-            raise RuntimeError("the parrot bit the admin")
+            raise RuntimeError("the command failed")
         self.engine.scheduler.policy = self.registry.create("scheduler", spec)
         self.scheduler = spec
         return spec
@@ -160,8 +160,8 @@ def build(config: EngineConfig) -> EchoEngine:
         defaults={"temperature": 0.5},
         kv=config.kv,
         kv_bytes_per_token=BYTES_PER_TOKEN,
-        fingerprint="parrot-1",
-        summary=["a parrot"],
+        fingerprint="echo-1",
+        summary=["an echo engine"],
     )
     processors = LogitsProcessors([("thinking", Thinking())])
     engine = Engine(scheduler, EchoRunner(), [Echo()], limits, monotonic, processors=processors)

@@ -42,17 +42,17 @@ class Traffic:
             self.now += 2.0
 
     def row(self, metric: str = "mean_e2el") -> dict[str, Any]:
-        return next(row for row in self.standing["differences"]["long"] if row["metric"] == metric)
+        return next(row for row in self.results["differences"]["long"] if row["metric"] == metric)
 
     @property
-    def standing(self) -> dict[str, Any]:
-        return json.loads(msgspec.json.encode(self.trial.standing()))
+    def results(self) -> dict[str, Any]:
+        return json.loads(msgspec.json.encode(self.trial.results()))
 
 
 def test_before_anything_has_come() -> None:
-    standing = Traffic().standing
-    assert (standing["blocks"], standing["over"], standing["findings"]) == (0, False, [])
-    assert {row["verdict"] for row in standing["differences"]["long"]} == {"not measured yet"}
+    results = Traffic().results
+    assert (results["blocks"], results["over"], results["findings"]) == (0, False, [])
+    assert {row["verdict"] for row in results["differences"]["long"]} == {"not measured yet"}
 
 
 def test_a_slower_arm_is_found_and_said_so() -> None:
@@ -88,11 +88,11 @@ def test_a_block_is_as_long_as_both_arms_need() -> None:
     for _ in range(50):
         traffic.request("base")
         traffic.now += 1.0
-    assert traffic.standing["blocks"] == 0, "the other arm had none"
+    assert traffic.results["blocks"] == 0, "the other arm had none"
     for _ in range(5):
         traffic.request("long")
     traffic.request("base")
-    assert traffic.standing["blocks"] == 1
+    assert traffic.results["blocks"] == 1
 
 
 def test_a_block_waits_for_its_slowest_request() -> None:
@@ -101,12 +101,12 @@ def test_a_block_waits_for_its_slowest_request() -> None:
     slow = traffic.trial.arrived("long")
     traffic.blocks(1)
     traffic.blocks(1)
-    assert traffic.standing["blocks"] == 0
+    assert traffic.results["blocks"] == 0
     began = traffic.now
     slow([Outcome(0.0, [began], began, 7, "stop")])
-    assert traffic.standing["blocks"] == 1
+    assert traffic.results["blocks"] == 1
     traffic.request("base")
-    assert traffic.standing["blocks"] == 2, "the later block was complete before"
+    assert traffic.results["blocks"] == 2, "the later block was complete before"
 
 
 def test_who_left_or_failed_is_counted_and_not_measured() -> None:
@@ -115,18 +115,18 @@ def test_who_left_or_failed_is_counted_and_not_measured() -> None:
         traffic.trial.arrived("long")([Outcome(0.0, [], 1.0, 7, reason, error)])
     traffic.request("long")
     traffic.trial.arrived("base")([])  # refused
-    requests = traffic.standing["requests"]
+    requests = traffic.results["requests"]
     assert requests["long"] == {
         "requests": 4, "completed": 1, "failed": 2, "left": 1, "prompt_tokens": 7, "output_tokens": 10,
     }  # fmt: skip
     assert requests["base"]["requests"] == 1 and requests["base"]["completed"] == 0
-    assert traffic.standing["findings"] == ["long: 2 of 3 answers failed, the latest because: it fell again"]
+    assert traffic.results["findings"] == ["long: 2 of 3 answers failed, the latest because: it fell again"]
 
 
 def test_each_choice_of_a_request_is_measured() -> None:
     traffic = Traffic()
     traffic.trial.arrived("base")([traffic.outcome(), traffic.outcome(each=0.03)])
-    assert traffic.standing["requests"]["base"]["completed"] == 2
+    assert traffic.results["requests"]["base"]["completed"] == 2
 
 
 def test_when_an_arm_ends_so_do_the_measurements() -> None:
@@ -134,15 +134,15 @@ def test_when_an_arm_ends_so_do_the_measurements() -> None:
     traffic = Traffic()
     traffic.blocks(2)
     running = traffic.trial.arrived("base")
-    blocks = traffic.standing["blocks"]
+    blocks = traffic.results["blocks"]
     traffic.trial.close()
     running([traffic.outcome()])
     for _ in range(1000):
         traffic.request("base")
         traffic.now += 1.0
-    standing = traffic.standing
-    assert (standing["over"], standing["blocks"]) == (True, blocks)
-    assert standing["requests"]["base"]["requests"] == 1011
+    results = traffic.results
+    assert (results["over"], results["blocks"]) == (True, blocks)
+    assert results["requests"]["base"]["requests"] == 1011
 
 
 def test_blocks_that_resemble_their_neighbours_are_named() -> None:
@@ -150,7 +150,7 @@ def test_blocks_that_resemble_their_neighbours_are_named() -> None:
     for number in range(40):
         traffic.random.seed(number)
         traffic.blocks(1, slower=1.0 + 0.3 * (number % 20 < 10))
-    (finding,) = traffic.standing["findings"]
+    (finding,) = traffic.results["findings"]
     assert finding.startswith("successive blocks are alike (autocorrelation 0.")
 
 

@@ -32,7 +32,7 @@ AB = "/admin/ab"
 def two(tokenizer: Tokenizer) -> Iterator[RunningServer]:
     """A server with two arms, for tests that end neither."""
     other = Other(engine={"scheduler": "ljf"})
-    with running(tokenizer, EngineConfig(model="parrot"), ServerConfig(), other=other) as server:
+    with running(tokenizer, EngineConfig(model="echo"), ServerConfig(), other=other) as server:
         yield server
 
 
@@ -111,7 +111,7 @@ def test_a_session_meets_one_arm_and_its_answers_say_which(two: RunningServer) -
         for session in sessions_of(arm, 5):
             answers = [ask(two, session) for _ in range(2)]
             assert [answer.headers[ARM_HEADER] for answer in answers] == [arm, arm]
-            assert {answer.json()["model"] for answer in answers} == {"parrot"}
+            assert {answer.json()["model"] for answer in answers} == {"echo"}
 
 
 def test_a_user_is_a_session_too(two: RunningServer) -> None:
@@ -157,7 +157,7 @@ def test_each_metric_is_told_by_arm(two: RunningServer) -> None:
     assert len({family.name for family in families}) == len(families)
     for family in families:
         assert {sample.labels.get("arm") for sample in family.samples} == {"base", "long"}, family.name
-        assert {sample.labels["model_name"] for sample in family.samples} == {"parrot"}
+        assert {sample.labels["model_name"] for sample in family.samples} == {"echo"}
     ended = {
         sample.labels["arm"]: sample.value
         for family in families

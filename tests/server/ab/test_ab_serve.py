@@ -45,7 +45,7 @@ Launch = Callable[[str], ServerProcess]
 
 @pytest.fixture
 def launch(folder: Path) -> Iterator[Launch]:
-    """launch(arm): a server of the parrot and of that arm."""
+    """launch(arm): a server of the echo engine and of that arm."""
     launched: list[ServerProcess] = []
 
     def launch(arm: str) -> ServerProcess:
@@ -143,12 +143,12 @@ def test_equal_contexts_are_enough(tokenizer: Tokenizer) -> None:
 
 
 def test_other_token_ids_are_refused(folder: Path, tmp_path: Path) -> None:
-    config = EngineConfig(model="parrot")
+    config = EngineConfig(model="echo")
     test = ABTest(
         "base", config, "owl", EngineConfig(model="owl"), {"model": "owl"}, 0.5, LiveTrial("base", "owl")
     )
     check_vocabularies(test, folder, folder)
     Backend(models.BPE({"hoot": 0}, [])).save(str(tmp_path / "tokenizer.json"))
-    what = "arm 'owl': model 'owl' has another vocabulary than 'parrot' (token 0 is "
+    what = "arm 'owl': model 'owl' has another vocabulary than 'echo' (token 0 is "
     with pytest.raises(ConfigError, match=re.escape(what)):
         check_vocabularies(test, folder, tmp_path)

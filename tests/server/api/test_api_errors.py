@@ -170,7 +170,7 @@ def test_what_asks_for_nothing_special_is_served(server: RunningServer) -> None:
 
 def test_a_model_without_chat_template(tokenizer: Tokenizer) -> None:
     bare = Tokenizer(tokenizer.backend)
-    with running(bare, EngineConfig(model="parrot"), ServerConfig()) as server:
+    with running(bare, EngineConfig(model="echo"), ServerConfig()) as server:
         assert "has no chat template" in error(server.post(CHAT, messages=HI), 400)["message"]
         assert server.post(COMPLETIONS, prompt="hi").status_code == 200
 

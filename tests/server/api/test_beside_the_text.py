@@ -140,7 +140,7 @@ def test_the_official_client_reads_them(server: RunningServer, tokenizer: Tokeni
     extra = {"return_token_ids": True, "return_tokens_as_token_ids": True}
     chunks = list(
         client.chat.completions.create(
-            model="parrot",
+            model="echo",
             messages=[{"role": "user", "content": "abc"}],
             max_tokens=3,
             logprobs=True,
@@ -149,11 +149,11 @@ def test_the_official_client_reads_them(server: RunningServer, tokenizer: Tokeni
             extra_body=extra,
         )
     )
-    assert all(chunk.usage is not None and chunk.system_fingerprint == "parrot-1" for chunk in chunks)
+    assert all(chunk.usage is not None and chunk.system_fingerprint == "echo-1" for chunk in chunks)
     whole = client.chat.completions.create(
-        model="parrot", messages=[{"role": "user", "content": "abc"}], max_tokens=3, extra_body=extra
+        model="echo", messages=[{"role": "user", "content": "abc"}], max_tokens=3, extra_body=extra
     )
-    assert whole.system_fingerprint == "parrot-1" and whole.model_extra is not None
+    assert whole.system_fingerprint == "echo-1" and whole.model_extra is not None
     assert whole.model_extra["prompt_token_ids"] == tokenizer.encode("abc")
-    completion = client.completions.create(model="parrot", prompt="abc", max_tokens=3, extra_body=extra)
-    assert completion.system_fingerprint == "parrot-1"
+    completion = client.completions.create(model="echo", prompt="abc", max_tokens=3, extra_body=extra)
+    assert completion.system_fingerprint == "echo-1"

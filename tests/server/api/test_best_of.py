@@ -1,6 +1,6 @@
 """``best_of``: more choices are generated than are returned, and the most likely come back.
 
-The parrot says every token with log-probability -0.5, and begins choice i with the prompt's token i.
+The echo engine gives every token with log-probability -0.5, and begins choice i with the prompt's token i.
 """
 
 from __future__ import annotations
@@ -65,6 +65,6 @@ def test_choices_without_ranks_have_none(server: RunningServer) -> None:
 def test_it_cannot_be_streamed_and_the_error_says_why(server: RunningServer) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     with pytest.raises(openai.BadRequestError, match="which choices are best is known when all have ended"):
-        client.completions.create(model="parrot", prompt="a", best_of=2, stream=True)
-    chunks = client.completions.create(model="parrot", prompt="a", n=2, best_of=2, stream=True, max_tokens=2)
+        client.completions.create(model="echo", prompt="a", best_of=2, stream=True)
+    chunks = client.completions.create(model="echo", prompt="a", n=2, best_of=2, stream=True, max_tokens=2)
     assert {chunk.choices[0].index for chunk in chunks} == {0, 1}

@@ -26,7 +26,7 @@ HI = [{"role": "user", "content": "hi"}]
 @pytest.fixture(scope="module")
 def strict(tokenizer: Tokenizer) -> Iterator[RunningServer]:
     """A server that gives up requests past their deadline."""
-    config = EngineConfig(model="parrot", scheduler="deadlines")
+    config = EngineConfig(model="echo", scheduler="deadlines")
     with running(tokenizer, config, ServerConfig()) as server:
         yield server
 
@@ -95,7 +95,7 @@ def test_official_clients_do_not_repeat_it(strict: RunningServer) -> None:
     with httpx.Client(event_hooks={"request": [requests.append]}) as http:
         client = openai.OpenAI(base_url=f"{strict.url}/v1", api_key="x", http_client=http, max_retries=2)
         with pytest.raises(openai.APIStatusError, match="too late") as caught:
-            client.completions.create(model="parrot", prompt="a", extra_body={"deadline_ms": 0.000001})
+            client.completions.create(model="echo", prompt="a", extra_body={"deadline_ms": 0.000001})
     assert caught.value.status_code == 408 and len(requests) == 1
 
 
@@ -189,7 +189,7 @@ def test_timing_where_a_stop_string_ended_it(
 
 
 def test_timing_tells_who_was_preempted_and_who_waited(tokenizer: Tokenizer) -> None:
-    config = EngineConfig(model="parrot", max_num_seqs=1, scheduler="shuffling")
+    config = EngineConfig(model="echo", max_num_seqs=1, scheduler="shuffling")
     with running(tokenizer, config, ServerConfig()) as server, ThreadPoolExecutor(3) as pool:
         body = {"prompt": "a", "max_tokens": 20, "user": "slow", "timing": True}
         low = pool.submit(server.post, COMPLETIONS, **body, priority=5)
@@ -236,9 +236,9 @@ def test_an_answer_that_is_complete_needs_no_engine(
 def test_official_clients_read_it(server: RunningServer) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", _strict_response_validation=True)
     extra = {"timing": True}
-    answer: Any = client.completions.create(model="parrot", prompt="a", extra_body=extra)
+    answer: Any = client.completions.create(model="echo", prompt="a", extra_body=extra)
     check(answer.timing)
-    chat: Any = {"model": "parrot", "messages": HI, "stop": "ihi", "extra_body": extra}
+    chat: Any = {"model": "echo", "messages": HI, "stop": "ihi", "extra_body": extra}
     whole: Any = client.chat.completions.create(**chat)
     check(whole.timing)
     *_, last = client.chat.completions.create(**chat, stream=True)

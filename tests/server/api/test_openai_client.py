@@ -26,12 +26,12 @@ def chat(text: str) -> list[dict[str, str]]:
 
 def test_models(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
-    assert model.id == "parrot"
-    assert client.models.retrieve("parrot").object == "model"
+    assert model.id == "echo"
+    assert client.models.retrieve("echo").object == "model"
 
 
 def test_completion(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="parrot", prompt="abc")
+    answer = client.completions.create(model="echo", prompt="abc")
     (choice,) = answer.choices
     assert choice.text == "abcabcabcabcabca"  # 16 tokens by default, as OpenAI's
     assert choice.finish_reason == "length"
@@ -44,7 +44,7 @@ def test_completion(client: openai.OpenAI) -> None:
 
 
 def test_completion_of_several_prompts_and_choices(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="parrot", prompt=["abc", "xyz"], n=2, max_tokens=3, echo=True)
+    answer = client.completions.create(model="echo", prompt=["abc", "xyz"], n=2, max_tokens=3, echo=True)
     assert [choice.text for choice in answer.choices] == ["abcabc", "abcbca", "xyzxyz", "xyzyzx"]
     assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
     assert answer.usage is not None and answer.usage.completion_tokens == 12
@@ -52,13 +52,13 @@ def test_completion_of_several_prompts_and_choices(client: openai.OpenAI) -> Non
 
 def test_completion_of_tokens(client: openai.OpenAI) -> None:
     tokens = [65, 66, 67]
-    one = client.completions.create(model="parrot", prompt=tokens, max_tokens=3)
-    two = client.completions.create(model="parrot", prompt=[tokens, tokens], max_tokens=3)
+    one = client.completions.create(model="echo", prompt=tokens, max_tokens=3)
+    two = client.completions.create(model="echo", prompt=[tokens, tokens], max_tokens=3)
     assert [choice.text for choice in two.choices] == [one.choices[0].text] * 2
 
 
 def test_completion_logprobs(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="parrot", prompt="ab", max_tokens=3, logprobs=2)
+    answer = client.completions.create(model="echo", prompt="ab", max_tokens=3, logprobs=2)
     logprobs = answer.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.tokens == ["a", "b", "a"]
@@ -72,7 +72,7 @@ def test_logprobs_of_an_echo(lenient: openai.OpenAI) -> None:
 
     The first has none, as from OpenAI, whose own client's types do not know that.
     """
-    answer = lenient.completions.create(model="parrot", prompt="abc", max_tokens=2, logprobs=1, echo=True)
+    answer = lenient.completions.create(model="echo", prompt="abc", max_tokens=2, logprobs=1, echo=True)
     (choice,) = answer.choices
     logprobs = choice.logprobs
     assert choice.text == "abcab" and logprobs is not None
@@ -85,14 +85,14 @@ def test_logprobs_of_an_echo(lenient: openai.OpenAI) -> None:
 
 def test_prompt_logprobs(client: openai.OpenAI) -> None:
     two = client.completions.create(
-        model="parrot", prompt=["ab", "xyz"], max_tokens=1, n=2, extra_body={"prompt_logprobs": 1}
+        model="echo", prompt=["ab", "xyz"], max_tokens=1, n=2, extra_body={"prompt_logprobs": 1}
     )
     first, _, third, _ = (choice.model_extra["prompt_logprobs"] for choice in two.choices)  # type: ignore[index]
     assert len(first) == 2 and len(third) == 3 and first[0] is None
     assert all(choice.logprobs is None for choice in two.choices)
     assert {entry["decoded_token"]: entry["rank"] for entry in first[1].values()} == {"b": None, "c": 1}
     answer = client.chat.completions.create(
-        model="parrot", messages=chat("hi"), max_tokens=1, extra_body={"prompt_logprobs": 0}
+        model="echo", messages=chat("hi"), max_tokens=1, extra_body={"prompt_logprobs": 0}
     )
     assert answer.usage is not None and answer.model_extra is not None
     assert len(answer.model_extra["prompt_logprobs"]) == answer.usage.prompt_tokens
@@ -100,7 +100,7 @@ def test_prompt_logprobs(client: openai.OpenAI) -> None:
 
 def test_streamed_completion(lenient: openai.OpenAI) -> None:
     stream = lenient.completions.create(
-        model="parrot", prompt="abc", n=2, max_tokens=4, stream=True, stream_options={"include_usage": True}
+        model="echo", prompt="abc", n=2, max_tokens=4, stream=True, stream_options={"include_usage": True}
     )
     texts, reasons, usages = {0: "", 1: ""}, {}, []
     for chunk in stream:
@@ -116,7 +116,7 @@ def test_streamed_completion(lenient: openai.OpenAI) -> None:
 
 def test_chat(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
-        model="parrot", messages=chat("abc"), max_completion_tokens=4, logprobs=True, top_logprobs=2, n=2
+        model="echo", messages=chat("abc"), max_completion_tokens=4, logprobs=True, top_logprobs=2, n=2
     )
     assert [choice.message.content for choice in answer.choices] == ["abca", "bcab"]
     logprobs = answer.choices[0].logprobs
@@ -127,14 +127,14 @@ def test_chat(client: openai.OpenAI) -> None:
 
 
 def test_chat_runs_to_the_context_length_by_default(client: openai.OpenAI) -> None:
-    answer = client.chat.completions.create(model="parrot", messages=chat("abc"))
+    answer = client.chat.completions.create(model="echo", messages=chat("abc"))
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage is not None and answer.usage.total_tokens == 512
 
 
 def test_streamed_chat(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(
-        model="parrot", messages=chat("你好🦀"), max_tokens=40, stream=True, logprobs=True, top_logprobs=1
+        model="echo", messages=chat("你好🦀"), max_tokens=40, stream=True, logprobs=True, top_logprobs=1
     )
     chunks = list(stream)
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -148,22 +148,22 @@ def test_streamed_chat(client: openai.OpenAI) -> None:
 
 def test_stop_strings(client: openai.OpenAI, lenient: openai.OpenAI) -> None:
     for stop in ("a3", ["zz", "a3"]):
-        answer = client.completions.create(model="parrot", prompt="1a2a3", max_tokens=50, stop=stop)
+        answer = client.completions.create(model="echo", prompt="1a2a3", max_tokens=50, stop=stop)
         assert answer.choices[0].text == "1a2"
         assert answer.choices[0].finish_reason == "stop"
         assert answer.choices[0].stop_reason == "a3"
         assert answer.usage is not None and answer.usage.completion_tokens == 5
-    stream = lenient.completions.create(model="parrot", prompt="1a2a3", max_tokens=50, stop="a3", stream=True)
+    stream = lenient.completions.create(model="echo", prompt="1a2a3", max_tokens=50, stop="a3", stream=True)
     chunks = [chunk.choices[0] for chunk in stream]
     assert "".join(chunk.text for chunk in chunks) == "1a2"
     assert chunks[-1].finish_reason == "stop"
 
 
 def test_stop_tokens(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model="parrot", prompt="ab<|eos|>")
+    answer = client.completions.create(model="echo", prompt="ab<|eos|>")
     assert answer.choices[0].text == "ab" and answer.choices[0].finish_reason == "stop"
     answer = client.completions.create(
-        model="parrot",
+        model="echo",
         prompt="ab<|eos|>",
         max_tokens=6,
         extra_body={"ignore_eos": True, "skip_special_tokens": False},
@@ -173,6 +173,6 @@ def test_stop_tokens(client: openai.OpenAI) -> None:
 
 def test_errors_are_the_clients_exceptions(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="temperature"):
-        client.completions.create(model="parrot", prompt="a", temperature=-1)
+        client.completions.create(model="echo", prompt="a", temperature=-1)
     with pytest.raises(openai.NotFoundError, match="is not served here"):
         client.completions.create(model="no-such-model", prompt="a")

@@ -84,5 +84,5 @@ def test_prompt_logprobs_are_streamed_in_the_first_chunk(server: RunningServer) 
 def test_the_official_client(server: RunningServer) -> None:
     """Lenient, since its strict types know no prompt whose first token has no log-probability."""
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
-    answer = client.completions.create(model="parrot", **SCORED)
+    answer = client.completions.create(model="echo", **SCORED)
     assert answer.choices[0].text == "abc"

@@ -119,7 +119,7 @@ def test_an_engine_that_fails(start: Start) -> None:
     server = start(engine_restarts=0)
     response = server.post(COMPLETIONS, prompt="a", user="failing")
     assert response.status_code == 503
-    assert response.json()["error"]["message"] == "RuntimeError: the parrot fell off its perch"
+    assert response.json()["error"]["message"] == "RuntimeError: the echo engine failed"
 
 
 def test_tokenize(server: RunningServer) -> None:
@@ -130,5 +130,5 @@ def test_tokenize(server: RunningServer) -> None:
 
 def test_information(server: RunningServer) -> None:
     assert server.http.get("/version").json()["version"]
-    assert server.http.get("/").json()["model"] == "parrot"
+    assert server.http.get("/").json()["model"] == "echo"
     assert server.http.get("/v1/models").json()["data"][0]["max_model_len"] == 512

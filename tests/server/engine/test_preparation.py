@@ -46,7 +46,10 @@ def test_several_are_prepared_at_once(server: RunningServer) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("choice", "message"),
-    [("bad", "that is no choice"), ("broken", "thinking failed: RuntimeError: the parrot fell off")],
+    [
+        ("bad", "that is not one of the choices"),
+        ("broken", "thinking failed: RuntimeError: the echo engine failed"),
+    ],
 )
 def test_what_goes_wrong_is_told(server: RunningServer, choice: str, message: str, stream: bool) -> None:
     response = server.post(COMPLETIONS, prompt="a", guided_choice=[choice], stream=stream)
@@ -61,7 +64,7 @@ def test_extra_arguments_reach_the_processors_that_declare_them(server: RunningS
     assert response.status_code == 400
     found = response.json()["error"]
     # The parameter is the processor's to name, right or wrong; one that was not given once ended in a 500.
-    assert (found["message"], found["param"]) == ("that is no choice", "structured_outputs")
+    assert (found["message"], found["param"]) == ("that is not one of the choices", "structured_outputs")
     assert server.post(COMPLETIONS, prompt="a", vllm_xargs={"thought": None}).status_code == 200
 
 

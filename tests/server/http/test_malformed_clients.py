@@ -56,11 +56,11 @@ class Observed(Tokenizer):
 def test_an_echo_is_decoded_once_and_beside_the_event_loop(tokenizer: Tokenizer) -> None:
     """It was decoded in the event loop, for each of `n` choices: long prompts stopped every other stream."""
     observed = Observed(tokenizer.backend)
-    with running(observed, EngineConfig(model="parrot"), ServerConfig()) as server:
+    with running(observed, EngineConfig(model="echo"), ServerConfig()) as server:
         ids = observed.encode("hello")
         answer = server.post(COMPLETIONS, prompt=ids, echo=True, n=2, max_tokens=len(ids)).json()
     assert answer["choices"][0]["text"] == "hellohello"
-    assert len(observed.threads) == 1 and observed.threads[0].startswith("asyncio")
+    assert len(observed.threads) == 1 and observed.threads[0].startswith("short-texts")
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def server(start: Start) -> RunningServer:
 def test_names_are_vllms_and_all_say_which_model(server: RunningServer) -> None:
     metrics = Metrics(server)
     assert metrics.names >= NAMED_AS_VLLM
-    assert all(sample.labels["model_name"] == "parrot" for sample in metrics.samples.values())
+    assert all(sample.labels["model_name"] == "echo" for sample in metrics.samples.values())
 
 
 def test_requests_are_counted_as_they_end(server: RunningServer) -> None:
@@ -186,7 +186,7 @@ def test_an_engine_that_is_gone_says_nothing_and_the_next_one_begins_anew(start:
 def test_what_decoding_strategies_count_is_told_by_their_names() -> None:
     numbers = dict.fromkeys(Stats.__struct_fields__, 0)
     stats = msgspec.convert({**numbers, "counters": {"drafts accepted": 3.0}}, Stats)
-    families = list(Scrape(CollectorRegistry(), "parrot", 0, stats, None, 1).collect())
+    families = list(Scrape(CollectorRegistry(), "echo", 0, stats, None, 1).collect())
     (counter,) = (family for family in families if family.name == "turnout:drafts_accepted")
     assert [(sample.name, sample.value) for sample in counter.samples] == [
         ("turnout:drafts_accepted_total", 3)

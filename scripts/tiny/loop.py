@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 from transformers import PreTrainedModel
 
-from turnout.models.tiny.muon import Muon
+from turnout.scripts.tiny.muon import Muon
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """(inputs, targets), both [windows, length], to the mean loss."""

@@ -1,4 +1,4 @@
-"""Train turnout-tiny, then its draft: `python -m turnout.models.tiny.train`."""
+"""Train turnout-tiny, then its draft: `python -m turnout.scripts.tiny.train`."""
 
 import time
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from turnout.models.tiny.architecture import DRAFT, TARGET, model_config
 from turnout.models.tiny.corpus import load_corpus
-from turnout.models.tiny.evaluate import evaluate, greedy_agreement, held_out
-from turnout.models.tiny.export import export
-from turnout.models.tiny.loop import LossFunction, Recipe, train
-from turnout.models.tiny.tokenizer import encode_documents, load_tokenizer, train_tokenizer
+from turnout.scripts.tiny.architecture import DRAFT, TARGET, model_config
+from turnout.scripts.tiny.evaluate import evaluate, greedy_agreement, held_out
+from turnout.scripts.tiny.export import export
+from turnout.scripts.tiny.loop import LossFunction, Recipe, train
+from turnout.scripts.tiny.tokenizer import encode_documents, load_tokenizer, train_tokenizer
 
 SEED = 20
 TARGET_NAME = "turnout-tiny"

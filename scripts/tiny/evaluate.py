@@ -1,4 +1,4 @@
-"""Held-out loss: `python -m turnout.models.tiny.evaluate models/tiny/turnout-tiny`."""
+"""Held-out loss: `python -m turnout.scripts.tiny.evaluate models/tiny/turnout-tiny`."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from turnout.models.tiny.corpus import load_corpus
-from turnout.models.tiny.tokenizer import encode_documents, load_tokenizer
+from turnout.scripts.tiny.tokenizer import encode_documents, load_tokenizer
 
 WINDOW = 1024
 MAX_TOKENS = 300_000

@@ -12,7 +12,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import PreTrainedTokenizerFast
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from turnout.models.tiny.architecture import CONTEXT_LENGTH
+from turnout.scripts.tiny.architecture import CONTEXT_LENGTH
 
 VOCAB_SIZE = 4096
 END_OF_TEXT = "<|endoftext|>"

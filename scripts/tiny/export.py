@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from turnout.models.tiny.architecture import generation_config
+from turnout.scripts.tiny.architecture import generation_config
 
 TIED = "lm_head.weight"
 
