@@ -40,10 +40,11 @@ class SchedulingPolicy(ABC):
     """True: while a request cannot be admitted, no request after it in the order is."""
 
     runners_first: ClassVar[bool] = False
-    """True declares that running requests that need only their next token come first in the order, without a
-    limit; that the order of the others does not depend on them; and that `victim` and `observe` are the
-    defaults. A simulation then skips the steps in which nothing else happens to such requests (fast forward).
-    False is always correct. A subclass that overrides `order` must declare this again."""
+    """True declares that a running request that needs only its next token comes, without a limit, before all
+    that wait and before all that were admitted after it and need more; that the order of the others does not
+    depend on it; and that `victim` and `observe` are the defaults. A simulation then skips the steps in which
+    nothing else happens to such requests (fast forward). False is always correct. A subclass that overrides
+    `order` must declare this again."""
 
     @abstractmethod
     def order(self, view: View) -> Iterable[Entry]:

@@ -21,7 +21,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.checks.decoding_harness import PROMPT, decoding_engine, request, run, tokens_of
 from turnout.testing.checks.distributions import assert_follows, probabilities
 from turnout.testing.checks.messages import shown
-from turnout.testing.suites.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, not_for_it, slow
 from turnout.testing.toy.model import EOS, VOCABULARY, log_softmax, toy_logits
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class DecodingSuite(Suite[Decoding]):
 
     def test_tokens_are_those_of_the_strategies_in_same_as(self) -> None:
         if not self.same_as:
-            skip("the strategy does not claim the tokens of other strategies (`same_as`)")
+            not_for_it("the strategy does not claim the tokens of other strategies (`same_as`)")
         for params in self._accepted():
             specs = self._requests(params)
             found = tokens_of(run(self._engine(), specs))
@@ -123,7 +123,9 @@ class DecodingSuite(Suite[Decoding]):
         """Tests pairs of neighbouring tokens, which also shows drafts that are accepted too often."""
         sampled = [params for params in self._accepted() if params.sampled and params.n == 1]
         if not sampled or not self.unbiased:
-            skip("the strategy serves no sampling, or does not claim the model's distribution (`unbiased`)")
+            not_for_it(
+                "the strategy serves no sampling, or does not claim the model's distribution (`unbiased`)"
+            )
         for params in sampled:
             wishes = msgspec.structs.replace(params, ignore_eos=True, max_tokens=3)
             specs = [request(str(seed), wishes, seed) for seed in range(self.draws)]

@@ -16,7 +16,7 @@ from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.testing.checks.messages import shown
-from turnout.testing.suites.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, not_for_it, skip, slow
 from turnout.testing.toy.decodings import ToyParallel
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
     def test_masks_only_forbid_tokens(self) -> None:
         processor = self._started()
         if not processor.masks:
-            skip("the processor does not mask tokens (`masks`)")
+            not_for_it("the processor does not mask tokens (`masks`)")
         for row, output in self._grown(processor):
             raw = self._logits(1)
             after = _applied(processor, raw, [row])
