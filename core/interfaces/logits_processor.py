@@ -85,36 +85,50 @@ class LogitsProcessor(ABC):
     masks: ClassVar[bool] = False
     """True: it only forbids tokens. Such processors apply after all others, so that none undoes them."""
     extra_args: ClassVar[tuple[str, ...]] = ()
-    """The names of `SamplingParams.extra_args` that it takes. Names that no processor takes are rejected."""
+    """Names of request parameters that only this processor knows, such as ``("no_repeat",)``. A request has
+    them in `params.extra_args`; `check` validates them. Names that no processor declares are refused."""
 
     def start(self, model: ServedModel) -> None:  # noqa: B027
-        """Called once, before the first request."""
+        """Called once, before the first request, with the checkpoint's folder and vocabulary.
+
+        By default it does nothing.
+        """
 
     @abstractmethod
     def wants(self, params: SamplingParams) -> bool:
         """Whether the processor applies to requests with these parameters.
 
-        Called once, as a request arrives. A processor that does not apply costs the request nothing.
+        Called once, as a request arrives. A processor that does not apply costs the request nothing. Return
+        True to process every request; to decide by client, return True and look at `row.request.spec.client`
+        in `apply`.
         """
 
     def prepare(self, spec: RequestSpec) -> Callable[[], object] | None:
-        """Returns work that a request needs first and that is too long for the engine's loop; None: none.
+        """Returns slow work that a request needs before `check`, such as compiling a grammar; None: none.
 
         Called as the request arrives, if the processor applies. A server calls what is returned once, in
         another thread, while other requests are served, and then `check`. Raising RequestError in either
-        rejects the request. An engine used without a server prepares nothing: `check` must work without.
+        refuses the request. An engine used without a server (`LLM`) prepares nothing: `check` must do what is
+        still missing.
         """
         return None
 
     def check(self, request: Request) -> None:  # noqa: B027
-        """Raises RequestError to reject a request. Called once, as it arrives, if the processor applies."""
+        """Raises RequestError, with a reason, to refuse a request. By default it does nothing.
+
+        Called once, as the request arrives, if the processor applies.
+        """
 
     @abstractmethod
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
         """Changes `logits` in place; called at most once for each batch of rows that a strategy uses.
 
-        logits: fp32 [rows, vocab_size], on the device, of the requests that the processor applies to. They
-        may be log-probabilities, as in beam search: do not rely on their scale. The change to a row must
-        depend on that row alone. An exception ends the requests of `rows` with an error that names the
-        plugin; to end only some of them, set their `fault`.
+        `logits` are fp32 `[rows, vocab_size]`, on the device, of the requests that the processor applies to.
+        They may be log-probabilities, as in beam search: do not rely on their scale. Work on all rows at
+        once: a Python loop over rows is fine, one over tokens is not. The change to a row must depend on that
+        row alone, or answers would depend on the batch. Leave a finite value in each row, and no NaN: the
+        engine does not check, and otherwise chooses an arbitrary token.
+
+        An exception ends the requests of `rows` with an error that names the plugin; to end only some of
+        them, set their `fault`.
         """

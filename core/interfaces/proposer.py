@@ -44,25 +44,34 @@ class Proposer(ABC):
     """Guesses ahead. A wrong guess costs time and never changes the output, since each guess is verified."""
 
     def start(self, resources: Resources) -> None:  # noqa: B027
-        """Called once, before the first request; may load a model of its own."""
+        """Called once, before the first request; may load a model of its own. By default it does nothing."""
 
     @property
     def cost(self) -> float:
-        """The first estimate of what one more guess for one sequence costs, as a share of a step."""
+        """First estimate of what one more guess for a sequence costs, as a share of a step; measurements
+        replace it.
+        """
         return 0.0
 
     @abstractmethod
     def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
-        """Returns guesses for the sequences of `wishes`, or for some of them.
+        """Returns guesses for the sequences of `wishes`. Leave out sequences that you have no guess for.
 
-        Called before a step, at most once. Probabilities are given if a request `needs_probabilities` and the
-        guesses are random, and only then; guesses drawn by `plugins.decoding.draw` for the row agree with
-        what is drawn there more often than others.
+        Called before a step, at most once. Give `probabilities` where a request `needs_probabilities` and the
+        guesses are random, and only there; guesses drawn by `turnout.sampling.draws.draw` for the row agree
+        with what is drawn there more often than others.
+
+        Of a sequence read `tokens` (prompt and output), `id` and `request`. Keep notes by `id`, and drop them
+        in `forget`.
         """
 
     def backlog(self, sequence: TokenSequence) -> int:
-        """Returns how many tokens of a sequence the proposer's model must compute before its first guess."""
+        """Returns how many tokens of a sequence to run through a model before the first guess for it, such as
+        its prompt.
+        """
         return 0
 
     def forget(self, sequences: Iterable[TokenSequence]) -> None:  # noqa: B027
-        """Called with sequences that ended; drop what is kept about them, if anything is."""
+        """Called with sequences that ended; drop notes about them, if there are any. By default it does
+        nothing.
+        """
