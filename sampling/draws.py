@@ -17,7 +17,11 @@ __all__ = ["draw", "noise_key_of", "noise_seeds_of"]
 
 
 def draw(logits: Tensor, rows: Sequence[Row]) -> Tensor:
-    """Draws a token for each row, int64 [rows]. logits: [rows, vocab_size] fp32."""
+    """Draws a token for each row, int64 [rows], from the distribution that its request's parameters make.
+
+    The noise depends on the request's seed, the choice and the position alone, so a draw depends neither on
+    the batch nor on preemption. logits: fp32 [rows, vocab_size], as `adjust` returned them.
+    """
     params, seeds = [row.params for row in rows], noise_seeds_of(rows, logits.device)
     return by_rows(
         lambda some, part: exponential_race(token_weights(some, params[part]), seeds[part]), logits

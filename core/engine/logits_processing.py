@@ -116,8 +116,10 @@ class LogitsProcessors:
 def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """Returns `logits` as the processors change them; the same tensor if no request wants a processor.
 
-    logits: fp32 [rows, vocab_size], or log-probabilities; they stay as they are. Every strategy chooses
-    tokens by the result alone, and drafts by it too. If a processor fails, the requests that want it are
+    logits: fp32 [rows, vocab_size], or log-probabilities; they stay as they are. rows: what each row follows:
+    `Row(sequence, index)` or, behind drafted tokens, `Row(sequence, index, guesses)`. Every strategy chooses
+    tokens by the result alone, drafts by it, and ranks log-probabilities by it: it applies penalties, masks
+    and grammars. If a processor fails, the requests that want it are
     marked (`Request.fault`), the engine ends them, and their rows are returned unchanged.
     """
     rows_of: dict[ActiveProcessor, list[int]] = {}

@@ -68,7 +68,7 @@ def _method(base: type, node: ast.FunctionDef) -> str:
     if told is None:
         raise LookupError(f"{base.__name__}.{node.name} has no docstring")
     must = "*Must be implemented.* " if _is_abstract(node) else ""
-    return f"```python\n{_signature(base, node.name)}\n```\n\n{must}{_prose(told)}\n"
+    return f"```python\n{_signature(base, node.name)}\n```\n\n{must}{prose(told)}\n"
 
 
 def _signature(base: type, name: str) -> str:
@@ -77,10 +77,13 @@ def _signature(base: type, name: str) -> str:
     decorator = "@property\n" if isinstance(member, property) else ""
     function: Any = member.fget if isinstance(member, property) else member
     arguments, _, returns = str(inspect.signature(function)).replace("'", "")[1:].rpartition(") -> ")
+    return decorator + signature_lines(name, arguments, returns)
+
+
+def signature_lines(name: str, arguments: str, returns: str) -> str:
+    """A function's head, on as many lines as it needs."""
     line = f"def {name}({arguments}) -> {returns}: ..."
-    if len(line) > WIDTH:
-        line = f"def {name}(\n    {arguments}\n) -> {returns}: ..."
-    return decorator + line
+    return line if len(line) <= WIDTH else f"def {name}(\n    {arguments}\n) -> {returns}: ..."
 
 
 def _attributes(owner: type) -> Iterator[str]:
@@ -88,10 +91,10 @@ def _attributes(owner: type) -> Iterator[str]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             kind = "a class attribute" if "ClassVar" in ast.unparse(node.annotation) else "an attribute"
             default = f", {code(ast.unparse(node.value))} by default" if node.value else ""
-            yield f"- {code(node.target.id)}, {kind}{default}. {' '.join(_prose(text).split())}"
+            yield f"- {code(node.target.id)}, {kind}{default}. {' '.join(prose(text).split())}"
 
 
-def _prose(docstring: str) -> str:
+def prose(docstring: str) -> str:
     """In Markdown. A paragraph or an item is a line; the first line and what follows are one paragraph."""
     first, *others = inspect.cleandoc(docstring).split("\n\n")
     if others and not others[0].startswith("- "):
