@@ -1,4 +1,4 @@
-"""docs/reference/workloads.md: the generators, lengths, and options of both and of traces."""
+"""docs/reference/workloads.md: generators, lengths and traces, and their options."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import inspect
 from dataclasses import MISSING, fields
 from functools import partial
 
+from turnout.lab.traces.csv_formats import CSV_FORMS
+from turnout.lab.traces.jsonl_formats import JSONL_FORMS
+from turnout.lab.traces.sharegpt import SHAREGPT, read_sharegpt
+from turnout.lab.traces.turnout_format import MARK, TURNOUT
 from turnout.lab.workloads.generators import GENERATORS, Generator
 from turnout.lab.workloads.lengths import KINDS, Lengths
 from turnout.lab.workloads.replay import Trace
@@ -20,6 +24,7 @@ def blocks() -> Blocks:
         "generators": _generators,
         "options of generators": partial(options, Generator),
         "lengths": _lengths,
+        "forms of traces": _forms,
         "options of trace": partial(options, Trace),
     }
 
@@ -30,6 +35,15 @@ def _generators() -> str:
         [(code(name), paragraph(inspect.getdoc(kind) or "")) for name, kind in GENERATORS.items()],
     )
     return f"{kinds}\n{options_by_name(GENERATORS.items(), without=Generator.model_fields)}"
+
+
+def _forms() -> str:
+    """Each by its name, how it is recognized, and how it is read."""
+    rows = [(SHAREGPT, "a list", markdown(inspect.getdoc(read_sharegpt) or ""))]
+    for name, fields_of, read in (*CSV_FORMS, *JSONL_FORMS):
+        rows.append((name, ", ".join(map(code, fields_of)), markdown(inspect.getdoc(read) or "")))
+    rows.append((TURNOUT, code(MARK), "See below."))
+    return table(("form", "is recognized by", "how it is read"), rows)
 
 
 def _lengths() -> str:
