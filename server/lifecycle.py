@@ -36,7 +36,7 @@ async def run(
     try:
         await _first_of(_start(clients, arms), signals.wait())
         if not signals.stopping:
-            signals.server = HttpServer(create_app(arms, config), listener)
+            signals.server = HttpServer(create_app(arms, config), listener, config)
             _announce(arms, config, listener)
             with freeze_garbage():
                 await _serve(signals.server, clients, arms, signals, config.shutdown_timeout)

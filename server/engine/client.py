@@ -14,7 +14,7 @@ import msgspec
 
 from turnout.config import EngineConfig
 from turnout.core.clock import monotonic
-from turnout.core.errors import ConfigError, EngineGone, TurnoutError
+from turnout.core.errors import ConfigError, EngineGone, Overloaded, TurnoutError
 from turnout.core.types.messages import (
     Abort,
     AdminCommand,
@@ -63,6 +63,7 @@ class ProcessClient:
         self._process = EngineProcess(factory, log_level)
         self._restart_limit = RestartLimit(restarts)
         self._config = ""
+        self._most_requests = 0
         self._journal = AdminJournal()
         self.streams = RequestStreams()
         """The requests that clients wait for."""
@@ -114,6 +115,7 @@ class ProcessClient:
     def configure(self, config: EngineConfig) -> None:
         """Tell the engine what to build."""
         self._config = config.model_dump_json()
+        self._most_requests = config.max_waiting + config.max_num_seqs
         self._process.configure(self._config)
 
     async def start(self) -> Ready:
@@ -154,6 +156,8 @@ class ProcessClient:
     async def submit(self, request: RequestSpec) -> AsyncGenerator[Delta, None]:
         """As `EngineClient.submit` says."""
         self._check()
+        if len(self.streams) >= self._most_requests:
+            raise Overloaded(self._too_many())
         if request.arrival is None:  # the engine reads it after its step, on the same clock
             request = msgspec.structs.replace(request, arrival=monotonic())
         stream = self.streams.add(request)
@@ -190,6 +194,14 @@ class ProcessClient:
         if not answer.error_kind:
             self._journal.note(command)
         return answer
+
+    def _too_many(self) -> str:
+        """The engine would say so too. But one that hangs or restarts says nothing."""
+        state = "is being restarted" if self.restarting else f"was last heard of {self.silence:.0f} s ago"
+        return (
+            f"{len(self.streams)} requests are in flight, as many as --max-waiting and --max-num-seqs "
+            f"allow, and the engine {state}; retry later"
+        )
 
     def _check(self) -> None:
         if self.failure is not None:

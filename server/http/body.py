@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 
-import msgspec
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import Request
 
-from turnout.core.errors import RequestError
+from turnout.server.http.body_memory import HeldMemory, held_memory
+from turnout.server.http.body_values import BYTES_PER_VALUE, count_values, decode_body
+from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
+from turnout.server.http.turns import Turns
 
 __all__ = ["read_body"]
 
-MAX_DISCARD_FACTOR = 8
-"""How many times the limit a client may send before it is cut off."""
+SMALL = 16 * 2**10
+"""Bytes that are decoded at once: handing them to a thread would take longer."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -22,55 +25,52 @@ Model = TypeVar("Model", bound=BaseModel)
 async def read_body(request: Request, model: type[Model], *, limit: int) -> Model:
     """The body as a `model`; a field that is null counts as not given.
 
-    Raises RequestError for a body that is not valid, ApiError 413 for more than `limit` bytes.
+    Raises RequestError for a body that is not valid, ApiError 413 for more than `limit` bytes, ApiError 415
+    for another media type than JSON, Overloaded where the bodies in flight leave no memory, ClientDisconnect.
     """
-    content = _parse(await _read(request, limit))
-    if not isinstance(content, dict):
-        raise RequestError("the body must be a JSON object")
-    try:
-        return model.model_validate({name: value for name, value in content.items() if value is not None})
-    except ValidationError as error:
-        raise _explain(error) from None
+    _check_media_type(request)
+    memory = held_memory(request)
+    body = await _read(request, limit, memory)
+    memory.hold(len(body) + BYTES_PER_VALUE * count_values(body))
+    if len(body) <= SMALL:
+        return decode_body(body, model)
+    turns: Turns = request.app.state.decoding
+    return await while_connected(request.receive, turns.run(len(body), partial(decode_body, body, model)))
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    """The body's bytes. Raises ApiError 413 for more than `limit`.
+def _check_media_type(request: Request) -> None:
+    """A page of another site can make a browser send any body, but not as JSON without being allowed to.
 
-    Most clients read no response before they have sent everything. So bytes past the limit are read and
-    discarded, up to a second limit.
+    Without a media type only what is no browser is served: a browser names the page's origin.
     """
-    body, length = bytearray(), 0
-    async for chunk in request.stream():
-        length += len(chunk)
-        if length <= limit:
+    given = request.headers.get("content-type", "")
+    media_type = given.partition(";")[0].strip().lower()
+    json = media_type == "application/json" or (
+        media_type.startswith("application/") and media_type.endswith("+json")
+    )
+    if json or not (given or "origin" in request.headers):
+        return
+    message = (
+        f"the body's media type must be application/json, not {given or 'missing'!r}; send the header "
+        "'Content-Type: application/json', with curl as -H 'Content-Type: application/json' or by --json"
+    )
+    raise ApiError(415, message, code="unsupported_media_type")
+
+
+async def _read(request: Request, limit: int, memory: HeldMemory) -> bytearray:
+    """The body's bytes. Raises ApiError 413 for more than `limit`, at once if that many are announced."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    with memory.arriving():
+        async for chunk in request.stream():
+            if len(body) + len(chunk) > limit:
+                raise _too_large(limit)
+            memory.hold(len(body) + len(chunk))
             body += chunk
-        elif length > MAX_DISCARD_FACTOR * limit:
-            break
-    if length > limit:
-        message = f"the request's body is larger than {limit:,} bytes"
-        raise ApiError(413, message, headers={"Connection": "close"})
-    return bytes(body)
+    return body
 
 
-def _parse(body: bytes) -> Any:
-    """msgspec refuses what json.loads lets through: NaN, and half of a surrogate pair."""
-    try:
-        return msgspec.json.decode(body)
-    except RecursionError:
-        raise RequestError("the request's body is nested too deeply") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"the request's body is not valid JSON: {error}") from None
-
-
-def _explain(error: ValidationError) -> RequestError:
-    problem = error.errors(include_url=False, include_context=False)[0]
-    field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"])[1:]
-    if problem["type"] == "missing":
-        return RequestError(f"{field}: this field is required", field)
-    message = problem["msg"].removeprefix("Value error, ")
-    return RequestError(f"{field}: {message} (given: {_short(problem['input'])})", field)
-
-
-def _short(value: object, length: int = 100) -> str:
-    text = repr(value)
-    return text if len(text) <= length else f"{text[:length]}…"
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, f"the request's body is larger than {limit:,} bytes")

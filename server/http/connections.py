@@ -1,7 +1,9 @@
-"""Accepts as many connections as there are file descriptors for; the others wait in the system's queue.
+"""Accepts as many connections as there are file descriptors for.
 
 asyncio by itself accepts connections until no descriptor is left. Then neither a file nor another engine can
-be opened, requests in service end with 500, and the log gets thousands of tracebacks a second.
+be opened, requests in service end with 500, and the log gets thousands of tracebacks a second. Here, the
+connection that has waited longest for its client makes room for the next. While every connection has a
+request in service, further ones wait in the system's queue.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import logging
 import resource
 import socket
 from collections.abc import Callable, Sized
+
+from turnout.server.http.waiting_connections import WaitingConnections
 
 __all__ = ["take_connections", "usable_descriptors"]
 
@@ -41,12 +45,16 @@ def usable_descriptors() -> int:
 
 
 async def take_connections(
-    listener: socket.socket, protocol: Callable[[], asyncio.Protocol], connections: Sized, most: int
+    listener: socket.socket,
+    protocol: Callable[[], asyncio.Protocol],
+    connections: Sized,
+    most: int,
+    waiting: WaitingConnections,
 ) -> None:
     """Accept connections until cancelled.
 
     `protocol` makes the protocol of a connection, which is in `connections` for as long as the connection
-    lasts.
+    lasts, and in `waiting` while it may be closed to make room.
     """
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
@@ -56,8 +64,13 @@ async def take_connections(
         while len(connections) + len(arriving) >= most:
             if not warned:
                 warned = True
-                logger.warning("%d connections are open, the most that `ulimit -n` allows; more wait", most)
-            await asyncio.sleep(POLL_SECONDS)
+                logger.warning(
+                    "%d connections are open, the most that --max-connections and `ulimit -n` allow; idle "
+                    "ones are closed, and more wait",
+                    most,
+                )
+            # A connection that was given up is gone after the next turn of the loop.
+            await asyncio.sleep(0 if waiting.give_up_oldest() else POLL_SECONDS)
         try:
             connection, _ = await loop.sock_accept(listener)
         except OSError:  # the client has left already, or other processes have the system's last descriptor
@@ -66,3 +79,5 @@ async def take_connections(
         task = asyncio.create_task(loop.connect_accepted_socket(protocol, connection))
         arriving.add(task)
         task.add_done_callback(arriving.discard)
+        # `sock_accept` does not wait while connections keep coming: all else would.
+        await asyncio.sleep(0)
