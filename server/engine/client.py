@@ -199,8 +199,8 @@ class ProcessClient:
         """The engine would say so too. But one that hangs or restarts says nothing."""
         state = "is being restarted" if self.restarting else f"was last heard of {self.silence:.0f} s ago"
         return (
-            f"{len(self.streams)} requests are in flight, as many as --max-waiting and --max-num-seqs "
-            f"allow, and the engine {state}; retry later"
+            f"{len(self.streams)} requests are waiting or running, the most that --max-waiting and "
+            f"--max-num-seqs allow, and the engine {state}; retry later"
         )
 
     def _check(self) -> None:

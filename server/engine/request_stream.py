@@ -13,6 +13,9 @@ from turnout.core.types.request import RequestSpec, Resumption
 
 __all__ = ["RequestStream"]
 
+TURN = 32
+"""Deltas that a generator takes, if so many are there, before others have their turn."""
+
 
 class RequestStream:
     """Queues the engine's deltas for the generator that takes them, and notes what resuming would need."""
@@ -32,6 +35,7 @@ class RequestStream:
         self._cached_tokens = 0
         self._interrupted: list[float] = []
         self._queue: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
+        self._taken = 0
 
     @property
     def complete(self) -> bool:
@@ -40,6 +44,11 @@ class RequestStream:
 
     async def next(self) -> Delta | None:
         """The next delta; None after the last. Raises the error that the request ended with."""
+        self._taken += 1
+        if not self._taken % TURN and not self._queue.empty():
+            await asyncio.sleep(
+                0
+            )  # `get` does not wait: thousands may be there for a client that fell behind
         item = await self._queue.get()
         if isinstance(item, Exception):
             raise item
