@@ -25,12 +25,12 @@ from turnout.server.api.health import health
 from turnout.server.api.load import show_load
 from turnout.server.api.metrics import metrics
 from turnout.server.http.auth import AuthMiddleware
-from turnout.server.http.body_memory import BodyMemory, BodyMemoryMiddleware
+from turnout.server.http.bodies.memory import BodyMemory, BodyMemoryMiddleware
+from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.errors import respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.request_id import RequestIdMiddleware
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
-from turnout.server.http.turns import Turns
 
 __all__ = ["create_app"]
 

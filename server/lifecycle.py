@@ -16,7 +16,7 @@ from turnout.server.ab.ab_test import check_memory, check_ready
 from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
-from turnout.server.http.http_server import HttpServer
+from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.signals import Signals
 
 __all__ = ["run"]

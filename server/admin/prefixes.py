@@ -23,7 +23,7 @@ from turnout.server.api.context import context_of
 from turnout.server.api.text_pool import LONG, TextPool
 from turnout.server.engine.admin_client import fetch, send
 from turnout.server.http.auth import client_of
-from turnout.server.http.body import read_body
+from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.base import FailFastList, TokenId

@@ -17,7 +17,7 @@ from turnout.server.api.request_sizes import check_copies, check_logprobs
 from turnout.server.api.respond import respond
 from turnout.server.generation.generation import Generation
 from turnout.server.http.auth import client_of
-from turnout.server.http.body import read_body
+from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
 from turnout.server.renderers.chat import ChatRenderer

@@ -19,7 +19,7 @@ from turnout.server.api.respond import respond
 from turnout.server.api.text_pool import TextPool
 from turnout.server.generation.generation import Generation
 from turnout.server.http.auth import client_of
-from turnout.server.http.body import read_body
+from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.completions import CompletionRequest, Prompt
 from turnout.server.renderers.completions import CompletionRenderer

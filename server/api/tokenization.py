@@ -12,7 +12,7 @@ from turnout.core.errors import RequestError
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.chat import conversation_text
 from turnout.server.api.context import context_of
-from turnout.server.http.body import read_body
+from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.chat import text_size

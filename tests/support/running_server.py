@@ -18,8 +18,8 @@ from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
-from turnout.server.http.connection import Patience
-from turnout.server.http.http_server import HttpServer
+from turnout.server.http.connections.connection import Patience
+from turnout.server.http.connections.http_server import HttpServer
 from turnout.text.tokenizer import Tokenizer
 
 FACTORY = "echo_engine:build"

@@ -32,12 +32,12 @@ def test_only_the_first_wrong_item_is_reported(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, field: str, item: object
 ) -> None:
     """An error was made for each of millions of wrong items, which took all the memory."""
-    from turnout.server.http import body_values
+    from turnout.server.http.bodies import values
 
     counts: list[int] = []
-    explain = body_values._explain
+    explain = values._explain
     monkeypatch.setattr(
-        body_values, "_explain", lambda error: counts.append(error.error_count()) or explain(error)
+        values, "_explain", lambda error: counts.append(error.error_count()) or explain(error)
     )
     response = server.post(path, **{"prompt": "a", field: [item] * 1000})
     assert response.status_code == 400

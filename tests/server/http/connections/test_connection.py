@@ -12,7 +12,7 @@ import pytest
 from running_server import RunningServer, eventually, running
 
 from turnout.config import EngineConfig, ServerConfig
-from turnout.server.http.connection import Patience
+from turnout.server.http.connections.connection import Patience
 from turnout.text.tokenizer import Tokenizer
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -21,10 +21,10 @@ from uvicorn.server import ServerState
 
 from turnout.core import limits
 from turnout.core.clock import monotonic
+from turnout.server.http.connections.gentle_transport import GentleTransport
+from turnout.server.http.connections.request_size import RequestSize
+from turnout.server.http.connections.waiting import WaitingConnections
 from turnout.server.http.errors import ApiError, error_body
-from turnout.server.http.gentle_transport import GentleTransport
-from turnout.server.http.request_size import RequestSize
-from turnout.server.http.waiting_connections import WaitingConnections
 
 __all__ = ["Connection", "Patience"]
 

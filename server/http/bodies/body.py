@@ -8,11 +8,11 @@ from typing import TypeVar
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from turnout.server.http.body_memory import HeldMemory, held_memory
-from turnout.server.http.body_values import BYTES_PER_VALUE, count_values, decode_body
+from turnout.server.http.bodies.memory import HeldMemory, held_memory
+from turnout.server.http.bodies.turns import Turns
+from turnout.server.http.bodies.values import BYTES_PER_VALUE, count_values, decode_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
-from turnout.server.http.turns import Turns
 
 __all__ = ["read_body"]
 

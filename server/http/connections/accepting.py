@@ -15,7 +15,7 @@ import resource
 import socket
 from collections.abc import Callable, Sized
 
-from turnout.server.http.waiting_connections import WaitingConnections
+from turnout.server.http.connections.waiting import WaitingConnections
 
 __all__ = ["take_connections", "usable_descriptors"]
 

@@ -12,9 +12,9 @@ from starlette.applications import Starlette
 
 from turnout.config import ServerConfig
 from turnout.core.clock import monotonic
-from turnout.server.http.connection import Connection, Patience
-from turnout.server.http.connections import take_connections, usable_descriptors
-from turnout.server.http.waiting_connections import WaitingConnections
+from turnout.server.http.connections.accepting import take_connections, usable_descriptors
+from turnout.server.http.connections.connection import Connection, Patience
+from turnout.server.http.connections.waiting import WaitingConnections
 
 __all__ = ["HttpServer"]
 

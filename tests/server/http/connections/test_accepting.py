@@ -11,7 +11,7 @@ import httpx
 import pytest
 from test_serve import Launch, launch
 
-from turnout.server.http.connections import RESERVED_DESCRIPTORS, usable_descriptors
+from turnout.server.http.connections.accepting import RESERVED_DESCRIPTORS, usable_descriptors
 
 __all__ = ["launch"]
 
