@@ -12,7 +12,8 @@ import sys
 
 import click
 
-from turnout.scripts.reference import (
+from turnout.scripts.reference.blocks import Blocks, pages, written
+from turnout.scripts.reference.pages import (
     commands,
     configuration,
     examples,
@@ -28,7 +29,6 @@ from turnout.scripts.reference import (
     types,
     workloads,
 )
-from turnout.scripts.reference.blocks import Blocks, pages, written
 
 PAGES = (
     commands,

@@ -15,10 +15,10 @@ from turnout.core.registry.hookspecs import HOOK_API_VERSION
 from turnout.core.registry.kinds import KINDS
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
-from turnout.scripts.reference import types
-from turnout.scripts.reference.examples import NAMES
-from turnout.scripts.reference.hooks import HOOKS
-from turnout.scripts.reference.interfaces import BASES
+from turnout.scripts.reference.pages import types
+from turnout.scripts.reference.pages.examples import NAMES
+from turnout.scripts.reference.pages.hooks import HOOKS
+from turnout.scripts.reference.pages.interfaces import BASES
 
 # ------------------------------------------------------------------ what is documented
 

@@ -10,7 +10,7 @@ import click
 from turnout.cli.main import COMMANDS
 from turnout.config import EngineConfig
 from turnout.scripts.reference.blocks import Blocks
-from turnout.scripts.reference.configuration import DEFAULT
+from turnout.scripts.reference.pages.configuration import DEFAULT
 from turnout.scripts.reference.tables import code, listed, markdown, table
 
 SETTINGS = {f"--{name.replace('_', '-')}" for name in EngineConfig.model_fields}

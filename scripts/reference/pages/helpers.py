@@ -12,7 +12,7 @@ from turnout.models.families.base import read_spec
 from turnout.plugins.decoding.candidates import continue_each
 from turnout.sampling.draws import draw
 from turnout.scripts.reference.blocks import Blocks
-from turnout.scripts.reference.interfaces import prose, signature_lines
+from turnout.scripts.reference.pages.interfaces import prose, signature_lines
 
 HELPERS: dict[str, tuple[Callable[..., Any], ...]] = {
     "helpers of decoding": (adjust, draw, continue_each),
