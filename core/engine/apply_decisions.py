@@ -120,7 +120,7 @@ def _fork(parent: Sequence, kv: KVCache) -> Sequence:
 def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
     """Appends the tokens of a continuation, up to the first stop."""
     tokens, reason = _cut(continuation.tokens, sequence.request.stop_ids, sequence.room)
-    # The KV of accepted guesses exists already; one token must be left to compute, for the next logits.
+    # The KV of accepted draft tokens exists already; one token must be left to compute, for the next logits.
     sequence.computed = len(sequence.tokens) + min(_agreed(sequence.draft, tokens), len(tokens) - 1)
     sequence.tokens += tokens
     sequence.draft = []
@@ -148,11 +148,13 @@ def _delta(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
 
 
 def _agreed(draft: list[int], tokens: list[int]) -> int:
-    """Counts the leading guesses that were accepted."""
+    """Counts the leading draft tokens that were accepted."""
     if not draft:
         return 0
     pairs = enumerate(zip(draft, tokens, strict=False))
-    return next((count for count, (guess, token) in pairs if guess != token), min(len(draft), len(tokens)))
+    return next(
+        (count for count, (drafted, token) in pairs if drafted != token), min(len(draft), len(tokens))
+    )
 
 
 def _cut(tokens: list[int], stops: frozenset[int], room: int) -> tuple[list[int], str | None]:

@@ -31,7 +31,7 @@ class DecodingDispatch:
         self._decodings = tuple(decodings)
         """In the order in which they are asked whether they accept a request."""
         self._vocab_size = vocab_size
-        self._guess = any(type(decoding).draft is not Decoding.draft for decoding in decodings)
+        self._drafting = any(type(decoding).draft is not Decoding.draft for decoding in decodings)
         """Whether any of them drafts; if none does, `draft` returns at once."""
         self._plugin_faults = PluginFaults(logger)
 
@@ -47,13 +47,13 @@ class DecodingDispatch:
 
     def draft(self, requests: Iterable[Request]) -> None:
         """Asks the strategies to draft for requests about to get logits. A fault costs the drafts alone."""
-        if not self._guess:
+        if not self._drafting:
             return
         for decoding, group in by_decoding(requests).items():
             try:
-                for sequence, guesses in decoding.draft([s for request in group for s in request.live]):
-                    _check_tokens(guesses, self._vocab_size)
-                    sequence.draft = guesses[: sequence.room - 1]
+                for sequence, draft_tokens in decoding.draft([s for request in group for s in request.live]):
+                    _check_tokens(draft_tokens, self._vocab_size)
+                    sequence.draft = draft_tokens[: sequence.room - 1]
             except Exception as error:
                 self._report(decoding, error)
 

@@ -130,8 +130,8 @@ class Engine:
         self._steps += 1
         self._computed_tokens += plan.tokens
         for chunk in plan.chunks:
-            guesses = max(0, chunk.rows - 1)  # the KV of a guess is final once it is accepted
-            chunk.sequence.computed = chunk.end - guesses
+            draft_tokens = max(0, chunk.rows - 1)  # the KV of a draft token is final once it is accepted
+            chunk.sequence.computed = chunk.end - draft_tokens
             if not chunk.rows:
                 self._kv.commit(chunk.sequence, chunk.end)
         for sequence, scores in logits.prompts.items():

@@ -117,7 +117,7 @@ def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """Returns `logits` as the processors change them; the same tensor if no request wants a processor.
 
     logits: fp32 [rows, vocab_size], or log-probabilities; they stay as they are. rows: what each row follows:
-    `Row(sequence, index)` or, behind drafted tokens, `Row(sequence, index, guesses)`. Every strategy chooses
+    `Row(sequence, index)` or, behind drafts, `Row(sequence, index, draft_tokens)`. Every strategy chooses
     tokens by the result alone, drafts by it, and ranks log-probabilities by it: it applies penalties, masks
     and grammars. If a processor fails, the requests that want it are
     marked (`Request.fault`), the engine ends them, and their rows are returned unchanged.

@@ -61,16 +61,16 @@ class Decoding(ABC):
 
     @property
     def rows(self) -> int:
-        """Rows of logits that a sequence may have in a step: one, and one more for each guess.
+        """Rows of logits that a sequence may have in a step: one, and one more for each draft token.
 
         Memory is planned by it.
         """
         return 1
 
     def draft(self, sequences: Sequence[TokenSequence]) -> Iterable[tuple[TokenSequence, list[int]]]:
-        """Returns guesses for some of `sequences`, which are all one token away from their next logits.
+        """Returns draft tokens for some of `sequences`, which are all one token away from their next logits.
 
-        Guessed tokens are computed in the same step as the last real token, as far as there is room, and get
+        Draft tokens are computed in the same step as the last real token, as far as there is room, and get
         rows of logits too. By default there are none.
         """
         return ()

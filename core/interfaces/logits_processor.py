@@ -24,12 +24,12 @@ __all__ = ["LogitsProcessor", "Row", "ServedModel"]
 
 # A struct, since hundreds are made in a step: it takes a tenth of the time of a dataclass.
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """One row of logits: what may come after the tokens of `sequence` and then `guesses`.
+    """One row of logits: what may come after the tokens of `sequence` and then `draft_tokens`.
 
     ::
 
         sequence.tokens [ prompt .............. | output ...... ]
-        guesses                                                 [ drafted, not yet accepted ]
+        draft_tokens                                            [ not accepted yet ]
         this row says what comes here                                                        ^
     """
 
@@ -37,8 +37,13 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """The sequence whose next token is chosen by this row."""
     index: int
     """The choice of the request that the token is for; choices that have not forked yet share a sequence."""
-    guesses: tuple[int, ...] = ()
+    draft_tokens: tuple[int, ...] = ()
     """Drafted tokens after the sequence, not accepted yet."""
+
+    @property
+    def guesses(self) -> tuple[int, ...]:
+        """The name that `draft_tokens` had, for plugins that use it."""
+        return self.draft_tokens
 
     @property
     def request(self) -> Request:
@@ -53,19 +58,19 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     @property
     def position(self) -> int:
         """The position of the token to be chosen; the first token of a prompt is at 0."""
-        return len(self.sequence.tokens) + len(self.guesses)
+        return len(self.sequence.tokens) + len(self.draft_tokens)
 
     @property
     def output_length(self) -> int:
-        """Tokens after the prompt so far, guesses included."""
+        """Tokens after the prompt so far, draft tokens included."""
         return self.position - len(self.request.prompt)
 
     def last(self, count: int) -> list[int]:
-        """Returns the last `count` tokens of the output, guesses included, or as many as there are."""
-        guesses = self.guesses[max(0, len(self.guesses) - count) :]
+        """Returns the last `count` tokens of the output, draft tokens included, or as many as there are."""
+        draft_tokens = self.draft_tokens[max(0, len(self.draft_tokens) - count) :]
         tokens = self.sequence.tokens
-        start = max(len(tokens) - (count - len(guesses)), len(self.request.prompt))
-        return [*tokens[start:], *guesses]
+        start = max(len(tokens) - (count - len(draft_tokens)), len(self.request.prompt))
+        return [*tokens[start:], *draft_tokens]
 
 
 class ServedModel(NamedTuple):

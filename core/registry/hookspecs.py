@@ -95,7 +95,7 @@ def register_decodings(register: Register) -> None:
 
 @hookspec
 def register_proposers(register: Register) -> None:
-    """Offers proposers (`Proposer`), which guess ahead, as an option of ``--decoding speculative``."""
+    """Offers proposers (`Proposer`), which draft tokens, as an option of ``--decoding speculative``."""
 
 
 @hookspec

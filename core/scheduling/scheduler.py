@@ -239,7 +239,7 @@ class Scheduler:
     def _reserve(self, request: Request, spans: list[Span], step: _Step) -> list[Span]:
         """Reserves memory for `spans`, for `spans` without drafts, or for none; returns those reserved.
 
-        No request is preempted for drafts, which are guesses.
+        No request is preempted for drafts, which may be rejected.
         """
         if not spans or self.kv.reserve(spans):
             return spans

@@ -93,7 +93,7 @@ class Sequence:
     ::
 
         tokens   [ prompt .............. | output ...... ]
-        draft                                            [ guesses ]
+        draft                                            [ draft tokens ]
         computed [ KV is final ........... )
                                            [ pending ............. )
     """
@@ -108,7 +108,7 @@ class Sequence:
     computed: int = 0
     """Positions whose KV is final; later ones will be overwritten."""
     draft: list[int] = field(default_factory=list)
-    """Guesses to be verified."""
+    """Draft tokens to be verified."""
     held: bool = False
     """Whether it holds KV memory."""
     logprob: float = 0.0

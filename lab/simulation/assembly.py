@@ -73,7 +73,7 @@ def _check(config: EngineConfig) -> None:
         or PluginSpec.parse(config.decoding).name == "speculative"
     ):
         raise ConfigError(
-            "speculative decoding is not simulated: how many guesses come true depends on what is said; "
+            "speculative decoding is not simulated: how many drafts are accepted depends on what is said; "
             "leave spec_draft, spec_ngram, spec_tokens and decoding=speculative out, or use `turnout compare`"
         )
 

@@ -204,7 +204,7 @@ class KVBackendSuite(Suite[KVBackend]):
         """Drafted tokens that are rejected were written above what is computed, and are overwritten."""
         rng = random.Random(11)
         prompt = [rng.randrange(1, 4) for _ in range(24)]
-        spec = toy_request("guessed", prompt, "lookup", 24)
+        spec = toy_request("drafted", prompt, "lookup", 24)
         outcome = drive(self._engine(self._roomy(256)), [(0, spec)])
         assert_expected_tokens(spec, outcome, self._logits, case="with rejected drafts")
 

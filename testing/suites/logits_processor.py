@@ -182,14 +182,14 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
         processor: LogitsProcessor,
         params: SamplingParams,
         output: Sequence[int],
-        guesses: tuple[int, ...] = (),
+        draft_tokens: tuple[int, ...] = (),
     ) -> Row:
         spec = RequestSpec(id="r", prompt=[1, 2, 3, 3], params=params, seed=0)
         stops = self.model().eos_token_ids | frozenset(params.stop_token_ids)
         request = Request(spec, ToyParallel(), 0.0, 100, stops)
         request.processors = LogitsProcessors([("it", processor)]).wanted(request)
         request.live[0].tokens += output
-        return Row(request.live[0], 0, guesses)
+        return Row(request.live[0], 0, draft_tokens)
 
     def _grown(self, processor: LogitsProcessor) -> Iterator[tuple[Row, list[int]]]:
         """Rows, with their outputs, while each output grows by tokens that the processor allows."""

@@ -84,9 +84,9 @@ class ToyLookup(ToyDecoding):
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
         ((sequence, logits),) = rows.items()
         accepted: list[int] = []
-        for guess, row in zip([*sequence.draft, None], logits, strict=True):
+        for draft_token, row in zip([*sequence.draft, None], logits, strict=True):
             accepted.append(argmax(row))
-            if accepted[-1] != guess:
+            if accepted[-1] != draft_token:
                 break
         return [Continuation(sequence, accepted)]
 

@@ -185,7 +185,7 @@ def test_sampling_parameters_out_of_range_are_refused_by_name(bad):
     assert caught.value.param in str(caught.value)
 
 
-def test_a_strategy_that_fails_to_guess_ahead_costs_only_its_guesses(monkeypatch, caplog):
+def test_a_strategy_that_fails_to_guess_ahead_costs_only_its_drafts(monkeypatch, caplog):
     def broken(self, sequences):
         raise ZeroDivisionError("no clue")
 

@@ -106,7 +106,7 @@ def test_a_strategy_that_cannot_count_keeps_no_others_counters_back(monkeypatch,
 # ------------------------------------------------------------------ memory for guesses
 
 
-def test_no_request_is_preempted_to_make_room_for_guesses(monkeypatch):
+def test_no_request_is_preempted_to_make_room_for_drafts(monkeypatch):
     """Requests whose tokens just fit were preempted for guesses."""
 
     def always(self, sequences):

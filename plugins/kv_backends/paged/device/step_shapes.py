@@ -1,8 +1,8 @@
 """Steps that can be captured: their shapes, and the device memory that all steps of one shape read.
 
 Steps have a shape if all of their sequences compute equally many tokens, as in decoding, or in verifying
-equally many guesses. They are padded to one of few batch sizes with chunks of no tokens, whose tiles read and
-write nothing.
+equally many draft tokens. They are padded to one of few batch sizes with chunks of no tokens, whose tiles
+read and write nothing.
 """
 
 from __future__ import annotations
