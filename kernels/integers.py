@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from turnout.kernels.joined import joint_bias, together
-from turnout.kernels.threads import kernel_threads
 
 __all__ = [
     "FLOAT",
@@ -174,7 +173,7 @@ class IntegerKernels:
             weights.precision.value,
             self.levels(weights.precision),
             x.dtype == torch.bfloat16,
-            kernel_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
+            torch.get_num_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
         )
         return out
 

@@ -59,7 +59,7 @@ class Register(Protocol):
     """What a hook calls for each policy it brings."""
 
     def __call__(self, name: str, factory: Factory, flags: Sequence[Flag] = ()) -> None:
-        """Offers `factory` under `name`: letters, digits, ``_``, ``-`` and ``.``.
+        """Offer `factory` under `name`: letters, digits, ``_``, ``-`` and ``.``.
 
         `flags`: options that have a flag of their own. If none of them chooses this plugin, their values
         go to whichever plugin of the kind is chosen. Raises TypeError or ValueError for what cannot be
@@ -70,52 +70,52 @@ class Register(Protocol):
 
 @hookspec
 def register_schedulers(register: Register) -> None:
-    """Offers scheduling policies (`SchedulingPolicy`), chosen with ``--scheduler``."""
+    """Offer scheduling policies (`SchedulingPolicy`), chosen with ``--scheduler``."""
 
 
 @hookspec
 def register_kv_backends(register: Register) -> None:
-    """Offers KV backends (`KVBackend`), chosen with ``--kv``."""
+    """Offer KV backends (`KVBackend`), chosen with ``--kv``."""
 
 
 @hookspec
 def register_evictions(register: Register) -> None:
-    """Offers eviction policies for cached prefixes (`EvictionPolicy`), chosen with ``--kv-eviction``."""
+    """Offer eviction policies for cached prefixes (`EvictionPolicy`), chosen with ``--kv-eviction``."""
 
 
 @hookspec
 def register_quantizers(register: Register) -> None:
-    """Offers quantizers (`Quantizer`), chosen with ``--quantization``."""
+    """Offer quantizers (`Quantizer`), chosen with ``--quantization``."""
 
 
 @hookspec
 def register_decodings(register: Register) -> None:
-    """Offers decoding strategies (`Decoding`), chosen with ``--decoding`` or by a request."""
+    """Offer decoding strategies (`Decoding`), chosen with ``--decoding`` or by a request."""
 
 
 @hookspec
 def register_proposers(register: Register) -> None:
-    """Offers proposers (`Proposer`), which draft tokens, as an option of ``--decoding speculative``."""
+    """Offer proposers (`Proposer`), which guess ahead for decoding strategies that verify."""
 
 
 @hookspec
 def register_length_predictors(register: Register) -> None:
-    """Offers predictors of output lengths (`LengthPredictor`), chosen with ``--length-predictor``."""
+    """Offer predictors of output lengths (`LengthPredictor`), chosen with ``--length-predictor``."""
 
 
 @hookspec
 def register_routers(register: Register) -> None:
-    """Offers routers (`Router`), which choose among several engines, with ``turnout simulate --router``."""
+    """Offer routing policies (`Router`), which choose among several engines."""
 
 
 @hookspec
 def register_logits_processors(register: Register) -> None:
-    """Offers logits processors (`LogitsProcessor`); all are active, for the requests that want them."""
+    """Offer logits processors (`LogitsProcessor`); all are active, for the requests that want them."""
 
 
 @hookspec
 def register_models(register: Register) -> None:
-    """Offers model families (`ModelFamily`), chosen by the architecture in ``config.json``."""
+    """Offer model families (`ModelFamily`), chosen by the architecture in ``config.json``."""
 
 
 @hookspec

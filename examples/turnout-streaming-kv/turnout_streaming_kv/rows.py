@@ -2,7 +2,7 @@
 
 ::
 
-    row     [ sinks ][ ring of the latest positions, and room for draft tokens ]
+    row     [ sinks ][ ring of the latest positions, and room for guesses ]
     slot     0 .. s   s + (position - s) % ring
 """
 
@@ -17,11 +17,11 @@ from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence
 
-__all__ = ["DRAFT_TOKENS", "Layout", "Rows"]
+__all__ = ["GUESSES", "Layout", "Rows"]
 
-DRAFT_TOKENS = 32
+GUESSES = 32
 """The most positions that may be written and then rejected without overwriting the window, which is also the
-most that speculation drafts."""
+most that speculation guesses."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def ring(self) -> int:
-        return self.window + DRAFT_TOKENS
+        return self.window + GUESSES
 
     @property
     def length(self) -> int:

@@ -1,4 +1,4 @@
-"""Linear layers whose weights bitsandbytes encodes and decodes, on any device that it has operators for."""
+"""Linear layers whose weights bitsandbytes encodes and decodes, on whatever device it has operators for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ assert bitsandbytes
 
 
 class FourBitLinear(DecodedLinear):
-    """4-bit weights, with a scale for each block of inputs; activations are not quantized."""
+    """Blocks of weights along inputs with a scale each; activations stay as they are."""
 
     codes: Tensor
     scale: Tensor
@@ -38,16 +38,14 @@ class FourBitLinear(DecodedLinear):
 
 
 class OutlierLinear(DecodedLinear):
-    """LLM.int8(): 8-bit weights with a scale for each output, 8-bit activations with one for each token.
-
-    Activations from `threshold` on, the outliers, are not quantized; 0: there are none."""
+    """LLM.int8(): 8 bits for weights, a scale for each output, and for activations, one for each token."""
 
     codes: Tensor
     scale: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor | None, threshold: float) -> None:
         super().__init__(weight.shape[1], weight.shape[0], bias)
-        # On a GPU the operator takes float16 alone; the scales are those of the weights that it is given.
+        # float16 is all that its operator takes on a GPU; there and here scales come from what it was given.
         codes, largest, _ = OPERATORS.int8_vectorwise_quant(weight.detach().clone(), 0.0)
         self._threshold = threshold
         self.register_buffer("codes", codes)
@@ -57,12 +55,12 @@ class OutlierLinear(DecodedLinear):
         return super().multiply(self._rounded(x.float())).mul_(self.scale)
 
     def _rounded(self, x: Tensor) -> Tensor:
-        """Rounds activations to what 8 bits can hold. Products of integers are exact in float32."""
+        """What 8 bits hold of it: products of integers are exact in float32, so these may be floats."""
         outliers = x.abs() >= self._threshold if self._threshold else torch.zeros_like(x, dtype=torch.bool)
         inner = x.masked_fill(outliers, 0)
         unit = inner.abs().amax(1, keepdim=True).clamp_(min=1e-20).div_(127)
         return torch.where(outliers, x, (inner / unit).round_().mul_(unit))
 
     def decode(self, start: int, stop: int) -> Tensor:
-        """Decodes the weights without their scale, which `multiply` applies to the outputs."""
+        """Without the scale, which is applied to outputs."""
         return self.codes[start:stop].float()
