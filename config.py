@@ -142,8 +142,10 @@ class EngineConfig(_Config):
     )
     """Longer prompts are computed in chunks."""
     max_waiting: int = Field(
-        4096, gt=0, description="Most requests that wait; more are refused with status 503."
+        limits.WAITING.whole, gt=0, description="Most requests that wait; more are refused with status 503."
     )
+    """The server holds at most `--max-waiting` and `--max-num-seqs` requests together, also while the engine
+    hangs or restarts."""
     kv_memory: ByteSize | None = Field(
         None, description="Size of the KV pool, such as 2GiB; default: fitted to the device's free memory."
     )
@@ -262,6 +264,29 @@ class ServerConfig(_Config):
     max_body_size: ByteSize = Field(
         limits.BODY.whole, description="Size of the largest request body; larger ones get status 413."
     )
+    body_memory: ByteSize = Field(
+        limits.BODIES.whole,
+        description="Memory for all request bodies in flight together; beyond it, requests get status 503.",
+    )
+    """The memory is estimated from a body's bytes and its number of values. A body that is alone is taken
+    in any case."""
+    keep_alive_timeout: int = Field(
+        limits.KEEP_ALIVE.whole, gt=0, description="Seconds that a connection stays open without a request."
+    )
+    """A proxy in front should close its idle connections earlier than that."""
+    max_connections: int = Field(
+        limits.CONNECTIONS.whole,
+        gt=0,
+        description="Most open connections; beyond it, the one that has waited longest for a request closes.",
+    )
+    """`ulimit -n` may allow fewer."""
+    max_connections_per_address: int | None = Field(
+        None,
+        gt=0,
+        description="Most connections of an address that have no request in service; more get status 429; "
+        "default: any number.",
+    )
+    """Behind a proxy all clients have its address."""
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest severity to log; the log goes to standard error."
     )

@@ -102,6 +102,8 @@ class LLM:
 
         Raises RequestError, before anything runs, for a prompt that cannot be served.
         """
+        from turnout.kernels.threads import give_back_threads
+
         listed = _listed(prompts)
         params = self._params_for(len(listed), sampling_params)
         requests = [self._request(prompt, p, cache_salt) for prompt, p in zip(listed, params, strict=True)]
@@ -113,6 +115,7 @@ class LLM:
             # However the loop ends, even by an interrupt, the next call starts with an idle engine.
             for request in requests:
                 self.engine.abort(request.spec.id)
+            give_back_threads()
         return [request.result() for request in requests]
 
     def chat(

@@ -3,7 +3,7 @@
 Prompts are pieces of the modules held out from the training of turnout-tiny. Every engine serves the same
 prompts, one after the other, in alternating order, since a machine's speed drifts: a speed-up is the median
 over the rounds of plain seconds / speculative seconds for the same prompts. The prompts' own steps are the
-same for all, and nothing that a guess could save: the column "decoding" leaves them out, and counts from when
+same for all, and nothing that drafts could save: the column "decoding" leaves them out, and counts from when
 all requests of a round have had their first token.
 
 On a machine that others use too, run it with --threads 1 --cpu-time: the wall clock measures them, too.
@@ -90,7 +90,7 @@ class SpeculationResult:
     decoding_speedup: float
     """The same without the prompts' steps."""
     acceptance: float | None
-    """Of guesses; None: nothing was guessed."""
+    """Of draft tokens; None: nothing was drafted."""
     tokens_per_step: float
     """And sequence."""
     prompts: int
@@ -200,7 +200,7 @@ def measure(arms: list[DraftArm], make: Callable[[], Prompts], params: SamplingP
 
 def summed(arm: DraftArm, plain: DraftArm, model: str, count: int, tokens: int) -> SpeculationResult:
     counted = arm.counted()
-    guessed = counted.get("spec_decode_num_draft_tokens", 0)
+    drafted = counted.get("spec_decode_num_draft_tokens", 0)
     accepted = counted.get("spec_decode_num_accepted_tokens", 0)
     return SpeculationResult(
         model,
@@ -209,7 +209,7 @@ def summed(arm: DraftArm, plain: DraftArm, model: str, count: int, tokens: int) 
         tokens / statistics.median(arm.seconds),
         speedup(plain.seconds, arm.seconds),
         speedup(plain.decoding, arm.decoding),
-        accepted / guessed if guessed else None,
+        accepted / drafted if drafted else None,
         counted["output"] / (counted["output"] - accepted),
         len(plain.answers),
         sum(arm.answers[number] == answer for number, answer in plain.answers.items()),

@@ -11,15 +11,36 @@ from dataclasses import dataclass
 __all__ = [
     "BAD_WORDS",
     "BAD_WORDS_TEXT",
+    "BODIES",
     "BODY",
+    "BODY_SECONDS",
     "CHOICES",
+    "CONNECTIONS",
+    "COPIES",
+    "DEPTH",
+    "DETOKENIZED",
+    "FIELDS",
+    "HEADERS",
+    "HEADER_BYTES",
+    "HEADER_SECONDS",
+    "KEEP_ALIVE",
     "LISTED_TOKENS",
     "LOGPROBS",
+    "LOGPROB_ENTRIES",
+    "MESSAGES",
+    "PIPELINED",
     "PROMPTS",
-    "RESTART_WAIT",
+    "PROMPT_TOKENS",
+    "READING_SECONDS",
+    "REPEATED",
+    "SEQUENCES",
     "STOP_LENGTH",
     "STOP_STRINGS",
     "STOP_TOKENS",
+    "TEXTS",
+    "TOKENIZED",
+    "VALUES",
+    "WAITING",
     "Limit",
     "all_limits",
 ]
@@ -71,13 +92,89 @@ STOP_TOKENS = Limit(
 REQUEST_ID = Limit(
     most=512, unit="characters", what="the header `X-Request-Id`", answer="400, `x-request-id`"
 )
+PROMPT_TOKENS = Limit(most=2**21, unit="tokens", what="prompts of a request together", answer="400, `prompt`")
+SEQUENCES = Limit(most=4096, unit="choices", what="choices of all prompts of a request", answer="400, `n`")
+REPEATED = Limit(
+    most=2**24,
+    unit="characters or tokens",
+    what="prompts that a response repeats, once for each choice (`echo`, `return_token_ids`)",
+    answer="400, the parameter",
+)
+COPIES = Limit(
+    most=2**20,
+    unit="entries",
+    what="entries of `logit_bias`, `allowed_token_ids`, `stop_token_ids` and `bad_words`, for each prompt",
+    answer="400, `prompt`",
+)
+LOGPROB_ENTRIES = Limit(
+    most=2**23,
+    unit="entries",
+    what="log-probabilities of a response: of each token one, and of each of the likeliest",
+    answer="400, `logprobs` or `prompt_logprobs`",
+)
+TOKENIZED = Limit(most=2**20, unit="bytes", what="text to `/tokenize`", answer="400, `prompt`")
+DETOKENIZED = Limit(most=2**18, unit="tokens", what="tokens to `/detokenize`", answer="400, `tokens`")
+TEXTS = Limit(
+    most=1024,
+    unit="texts",
+    what="texts that wait to be tokenized",
+    answer="503 with `Retry-After`",
+)
+MESSAGES = Limit(most=16_384, unit="messages", what="messages of a chat", answer="400, `messages`")
 BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="413", option="--max-body-size")
-
-RESTART_WAIT = Limit(
-    most=600,
+VALUES = Limit(
+    most=2_500_000,
+    unit="values",
+    what="values of a body: its commas, and four times its brackets and quotation marks",
+    answer="413",
+)
+DEPTH = Limit(most=64, unit="levels", what="lists and objects within each other in a body", answer="400")
+FIELDS = Limit(most=256, unit="fields", what="fields of a body", answer="400")
+BODIES = Limit(
+    most=256 * 2**20,
+    unit="bytes",
+    what="memory of all bodies in flight, estimated",
+    answer="503 for the largest that is still being sent, with `Retry-After`",
+    option="--body-memory",
+)
+BODY_SECONDS = Limit(
+    most=30, unit="seconds", what="time to send a body, and a second more for each 16 KiB", answer="408"
+)
+HEADER_BYTES = Limit(most=64 * 2**10, unit="bytes", what="request line and headers", answer="431")
+HEADERS = Limit(most=128, unit="headers", what="headers of a request", answer="431")
+HEADER_SECONDS = Limit(most=30, unit="seconds", what="time to send the headers of a request", answer="408")
+PIPELINED = Limit(
+    most=16,
+    unit="requests",
+    what="requests that a connection sends ahead of their responses",
+    answer="the connection is closed",
+)
+KEEP_ALIVE = Limit(
+    most=75,
     unit="seconds",
-    what="wait of a request for an engine that takes the place of one that died",
-    answer="503, and until it is ready for each new request",
+    what="time that a connection stays open without a request",
+    answer="the connection is closed",
+    option="--keep-alive-timeout",
+)
+READING_SECONDS = Limit(
+    most=60,
+    unit="seconds",
+    what="time in which a client reads what the server has for it",
+    answer="the connection is closed and the request aborted",
+)
+CONNECTIONS = Limit(
+    most=16384,
+    unit="connections",
+    what="open connections, as far as the system grants descriptors",
+    answer="the connection that has waited longest for a request is closed",
+    option="--max-connections",
+)
+WAITING = Limit(
+    most=4096,
+    unit="requests",
+    what="requests that wait, besides those that run",
+    answer="503 with `Retry-After`",
+    option="--max-waiting",
 )
 
 

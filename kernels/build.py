@@ -1,8 +1,7 @@
 """Compiles the kernels, once for each machine, compiler and version of the sources, into the user's cache.
 
-The sources need a C++17 compiler with OpenMP and the standard library. They include nothing of Python or
-torch, so that compiling takes seconds. The library's OpenMP is the one that torch has loaded by then, under
-the same name, so that both share one pool of threads.
+The sources need a C++17 compiler and its standard library. They include nothing of Python or torch, so that
+compiling takes seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-signed-zeros",
-    "-fopenmp",
+    "-pthread",
     "-fPIC",
 )
 COMPILER_SECONDS = 60
@@ -99,7 +98,7 @@ def _compile(compiler: str, library: Path) -> None:
 
         objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
         linked = folder / library.name
-        _call([compiler, "-shared", "-fopenmp", *objects, "-o", str(linked)])
+        _call([compiler, "-shared", "-pthread", *objects, "-o", str(linked)])
         linked.replace(library)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import integers
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
+from turnout.kernels.threads import kernel_threads
 
 __all__ = ["BlockTables", "CpuKernels", "PackedWeights", "cpu_kernels"]
 
@@ -21,12 +22,12 @@ WORTHWHILE = 1 << 16
 """Products from which on a second thread is faster than one alone; as in native/layers.cpp."""
 SIGNATURES = {
     "turnout_panel": [],
-    "turnout_is_bfloat16": [POINTER, LONG],
+    "turnout_is_bfloat16": [POINTER, LONG, INT],
     "turnout_large_pages": [POINTER, LONG],
-    "turnout_pack": [POINTER] * 2 + [LONG] * 4 + [INT],
+    "turnout_pack": [POINTER] * 2 + [LONG] * 4 + [INT] * 2,
     "turnout_linear": [POINTER] * 4 + [LONG] * 4 + [INT] * 3,
     "turnout_gather": [POINTER] * 3 + [LONG] * 3 + [INT],
-    "turnout_half_pack": [POINTER] * 2 + [LONG] * 3,
+    "turnout_half_pack": [POINTER] * 2 + [LONG] * 3 + [INT],
     "turnout_half_linear": [POINTER] * 4 + [LONG] * 4 + [INT],
     "turnout_half_gather": [POINTER] * 3 + [LONG] * 2,
     "turnout_norm": [POINTER] * 4 + [LONG] * 2 + [FLOAT] + [INT] * 2,
@@ -90,7 +91,7 @@ class CpuKernels:
 
     def is_bfloat16(self, numbers: Tensor) -> bool:
         """Says whether bfloat16 holds all of these float32 numbers exactly."""
-        return bool(self._library.turnout_is_bfloat16(numbers.data_ptr(), numbers.numel()))
+        return bool(self._library.turnout_is_bfloat16(numbers.data_ptr(), numbers.numel(), kernel_threads()))
 
     def pack(self, weights: Sequence[Tensor]) -> PackedWeights:
         """Packs layers into one, with their outputs side by side.
@@ -108,9 +109,9 @@ class CpuKernels:
         for weight in weights:
             place = weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first
             if half:
-                self._library.turnout_half_pack(*place)
+                self._library.turnout_half_pack(*place, kernel_threads())
             else:
-                self._library.turnout_pack(*place, panels, narrow)
+                self._library.turnout_pack(*place, panels, narrow, kernel_threads())
             first += len(weight)
         return PackedWeights(numbers, inputs, outputs, panels, weights[0].dtype)
 
@@ -162,7 +163,7 @@ class CpuKernels:
             *x.shape,
             eps,
             _half(x),
-            torch.get_num_threads(),
+            kernel_threads(),
         )
         return out
 
@@ -171,9 +172,7 @@ class CpuKernels:
         both = both.contiguous()
         rows, size = both.shape[0], both.shape[1] // 2
         out = both.new_empty(rows, size)
-        self._library.turnout_gate(
-            both.data_ptr(), out.data_ptr(), rows, size, _half(both), torch.get_num_threads()
-        )
+        self._library.turnout_gate(both.data_ptr(), out.data_ptr(), rows, size, _half(both), kernel_threads())
         return out
 
     def rotate(self, x: Tensor, cosine: Tensor, sine: Tensor) -> None:
@@ -188,7 +187,7 @@ class CpuKernels:
             *x.shape,
             x.stride(0),
             _half(x),
-            torch.get_num_threads(),
+            kernel_threads(),
         )
 
     # -------------------------------------------------------------- attention
@@ -213,7 +212,7 @@ class CpuKernels:
             rows.stride(0),
             _half(rows),
             _half(pool),
-            torch.get_num_threads(),
+            kernel_threads(),
         )
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, tables: BlockTables) -> Tensor:
@@ -242,7 +241,7 @@ class CpuKernels:
             dim**-0.5,
             _half(q),
             _half(keys),
-            torch.get_num_threads(),
+            kernel_threads(),
         )
         return out
 
@@ -266,4 +265,4 @@ def _half(x: Tensor) -> bool:
 
 
 def _threads(products: int) -> int:
-    return torch.get_num_threads() if products > WORTHWHILE else 1
+    return kernel_threads() if products > WORTHWHILE else 1

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from turnout.kernels.joined import joint_bias, together
+from turnout.kernels.threads import kernel_threads
 
 __all__ = [
     "FLOAT",
@@ -173,7 +174,7 @@ class IntegerKernels:
             weights.precision.value,
             self.levels(weights.precision),
             x.dtype == torch.bfloat16,
-            torch.get_num_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
+            kernel_threads() if rows * weights.inputs * weights.outputs > WORTHWHILE else 1,
         )
         return out
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from turnout.core.interfaces.attention import Attend, AttentionCapabilities
 from turnout.kernels.compiled import BlockTables, CpuKernels, PackedWeights
 from turnout.kernels.integers import IntegerKernels, IntegerWeights, address
+from turnout.kernels.threads import kernel_threads
 
 __all__ = [
     "FloatWeights",
@@ -127,7 +128,7 @@ class NativeLayers:
             tables.block_size,
             hidden.dtype == torch.bfloat16,
             place.pools[0][0].dtype == torch.bfloat16,
-            torch.get_num_threads(),
+            kernel_threads(),
             *(weights.eps, heads.dim**-0.5),
             *(each.data_ptr() for each in (hidden, delta, normed, wide, narrow)),
             *(address(picked), rows),

@@ -14,4 +14,4 @@ UNQUANTIZED = "none"
 """The quantizer that leaves weights as they are."""
 
 MAX_DRAFT = 32
-"""Guesses that one step may verify for a sequence in speculative decoding."""
+"""Draft tokens that one step may verify for a sequence in speculative decoding."""

@@ -17,7 +17,6 @@ from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers
 from turnout.core.errors import as_plugin_errors
 from turnout.core.interfaces.logits_processor import ServedModel
-from turnout.core.plugin_faults import title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.scheduler import Scheduler
@@ -90,7 +89,7 @@ def build_engine(
         registry, policies.kv, served, checkpoint.spec, budget, setup, clock, observers
     )
     _start_decodings(policies, resources)
-    halves = KVHalves(policies.kv, checkpoint.spec, setup.context)
+    halves = KVHalves(policies.kv, config.kv, checkpoint.spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
     engine = Engine(
@@ -102,7 +101,6 @@ def build_engine(
         observers,
         policies.processors,
         overlaps=setup.overlaps,
-        named_decodings=policies.named_decodings,
     )
     return AssembledEngine(
         engine=engine,
@@ -118,7 +116,7 @@ def build_engine(
 
 def _start_decodings(policies: Policies, resources: EngineResources) -> None:
     for decoding in policies.decodings:
-        with as_plugin_errors(f"{title_of(decoding, 'decoding')}: start"):
+        with as_plugin_errors(f"decoding strategy {type(decoding).__name__}"):
             decoding.start(resources)
 
 

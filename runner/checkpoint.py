@@ -9,7 +9,6 @@ from typing import Any
 
 from turnout.core.errors import ModelError, as_plugin_errors
 from turnout.core.interfaces.models import ModelFamily
-from turnout.core.plugin_faults import title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
@@ -47,7 +46,7 @@ def open_checkpoint(registry: Registry, model: str, revision: str | None = None)
             f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
         )
     family = registry.family(architectures[0])
-    with as_plugin_errors(f"{title_of(family, 'model')}: spec"):
+    with as_plugin_errors(f"the model family of {architectures[0]}"):
         spec = family.spec(raw)
     quantization = raw.get("quantization_config")
     if quantization is not None and not isinstance(quantization, dict):

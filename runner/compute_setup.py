@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,8 @@ import torch
 from turnout.config import EngineConfig
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels import choose_kernels
+from turnout.kernels.threads import kernel_threads
+from turnout.runner.control_groups import cpu_quota
 from turnout.runner.execution.capture import Capture, choose_capture
 from turnout.runner.memory.device import choose_device, choose_dtype
 
@@ -31,6 +34,8 @@ class ComputeSetup:
     def chosen(cls, config: EngineConfig, checkpoint_dtype: str) -> ComputeSetup:
         """Chooses by `config` and the checkpoint's dtype; raises ConfigError for what is not available."""
         device = choose_device(config.device)
+        if device.type == "cpu":
+            _keep_to_quota()
         dtype = choose_dtype(config.dtype, checkpoint_dtype, device)
         kernels, note = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
         capture = choose_capture(device, config.enforce_eager)
@@ -48,6 +53,13 @@ class ComputeSetup:
 
     def __str__(self) -> str:
         """``float32 on cpu, 2 threads``."""
-        threads = f"{torch.get_num_threads()} threads"
+        threads = f"{kernel_threads()} threads"
         place = threads if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
         return f"{str(self.dtype).removeprefix('torch.')} on {self.device}, {place}"
+
+
+def _keep_to_quota() -> None:
+    """Lets PyTorch, and so the kernels, use no more threads than a container's CPU quota keeps running."""
+    quota = cpu_quota()
+    if quota is not None and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(min(torch.get_num_threads(), max(1, int(quota))))

@@ -16,7 +16,6 @@ from turnout.core.interfaces.kv import KVBackend, KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
-from turnout.core.scheduling.guarded_eviction import GuardedEviction
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.plugins.defaults import KV, KV_EVICTION
@@ -57,8 +56,6 @@ class Policies(HostPolicies):
 
     decodings: tuple[Decoding, ...]
     """In the order in which they are asked whether they serve a request."""
-    named_decodings: int
-    """How many of them, from the first on, the configuration names."""
     defaults: Mapping[str, Any]
     """Sampling parameters that the decoding of the configuration gives to requests that set none."""
     processors: LogitsProcessors
@@ -74,7 +71,6 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
     return Policies(
         **vars(build_host_policies(registry, config)),
         decodings=(*decodings, *_other_decodings(registry, asked)),
-        named_decodings=len(decodings),
         defaults=decodings[-1].defaults,
         processors=LogitsProcessors(registry.logits_processors()),
     )
@@ -120,14 +116,13 @@ def build_kv(registry: Registry, config: EngineConfig) -> KVBackend:
 
 
 def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> EvictionPolicy:
-    """One for each KV cache, guarded: it remembers that cache's blocks."""
+    """One for each KV cache: it remembers that cache's blocks."""
     if config.kv_eviction is not None and not kv.evicts:
         raise ConfigError(
             f"kv_eviction={config.kv_eviction!r} has nothing to choose from: kv backend {config.kv!r} "
             f"keeps no memory after a request ends; leave it out or choose another backend, such as {KV}"
         )
-    policy = registry.create("kv_eviction", config.kv_eviction or KV_EVICTION)
-    return GuardedEviction(policy, strict=config.strict_plugins)
+    return registry.create("kv_eviction", config.kv_eviction or KV_EVICTION)
 
 
 def build_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapCosts]) -> Preemption:

@@ -3,7 +3,7 @@
 Token t arrives after E(t) / w(t), where w(t) is its weight and E(t) exponential noise. The first token to
 arrive is drawn; each is the first with probability w(t) / sum of w. Two distributions that race with the same
 noise mostly give the same token, the more often the more alike they are (Daliri, Musco and Suresh, "Coupling
-without Communication and Drafter-Invariant Speculative Decoding", 2024). So a guess that is drawn with the
+without Communication and Drafter-Invariant Speculative Decoding", 2024). So a draft token drawn with the
 noise of its position is likely to be the token that the model itself draws there.
 
 Noise for a whole vocabulary would cost more than the rest of a draw. Therefore the race has two heats: one of

@@ -12,12 +12,15 @@ import sys
 
 import click
 
-from turnout.scripts.reference import (
+from turnout.scripts.reference.blocks import Blocks, pages, written
+from turnout.scripts.reference.pages import (
     commands,
     configuration,
     examples,
-    faults,
+    helpers,
+    hooks,
     http,
+    interfaces,
     limits,
     metrics,
     parameters,
@@ -26,32 +29,24 @@ from turnout.scripts.reference import (
     types,
     workloads,
 )
-from turnout.scripts.reference.blocks import Blocks, pages, written
 
-BLOCKS: Blocks = {
-    "engine settings": configuration.engine,
-    "server settings": configuration.server,
-    **policies.blocks(),
-    **http.blocks(),
-    "metrics of the server": metrics.server,
-    "metrics of the engine": metrics.engine,
-    "parameters": parameters.both,
-    "parameters of completions": parameters.completions,
-    "parameters of chat": parameters.chat,
-    "refused parameters": parameters.refused,
-    "limits": limits.block,
-    **commands.blocks(),
-    **examples.blocks(),
-    "faults in service": faults.in_service,
-    "faults at the start": faults.at_start,
-    "suites": suites.suites,
-    "claims": suites.claims,
-    "generators": workloads.generators,
-    "options of generators": workloads.shared,
-    "lengths": workloads.lengths,
-    "options of trace": workloads.trace,
-    "types": types.block,
-}
+PAGES = (
+    commands,
+    configuration,
+    examples,
+    helpers,
+    hooks,
+    http,
+    interfaces,
+    limits,
+    metrics,
+    parameters,
+    policies,
+    suites,
+    types,
+    workloads,
+)
+BLOCKS: Blocks = {name: write for page in PAGES for name, write in page.blocks().items()}
 
 
 @click.command()

@@ -25,6 +25,8 @@ from turnout.server.api.health import health
 from turnout.server.api.load import show_load
 from turnout.server.api.metrics import metrics
 from turnout.server.http.auth import AuthMiddleware
+from turnout.server.http.bodies.memory import BodyMemory, BodyMemoryMiddleware
+from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.errors import respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.request_id import RequestIdMiddleware
@@ -69,6 +71,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
             Middleware(TrailingSlashMiddleware),
             Middleware(RequestIdMiddleware),
             Middleware(AuthMiddleware, config),
+            Middleware(BodyMemoryMiddleware, BodyMemory(config.body_memory)),
             Middleware(ArmHeaderMiddleware),
             Middleware(LoadMiddleware, load),
         ],
@@ -80,4 +83,5 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
         },
     )
     app.state.context = Context(arms, config, load)
+    app.state.decoding = Turns("bodies")
     return app

@@ -16,7 +16,7 @@ from turnout.server.ab.ab_test import check_memory, check_ready
 from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
-from turnout.server.http.http_server import HttpServer
+from turnout.server.http.connections.http_server import HttpServer
 from turnout.server.signals import Signals
 
 __all__ = ["run"]
@@ -36,7 +36,7 @@ async def run(
     try:
         await _first_of(_start(clients, arms), signals.wait())
         if not signals.stopping:
-            signals.server = HttpServer(create_app(arms, config), listener)
+            signals.server = HttpServer(create_app(arms, config), listener, config)
             _announce(arms, config, listener)
             with freeze_garbage():
                 await _serve(signals.server, clients, arms, signals, config.shutdown_timeout)

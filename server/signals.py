@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 
 from turnout.server.engine.client import ProcessClient
-from turnout.server.http.http_server import HttpServer
+from turnout.server.http.connections.http_server import HttpServer
 
 __all__ = ["Signals"]
 

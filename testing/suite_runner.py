@@ -22,9 +22,9 @@ from turnout.testing.suites.proposer import ProposerSuite
 from turnout.testing.suites.quantizer import QuantizerSuite
 from turnout.testing.suites.router import RouterSuite
 from turnout.testing.suites.scheduling import SchedulingPolicySuite
-from turnout.testing.suites.suite import Suite, is_slow
+from turnout.testing.suites.suite import DoesNotApply, Suite, is_slow
 
-__all__ = ["SUITES", "CheckResult", "run_suite", "set_claim", "suite_for"]
+__all__ = ["SLOW", "SUITES", "CheckResult", "run_suite", "set_claim", "suite_for"]
 
 SUITES: dict[str, type[Suite[Any]]] = {
     suite.kind: suite
@@ -42,6 +42,8 @@ SUITES: dict[str, type[Suite[Any]]] = {
     )
 }
 """By kind; observers have `ObserverSuite`."""
+SLOW = "it takes a while"
+"""Why a slow test was skipped."""
 
 AnySuite = Suite[Any] | ObserverSuite
 
@@ -52,7 +54,8 @@ class CheckResult:
 
     test: str
     """Its name, as a sentence."""
-    state: Literal["ok", "failed", "skipped"]
+    state: Literal["ok", "failed", "skipped", "not for it"]
+    """``skipped``: the plugin should pass it, and it was not made. ``not for it``: it does not apply."""
     message: str = ""
     error: Exception | None = None
 
@@ -94,11 +97,14 @@ def set_claim(suite: AnySuite, name: str, value: object) -> None:
 def run_suite(suite: AnySuite, *, slow: bool = False) -> Iterator[CheckResult]:
     """Run the suite's tests in source order, those for every kind first. slow: include the slow ones."""
     for name in _tests(type(suite)):
-        if is_slow(getattr(suite, name)) and not slow:
-            continue
         sentence = name.removeprefix("test_").replace("_", " ")
+        if is_slow(getattr(suite, name)) and not slow:
+            yield CheckResult(sentence, "skipped", SLOW)
+            continue
         try:
             getattr(suite, name)()
+        except DoesNotApply as why:
+            yield CheckResult(sentence, "not for it", str(why))
         except SkipTest as why:
             yield CheckResult(sentence, "skipped", str(why))
         except Exception as error:

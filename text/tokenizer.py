@@ -11,11 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Encoding
 from tokenizers import Tokenizer as Backend
 
 from turnout.core.errors import ModelError, RequestError
 from turnout.models.checkpoints.checkpoint import read_json
 from turnout.text.chat_template import ChatTemplate, named_templates
+from turnout.text.library_faults import refused_by_library
+from turnout.text.text_length import check_length
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
 __all__ = ["FAST", "Tokenizer", "load_tokenizer", "tokenizer_json"]
@@ -74,18 +77,23 @@ class Tokenizer:
         Raises RequestError for text that is not valid Unicode and, before encoding it, for text that must
         have more than `limit` tokens.
         """
-        if not _is_unicode(text):
-            raise RequestError("the text holds half of a surrogate pair, which is not valid Unicode")
-        if limit is not None and (least := len(text) // self._most_characters) > limit:
-            raise RequestError(
-                f"the prompt has {len(text)} characters, which is at least {least} tokens, but the context "
-                f"length is {limit} tokens; shorten the prompt",
-                "prompt",
-            )
-        # Unlike `encode`, the batch variants release the interpreter lock; `fast` leaves offsets out.
-        (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-        ids: list[int] = encoding.ids
+        size = _utf8_size(text)
+        if limit is not None:
+            if (least := len(text) // self._most_characters) > limit:
+                raise RequestError(
+                    f"the prompt has {len(text)} characters, which is at least {least} tokens, but the "
+                    f"context length is {limit} tokens; shorten the prompt",
+                    "prompt",
+                )
+            check_length(text, size, limit, lambda piece: len(self._encoding(piece, False)))
+        ids: list[int] = self._encoding(text, add_special_tokens).ids
         return ids
+
+    def _encoding(self, text: str, add_special_tokens: bool) -> Encoding:
+        with refused_by_library("this text cannot be tokenized", "prompt"):
+            # Unlike `encode`, the batch variants release the interpreter lock; `fast` leaves offsets out.
+            (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return encoding
 
     @cached_property
     def _most_characters(self) -> int:
@@ -94,7 +102,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of token ids; unknown ids are left out."""
-        text: str = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+        with refused_by_library("these tokens cannot be decoded", "tokens"):
+            text: str = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
         return text
 
     # -------------------------------------------------------------- single tokens
@@ -201,9 +210,9 @@ def _token_text(token: object) -> str | None:
     return content if isinstance(content, str) else None
 
 
-def _is_unicode(text: str) -> bool:
+def _utf8_size(text: str) -> int:
+    """The bytes of a text. Raises RequestError for text that is not valid Unicode."""
     try:
-        text.encode()
+        return len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
-        return False
-    return True
+        raise RequestError("the text holds half of a surrogate pair, which is not valid Unicode") from None

@@ -23,7 +23,7 @@ from turnout.core.errors import ConfigError, TurnoutError
 from turnout.lab.arms import Arm, check_arms, parse_arms
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.experiment import Experiment
-from turnout.lab.compare.fail_on import Limit, failures, parse_limits
+from turnout.lab.compare.fail_on import ChangeLimit, failures, parse_limits
 from turnout.lab.compare.report.as_json import as_json
 from turnout.lab.compare.report.report import as_html, check_plots
 from turnout.lab.compare.runs.experiment_spec import ExperimentSpec
@@ -252,7 +252,7 @@ def _quality(base: Arm, arm: Arm, text: QualityText) -> QualityResult | Incompar
     return measure_quality_live(base, arm, text)
 
 
-def _limits(text: str | None, spec: ExperimentSpec) -> Sequence[Limit]:
+def _limits(text: str | None, spec: ExperimentSpec) -> Sequence[ChangeLimit]:
     if text is None:
         return ()
     if spec.repeats < 2:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_plugin"]
 
-WORDS = {"ok": "ok     ", "failed": "FAILED ", "skipped": "skipped"}
+WORDS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "not for it": "not for it"}
 
 
 @click.command(name="check")
@@ -37,13 +39,24 @@ WORDS = {"ok": "ok     ", "failed": "FAILED ", "skipped": "skipped"}
     metavar="NAME=VALUE",
     help="Claim of the plugin to test, such as ends_first=false; may be repeated.",
 )
+@click.option(
+    "--allow-skipped",
+    is_flag=True,
+    help="Exit with 0 although a test that applies was skipped. Slow tests may be skipped anyway.",
+)
 @registry_options
 def check_plugin(
-    ctx: click.Context, registry: Registry, target: str, as_json: bool, slow: bool, claims: tuple[str, ...]
+    ctx: click.Context,
+    registry: Registry,
+    target: str,
+    as_json: bool,
+    slow: bool,
+    claims: tuple[str, ...],
+    allow_skipped: bool,
 ) -> None:
     """Run the conformance suite of its kind against an installed plugin.
 
-    The exit code is 1 if a test fails.
+    The exit code is 1 if a test fails, or if one that applies to the plugin was skipped.
     """
     if not __debug__:
         raise click.UsageError("the suites are assertions, which python -O removes; run Python without -O")
@@ -59,8 +72,8 @@ def check_plugin(
         set_claim(suite, *_parsed(claim))
     findings = run_suite(suite, slow=slow)
     title = f"{entry.kind}/{entry.name}{colon}{options}, from {entry.origin}"
-    failed = _print_json(title, findings) if as_json else _print(title, findings)
-    ctx.exit(1 if failed else 0)
+    verdict = _print_json(title, findings) if as_json else _print(title, findings)
+    ctx.exit(0 if verdict.conforms or (allow_skipped and not verdict.failed) else 1)
 
 
 def _parsed(claim: str) -> tuple[str, object]:
@@ -73,20 +86,60 @@ def _parsed(claim: str) -> tuple[str, object]:
         return name, value
 
 
-def _print(title: str, findings: Iterator[CheckResult]) -> int:
+@dataclass(frozen=True)
+class Verdict:
+    """How many tests came out how."""
+
+    passed: int
+    failed: int
+    slow: int
+    """Slow tests that were skipped."""
+    skipped: int
+    """Other tests that apply to the plugin and were skipped."""
+    not_for_it: int
+
+    @classmethod
+    def of(cls, findings: Sequence[CheckResult]) -> Verdict:
+        from turnout.testing.suite_runner import SLOW
+
+        states = Counter(finding.state for finding in findings)
+        slow = sum(finding.message == SLOW for finding in findings if finding.state == "skipped")
+        skipped = states["skipped"] - slow
+        return cls(states["ok"], states["failed"], slow, skipped, states["not for it"])
+
+    @property
+    def conforms(self) -> bool:
+        return not self.failed and not self.skipped
+
+    def __str__(self) -> str:
+        counts = {
+            f"{self.passed} passed": True,
+            f"{self.failed} failed": self.failed,
+            f"{self.skipped} skipped, which apply": self.skipped,
+            f"{self.slow} slow not run (--slow)": self.slow,
+            f"{self.not_for_it} do not apply": self.not_for_it,
+        }
+        judged = "does not conform" if self.failed else "not shown to conform"
+        said = "conforms" if self.conforms else judged
+        return f"{said}: {', '.join(text for text, shown in counts.items() if shown)}"
+
+
+def _print(title: str, findings: Iterator[CheckResult]) -> Verdict:
     click.echo(f"{title}\n")
-    counts = {"ok": 0, "skipped": 0, "failed": 0}
+    seen = []
     for finding in findings:
-        counts[finding.state] += 1
+        seen.append(finding)
         why = f": {finding.message}" if finding.message else ""
-        click.echo(f"{WORDS[finding.state]}  {finding.test}{why}")
-    said = f"{counts['ok']} passed, {counts['skipped']} skipped, {counts['failed']} failed"
-    click.echo(f"\n{'does not conform' if counts['failed'] else 'conforms'}: {said}")
-    return counts["failed"]
+        click.echo(f"{WORDS[finding.state]:<10}  {finding.test}{why}")
+    verdict = Verdict.of(seen)
+    click.echo(f"\n{verdict}")
+    return verdict
 
 
-def _print_json(title: str, findings: Iterator[CheckResult]) -> int:
-    listed = [{"test": f.test, "state": f.state, "message": f.message} for f in findings]
-    failed = sum(finding["state"] == "failed" for finding in listed)
-    click.echo(json.dumps({"plugin": title, "conforms": not failed, "findings": listed}, indent=2))
-    return failed
+def _print_json(title: str, findings: Iterator[CheckResult]) -> Verdict:
+    seen = list(findings)
+    verdict = Verdict.of(seen)
+    listed = [{"test": f.test, "state": f.state, "message": f.message} for f in seen]
+    report = {"plugin": title, "conforms": verdict.conforms, "verdict": str(verdict), "findings": listed}
+    click.echo(json.dumps(report, indent=2))
+    return verdict

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.logits_processing import LogitsProcessors
-from turnout.core.errors import Interrupted, RequestError
-from turnout.core.interfaces.decoding import Decoding
-from turnout.core.plugin_faults import title_of
+from turnout.core.errors import RequestError
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.request import Request, RequestSpec
 
@@ -41,15 +39,12 @@ class Admission:
     def admit(self, spec: RequestSpec, now: float) -> Request:
         """Builds the request of `spec`. Raises RequestError, with the numbers, if it can never be served."""
         self._check_tokens(spec)
-        decoding, width = self._dispatch.choose(spec.params)
-        _check_resumes(spec, decoding)
         request = Request(
             spec,
-            decoding,
+            self._dispatch.choose(spec.params),
             now if spec.arrival is None else spec.arrival,
             len(spec.prompt) + self._output_limit(spec),
             self._stops(spec),
-            width,
         )
         self._check_fits(request)
         request.processors = self._processors.wanted(request)
@@ -100,12 +95,3 @@ class Admission:
                 f"the whole pool holds {kv.capacity}; ask for less or raise --kv-memory",
                 "max_tokens",
             )
-
-
-def _check_resumes(spec: RequestSpec, decoding: Decoding) -> None:
-    """Raises Interrupted where the text would change silently: the strategy's state died with its engine."""
-    if spec.resume is not None and spec.resume.choices and not decoding.resumes:
-        raise Interrupted(
-            f"the engine that served this request died, and {title_of(decoding, 'decoding')} cannot go on "
-            "from the tokens so far (`resumes`); send the request again"
-        )

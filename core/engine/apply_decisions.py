@@ -76,7 +76,6 @@ def apply_completion(request: Request, completion: Completion) -> list[Delta]:
 
     The caller frees the memory of the sequences that are still live.
     """
-    request.ended = len(completion.choices)
     # Each live sequence got its next token, whether or not a choice ends with it.
     request.output_tokens += len(request.live)
     return [
@@ -121,7 +120,7 @@ def _fork(parent: Sequence, kv: KVCache) -> Sequence:
 def _extend(sequence: Sequence, continuation: Continuation) -> Delta:
     """Appends the tokens of a continuation, up to the first stop."""
     tokens, reason = _cut(continuation.tokens, sequence.request.stop_ids, sequence.room)
-    # The KV of accepted guesses exists already; one token must be left to compute, for the next logits.
+    # The KV of accepted draft tokens exists already; one token must be left to compute, for the next logits.
     sequence.computed = len(sequence.tokens) + min(_agreed(sequence.draft, tokens), len(tokens) - 1)
     sequence.tokens += tokens
     sequence.draft = []
@@ -137,14 +136,9 @@ def _delta(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
     request = sequence.request
     shown = tokens if request.decoding.streams else sequence.output if reason else []
     scored = request.spec.params.logprobs is not None
-    index = sequence.index
-    if reason:
-        if not request.decoding.streams:  # its sequences come and go, so its choices are numbered as they end
-            index = request.ended
-        request.ended += 1
     return Delta(
         request_id=request.spec.id,
-        index=index,
+        index=sequence.index,
         tokens=shown,
         logprobs=sequence.details[len(sequence.details) - len(shown) :] if scored else None,
         finish_reason=reason,
@@ -154,11 +148,13 @@ def _delta(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
 
 
 def _agreed(draft: list[int], tokens: list[int]) -> int:
-    """Counts the leading guesses that were accepted."""
+    """Counts the leading draft tokens that were accepted."""
     if not draft:
         return 0
     pairs = enumerate(zip(draft, tokens, strict=False))
-    return next((count for count, (guess, token) in pairs if guess != token), min(len(draft), len(tokens)))
+    return next(
+        (count for count, (drafted, token) in pairs if drafted != token), min(len(draft), len(tokens))
+    )
 
 
 def _cut(tokens: list[int], stops: frozenset[int], room: int) -> tuple[list[int], str | None]:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError, as_plugin_errors
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
-from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults, name_plugin
+from turnout.core.plugin_faults import PluginFaults
 from turnout.core.types.extra_args import check_known
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from turnout.core.types.request import Request, RequestSpec
-    from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = ["ActiveProcessor", "LogitsProcessors", "adjust"]
 
@@ -43,25 +42,22 @@ class ActiveProcessor:
         self.index = index
         self.pick: Pick = getitem
         self.put: Put = _put
-        self._plugin_faults = PluginFaults("logits_processor", logger)
-        name_plugin(processor, title)
+        self._plugin_faults = PluginFaults(logger)
 
     def preparation(self, spec: RequestSpec) -> Callable[[], object] | None:
         """Returns the processor's preparation for a request, None for none.
 
         Raises RequestError if the processor rejects the request or fails, and so does the returned function.
         """
-        if not self._wanted(spec.params):
-            return None
-        with self._refusing("prepare"):
-            work = self.processor.prepare(spec)
+        with self._refusing():
+            work = self.processor.prepare(spec) if self.processor.wants(spec.params) else None
         return None if work is None else partial(self._carry_out, work)
 
     def wants(self, request: Request) -> bool:
         """Whether the processor applies to a request. Raises RequestError if it rejects it or fails."""
-        if not self._wanted(request.params):
-            return False
-        with self._refusing("check"):
+        with self._refusing():
+            if not self.processor.wants(request.params):
+                return False
             self.processor.check(request)
         return True
 
@@ -69,36 +65,22 @@ class ActiveProcessor:
         """Applies the processor in place. Returns why it failed, if it did; `logits` are invalid then."""
         try:
             self.processor.apply(logits, rows)
-        except PLUGIN_ERRORS as error:
-            return self._plugin_faults.report(self.processor, "apply", error)
+        except Exception as error:
+            return self._plugin_faults.report(self.title, error)
         return None
 
-    def _wanted(self, params: SamplingParams) -> bool:
-        """Asks `wants`. Raises RequestError if it fails at a request that may want the processor.
-
-        A request that gives none of the extra arguments that the processor declares goes on without it.
-        """
-        try:
-            return bool(self.processor.wants(params))
-        except PLUGIN_ERRORS as error:
-            message = self._plugin_faults.report(self.processor, "wants", error)
-            declared = self.processor.extra_args
-            if declared and params.extra_args.keys().isdisjoint(declared):
-                return False
-            raise RequestError(message) from error
-
     def _carry_out(self, work: Callable[[], object]) -> None:
-        with self._refusing("prepare"):
+        with self._refusing():
             work()
 
     @contextmanager
-    def _refusing(self, method: str) -> Iterator[None]:
+    def _refusing(self) -> Iterator[None]:
         try:
             yield
         except RequestError:
             raise
-        except PLUGIN_ERRORS as error:
-            raise RequestError(self._plugin_faults.report(self.processor, method, error)) from error
+        except Exception as error:
+            raise RequestError(self._plugin_faults.report(self.title, error)) from error
 
 
 class LogitsProcessors:
@@ -117,7 +99,7 @@ class LogitsProcessors:
         """
         for active in self._active:
             active.pick, active.put = pick, put
-            with as_plugin_errors(f"{active.title}: start"):
+            with as_plugin_errors(active.title):
                 active.processor.start(model)
 
     def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
@@ -134,8 +116,10 @@ class LogitsProcessors:
 def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """Returns `logits` as the processors change them; the same tensor if no request wants a processor.
 
-    logits: fp32 [rows, vocab_size], or log-probabilities; they stay as they are. Every strategy chooses
-    tokens by the result alone, and drafts by it too. If a processor fails, the requests that want it are
+    logits: fp32 [rows, vocab_size], or log-probabilities; they stay as they are. rows: what each row follows:
+    `Row(sequence, index)` or, behind drafts, `Row(sequence, index, draft_tokens)`. Every strategy chooses
+    tokens by the result alone, drafts by it, and ranks log-probabilities by it: it applies penalties, masks
+    and grammars. If a processor fails, the requests that want it are
     marked (`Request.fault`), the engine ends them, and their rows are returned unchanged.
     """
     rows_of: dict[ActiveProcessor, list[int]] = {}

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from turnout.core.errors import describe_error
 from turnout.core.interfaces.observers import Observer, RequestRecord, StepRecord
-from turnout.core.plugin_faults import PLUGIN_ERRORS, fault_message
 from turnout.core.types.request import Request
 
 __all__ = ["Observers"]
@@ -65,7 +65,6 @@ def _tell(observers: list[Observer], argument: str, record: object) -> None:
     for observer in list(observers):
         try:
             observer.hook(**{argument: record})
-        except PLUGIN_ERRORS as error:
-            message = fault_message(observer.name, f"{argument}_finished", error)
-            logger.error("%s; it is not called again", message, exc_info=error)
+        except Exception as error:
+            logger.exception("%s failed and is not called again: %s", observer.name, describe_error(error))
             observers.remove(observer)

@@ -45,8 +45,9 @@ class Attend(Protocol):
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Writes this step's `k`, `v` and attends with `q`, causally, each sequence to itself.
 
-        q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim], rotated already.
-        Returns [tokens, heads, head_dim], in q's dtype.
+        Called once for each layer. `q` is `[tokens, heads, head_dim]`, `k` and `v` are `[tokens, kv_heads,
+        head_dim]`, rotated already, in the order of the plan's chunks. Returns `[tokens, heads, head_dim]`,
+        in `q`'s dtype.
         """
         ...
 
@@ -58,11 +59,13 @@ class AttentionBackend(Attend, Protocol):
 
     @abstractmethod
     def move(self, moves: Sequence[Move]) -> None:
-        """Carries out the copies that the host half queued, in order."""
+        """Called first in each step: copies inside the pool, to host memory and back, in order."""
 
     @abstractmethod
     def bind(self, plan: Plan) -> None:
-        """Builds what the step's attention calls need, once for all layers."""
+        """Called then, once for all layers: builds what the step's attention calls need, such as slots and
+        tables.
+        """
 
 
 class RotatingAttend(Attend, Protocol):

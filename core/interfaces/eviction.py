@@ -29,14 +29,17 @@ class EvictionPolicy(ABC):
     def add(self, block: CachedBlock) -> None:
         """Called when the last sequence that held a block has released it.
 
-        The last block of a prefix is added first. A prefix is of no use without its start, so among equals
-        the block that was added first should be evicted first.
+        A prefix is released from its end to its start. It is of no use without its start, so among equal
+        blocks evict the one that was added first.
         """
 
     @abstractmethod
     def remove(self, block: int) -> None:
-        """Called when an added block is held again, or was evicted for another reason."""
+        """Called when an added block is held again or pinned: it must not be evicted."""
 
     @abstractmethod
     def pop(self) -> int:
-        """Returns the block to evict, and removes it. Called only while there is a block."""
+        """Returns the block to evict, and forgets it. Called only while there is a block.
+
+        Another block than those added and not removed is an error.
+        """

@@ -56,64 +56,83 @@ class KVCache(Protocol):
 
     @property
     def free(self) -> int:
-        """Token positions that could be reserved now."""
+        """Query: token positions that could be reserved now."""
         ...
 
     @property
     def capacity(self) -> int:
-        """Token positions in the whole pool."""
+        """Query: token positions in the whole pool."""
         ...
 
     def cached(self, sequence: TokenSequence) -> int:
-        """Returns how many leading tokens of a sequence that holds nothing would need no compute.
+        """Query: how many leading tokens of a sequence that holds nothing would need no compute.
 
-        These were computed for another sequence, or were swapped out to host memory.
+        These were computed for another sequence, or were swapped out to host memory. At least one token must
+        be left to compute.
         """
         ...
 
     def swappable(self, sequences: Sequence[TokenSequence]) -> int:
-        """Returns how many positions `release` would swap out; 0 if there is no room in host memory."""
+        """Query: positions that `release` would copy to host memory with `swap_out`.
+
+        0: there is no room for them, or nothing to copy.
+        """
         ...
 
     def holds(self, length: int, sequences: int) -> bool:
-        """Whether an empty pool could hold that many sequences of that many tokens, sharing nothing."""
+        """Query: whether an empty pool could hold that many sequences of that many tokens, sharing nothing.
+
+        Called at start-up and for each new request, which is refused if not: a request that runs alone must
+        always get what it needs.
+        """
         ...
 
     def fits(self, spans: Sequence[Span]) -> bool:
-        """Whether `reserve` would succeed."""
+        """Query: whether `reserve` would succeed."""
         ...
 
     def reserve(self, spans: Sequence[Span]) -> bool:
-        """Takes memory for all of `spans`, or changes nothing and returns False.
+        """Takes memory up to `span.upto` for all of `spans`, or changes nothing and returns False.
 
-        A sequence that holds nothing attaches to the prefix that `cached` reported, as far as its span's
-        start; the part of it that was swapped out is swapped in. Memory shared with another sequence is
-        copied before it is written to. The copies are queued as `Move`s, for `drain`.
+        Called with all spans of a request at once, and again after each preemption that makes room for it. A
+        sequence that holds nothing attaches to the prefix that `cached` reported, as far as `span.start`,
+        which is lower where cached tokens are to be scored; the part of it that was swapped out is swapped
+        in. Memory shared with another sequence is copied before it is written to. The copies are queued as
+        `Move`s, for `drain`.
         """
         ...
 
     def commit(self, sequence: TokenSequence, upto: int) -> None:
-        """Declares the positions below `upto` final: they may be shared from now on. Frees nothing."""
+        """Called after a step: positions below `upto` are final, and may be shared from now on. Frees
+        nothing.
+        """
         ...
 
     def fork(self, parent: TokenSequence, child: TokenSequence) -> None:
-        """Lets `child` share all that `parent` holds; committed positions are final for both. Cannot fail."""
+        """Lets `child` share all that `parent` holds; committed positions are final for both.
+
+        Must not fail, so it takes no memory.
+        """
         ...
 
     def release(self, sequences: Iterable[TokenSequence], *, swap_out: bool = False) -> None:
         """Frees what `sequences` hold, in the pool and in host memory; a sequence may hold nothing.
 
-        `swap_out`: first copies what is computed of them to host memory: all of it, or nothing if there is no
-        room.
+        `swap_out`, at a preemption: first copies what is computed of them to host memory: all of it, or
+        nothing if there is no room.
         """
         ...
 
     def drain(self) -> list[Move]:
-        """Returns the moves queued since the last call, to be carried out in this order before the step."""
+        """Returns the moves queued since the last call, to be carried out in this order before the step.
+
+        A move's `way` is ``"copy"`` inside the pool, ``"swap_out"`` from the pool to host memory, or
+        ``"swap_in"`` back.
+        """
         ...
 
     def snapshot(self) -> KVSnapshot:
-        """Returns the state of the pool; cheap enough to be called every second."""
+        """Query: the state of the pool, for metrics; cheap enough to be called every second."""
         ...
 
     @property
@@ -129,9 +148,10 @@ class PrefixPins(Protocol):
     """
 
     def pin(self, name: str, tokens: Sequence[int], salt: str) -> PinnedPrefix:
-        """Pins a prefix, in place of the one of the same name.
+        """Pins a prefix, in place of the one of the same name: it is evicted last, computed yet or not.
 
-        Raises ConfigError if the pool is too small for the prefix, or the prefix too short to be kept.
+        A running request still gets the memory when no other is left. Raises ConfigError, with the sums, if
+        the pool is too small for the prefix, or the prefix too short to be kept.
         """
         ...
 
@@ -140,7 +160,7 @@ class PrefixPins(Protocol):
         ...
 
     def pinned(self) -> list[PinnedPrefix]:
-        """Returns all pinned prefixes, by name."""
+        """Query: all pinned prefixes, by name."""
         ...
 
 
@@ -148,7 +168,11 @@ class KVBackend(ABC):
     """A KV backend: builds a host half and a device half that match, and knows what they cost."""
 
     def bytes_per_token(self, spec: ModelSpec, itemsize: int) -> int:
-        """Returns the bytes of KV memory of one token position, over all layers."""
+        """Returns the bytes that a token position takes over all layers, by which the pool's size is
+        computed.
+
+        By default keys and values in the model's dtype, `itemsize` bytes each.
+        """
         return 2 * spec.layers * spec.kv_heads * spec.head_dim * itemsize
 
     unit: int = 1
@@ -158,19 +182,23 @@ class KVBackend(ABC):
     commits what can be shared: at multiples of this many positions; 0: at none. None: unknown. A simulation
     skips the steps in between (fast forward)."""
     evicts: bool = False
-    """Whether it caches memory that no sequence holds, and asks an `EvictionPolicy` what to evict first."""
+    """True: it keeps memory that no sequence holds, and asks an `EvictionPolicy` what to evict first. False:
+    `--kv-eviction` is refused."""
     approximation: str = ""
-    """How it approximates keys and values, such as the dtype that they are rounded to, or how many are kept.
-    Backends with the same approximation are expected to give the same tokens; empty: keys and values are read
-    as they were written."""
+    """How it approximates keys and values, as in ``"int8"`` or ``"window=1020"``. Comparisons expect equal
+    answers of backends with equal values only. Empty: attention reads exactly what was written."""
 
     @abstractmethod
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
-        """Builds the host half, for a pool of at most that size."""
+        """Returns the host half, for a pool of at most `size.tokens` positions.
+
+        Host memory for preempted requests has at most `size.swap` positions.
+        """
 
     @abstractmethod
     def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
-        """Builds the device half that reads the tables of `cache`.
+        """Returns the device half, which reads the tables of `cache`.
 
-        context: what the model computes with: keys and values come on its device, in its dtype.
+        `context` has the `device` and `dtype` of keys and values, and `kernels`, the fused kernels of that
+        device, or None; ``turnout.kernels.cpu_kernels(context.kernels)`` returns those of a CPU.
         """

@@ -24,12 +24,12 @@ __all__ = ["LogitsProcessor", "Row", "ServedModel"]
 
 # A struct, since hundreds are made in a step: it takes a tenth of the time of a dataclass.
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """One row of logits: what may come after the tokens of `sequence` and then `guesses`.
+    """One row of logits: what may come after the tokens of `sequence` and then `draft_tokens`.
 
     ::
 
         sequence.tokens [ prompt .............. | output ...... ]
-        guesses                                                 [ drafted, not yet accepted ]
+        draft_tokens                                            [ not accepted yet ]
         this row says what comes here                                                        ^
     """
 
@@ -37,8 +37,13 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """The sequence whose next token is chosen by this row."""
     index: int
     """The choice of the request that the token is for; choices that have not forked yet share a sequence."""
-    guesses: tuple[int, ...] = ()
+    draft_tokens: tuple[int, ...] = ()
     """Drafted tokens after the sequence, not accepted yet."""
+
+    @property
+    def guesses(self) -> tuple[int, ...]:
+        """The name that `draft_tokens` had, for plugins that use it."""
+        return self.draft_tokens
 
     @property
     def request(self) -> Request:
@@ -53,19 +58,19 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     @property
     def position(self) -> int:
         """The position of the token to be chosen; the first token of a prompt is at 0."""
-        return len(self.sequence.tokens) + len(self.guesses)
+        return len(self.sequence.tokens) + len(self.draft_tokens)
 
     @property
     def output_length(self) -> int:
-        """Tokens after the prompt so far, guesses included."""
+        """Tokens after the prompt so far, draft tokens included."""
         return self.position - len(self.request.prompt)
 
     def last(self, count: int) -> list[int]:
-        """Returns the last `count` tokens of the output, guesses included, or as many as there are."""
-        guesses = self.guesses[max(0, len(self.guesses) - count) :]
+        """Returns the last `count` tokens of the output, draft tokens included, or as many as there are."""
+        draft_tokens = self.draft_tokens[max(0, len(self.draft_tokens) - count) :]
         tokens = self.sequence.tokens
-        start = max(len(tokens) - (count - len(guesses)), len(self.request.prompt))
-        return [*tokens[start:], *guesses]
+        start = max(len(tokens) - (count - len(draft_tokens)), len(self.request.prompt))
+        return [*tokens[start:], *draft_tokens]
 
 
 class ServedModel(NamedTuple):
@@ -85,36 +90,50 @@ class LogitsProcessor(ABC):
     masks: ClassVar[bool] = False
     """True: it only forbids tokens. Such processors apply after all others, so that none undoes them."""
     extra_args: ClassVar[tuple[str, ...]] = ()
-    """The names of `SamplingParams.extra_args` that it takes. Names that no processor takes are rejected."""
+    """Names of request parameters that only this processor knows, such as ``("no_repeat",)``. A request has
+    them in `params.extra_args`; `check` validates them. Names that no processor declares are refused."""
 
     def start(self, model: ServedModel) -> None:  # noqa: B027
-        """Called once, before the first request."""
+        """Called once, before the first request, with the checkpoint's folder and vocabulary.
+
+        By default it does nothing.
+        """
 
     @abstractmethod
     def wants(self, params: SamplingParams) -> bool:
         """Whether the processor applies to requests with these parameters.
 
-        Called once, as a request arrives. A processor that does not apply costs the request nothing.
+        Called once, as a request arrives. A processor that does not apply costs the request nothing. Return
+        True to process every request; to decide by client, return True and look at `row.request.spec.client`
+        in `apply`.
         """
 
     def prepare(self, spec: RequestSpec) -> Callable[[], object] | None:
-        """Returns work that a request needs first and that is too long for the engine's loop; None: none.
+        """Returns slow work that a request needs before `check`, such as compiling a grammar; None: none.
 
         Called as the request arrives, if the processor applies. A server calls what is returned once, in
         another thread, while other requests are served, and then `check`. Raising RequestError in either
-        rejects the request. An engine used without a server prepares nothing: `check` must work without.
+        refuses the request. An engine used without a server (`LLM`) prepares nothing: `check` must do what is
+        still missing.
         """
         return None
 
     def check(self, request: Request) -> None:  # noqa: B027
-        """Raises RequestError to reject a request. Called once, as it arrives, if the processor applies."""
+        """Raises RequestError, with a reason, to refuse a request. By default it does nothing.
+
+        Called once, as the request arrives, if the processor applies.
+        """
 
     @abstractmethod
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
         """Changes `logits` in place; called at most once for each batch of rows that a strategy uses.
 
-        logits: fp32 [rows, vocab_size], on the device, of the requests that the processor applies to. They
-        may be log-probabilities, as in beam search: do not rely on their scale. The change to a row must
-        depend on that row alone. An exception ends the requests of `rows` with an error that names the
-        plugin; to end only some of them, set their `fault`.
+        `logits` are fp32 `[rows, vocab_size]`, on the device, of the requests that the processor applies to.
+        They may be log-probabilities, as in beam search: do not rely on their scale. Work on all rows at
+        once: a Python loop over rows is fine, one over tokens is not. The change to a row must depend on that
+        row alone, or answers would depend on the batch. Leave a finite value in each row, and no NaN: the
+        engine does not check, and otherwise chooses an arbitrary token.
+
+        An exception ends the requests of `rows` with an error that names the plugin; to end only some of
+        them, set their `fault`.
         """

@@ -36,20 +36,33 @@ class ModelFamily(ABC):
     """A model architecture: how to read its config, build it and name its weights."""
 
     architectures: ClassVar[tuple[str, ...]]
-    """The values of ``architectures`` in ``config.json`` that this family builds."""
+    """The values of ``architectures`` in ``config.json`` that this family builds. Two families for one
+    architecture are an error."""
 
     @abstractmethod
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
-        """Reads ``config.json``; raises ModelError for what the family does not support."""
+        """Reads ``config.json``. Raises ModelError for what the family does not support.
+
+        A wrong answer is worse than none.
+        """
 
     @abstractmethod
     def build(self, spec: ModelSpec) -> nn.Module:
-        """Builds the module, on the device and in the dtype that the caller made current.
+        """Returns the module, on the device and in the dtype that the caller made current.
 
-        ``forward(tokens, positions, attend) -> hidden``: tokens and positions int64 [tokens], hidden
-        [tokens, hidden_size] after the final norm; ``logits(hidden) -> [rows, vocab_size]``.
+        Parameters are built without storage and filled later. Create buffers on an explicit device, with
+        their values: the checkpoint has none. The batch is flat: all sequences of the step one after another.
+        The module has
+
+        - ``forward(tokens, positions, attend)``, with tokens and positions int64 `[tokens]`, which returns
+          hidden states `[tokens, hidden_size]` after the final norm and calls ``attend(layer, q, k, v)`` for
+          attention,
+        - ``logits(hidden)``, which returns `[rows, vocab_size]`.
         """
 
     def rename(self, key: str) -> str | None:
-        """Turns a checkpoint's tensor name into the module's; None: the tensor is skipped."""
+        """Turns a checkpoint's tensor name into the module's; None: the tensor is skipped.
+
+        By default names stay.
+        """
         return key

@@ -24,7 +24,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     """Tokens run through the model."""
     rows: int
-    """Rows of logits, by which strategies chose tokens or verified guesses."""
+    """Rows of logits, by which strategies chose tokens or verified draft tokens."""
     sequences: int
     """How many sequences computed tokens."""
     running: int

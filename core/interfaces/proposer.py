@@ -1,4 +1,4 @@
-"""The proposer interface: guesses tokens ahead, for speculative decoding.
+"""The proposer interface: drafts tokens, for speculative decoding.
 
 Nothing here imports torch; tensors appear in annotations alone.
 """
@@ -19,50 +19,59 @@ __all__ = ["DraftRequest", "Proposal", "Proposer"]
 
 
 class DraftRequest(NamedTuple):
-    """Asks for guesses for a sequence."""
+    """Asks for a draft for a sequence."""
 
     sequence: TokenSequence
     """The sequence to continue."""
     tokens: int
-    """How many guesses to give at most."""
+    """How many draft tokens to give at most."""
     needs_probabilities: bool
-    """Whether the probabilities of the guesses are needed."""
+    """Whether the probabilities of the draft tokens are needed."""
 
 
 class Proposal(NamedTuple):
-    """Guesses of what comes next in a sequence."""
+    """A draft of what comes next in a sequence."""
 
     sequence: TokenSequence
     """The sequence of the `DraftRequest`."""
     tokens: list[int]
-    """The guesses, at most as many as the `DraftRequest` says."""
+    """The draft tokens, at most as many as the `DraftRequest` says."""
     probabilities: Tensor | None = None
-    """fp32 [tokens, vocab_size]: for each guess, the distribution that it was drawn from. None: not given."""
+    """fp32 [tokens, vocab_size]: the distribution that each draft token was drawn from. None: not given."""
 
 
 class Proposer(ABC):
-    """Guesses ahead. A wrong guess costs time and never changes the output, since each guess is verified."""
+    """Drafts tokens. A rejected one costs time and never changes the output, since each is verified."""
 
     def start(self, resources: Resources) -> None:  # noqa: B027
-        """Called once, before the first request; may load a model of its own."""
+        """Called once, before the first request; may load a model of its own. By default it does nothing."""
 
     @property
     def cost(self) -> float:
-        """The first estimate of what one more guess for one sequence costs, as a share of a step."""
+        """First estimate of what one more draft token for a sequence costs, as a share of a step;
+        measurements replace it.
+        """
         return 0.0
 
     @abstractmethod
-    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
-        """Returns guesses for the sequences of `wishes`, or for some of them.
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
+        """Returns drafts for the sequences of `requests`. Leave out sequences that you have no draft for.
 
-        Called before a step, at most once. Probabilities are given if a request `needs_probabilities` and the
-        guesses are random, and only then; guesses drawn by `plugins.decoding.draw` for the row agree with
-        what is drawn there more often than others.
+        Called before a step, at most once. Give `probabilities` where a request `needs_probabilities` and the
+        tokens are random, and only there; tokens drawn by `turnout.sampling.draws.draw` for the row are
+        accepted more often than others.
+
+        Of a sequence read `tokens` (prompt and output), `id` and `request`. Keep notes by `id`, and drop them
+        in `forget`.
         """
 
     def backlog(self, sequence: TokenSequence) -> int:
-        """Returns how many tokens of a sequence the proposer's model must compute before its first guess."""
+        """Returns how many tokens of a sequence to run through a model before it can draft for it, such
+        as its prompt.
+        """
         return 0
 
     def forget(self, sequences: Iterable[TokenSequence]) -> None:  # noqa: B027
-        """Called with sequences that ended; drop what is kept about them, if anything is."""
+        """Called with sequences that ended; drop notes about them, if there are any. By default it does
+        nothing.
+        """

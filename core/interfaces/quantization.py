@@ -24,28 +24,37 @@ class Quantizer(ABC):
     """Replaces linear layers as their weights stream in."""
 
     reads_only: ClassVar[bool] = False
-    """It cannot quantize: it only reads checkpoints of its name, and cannot be chosen."""
+    """True: the quantizer only reads checkpoints of its name. ``turnout plugins show`` then does not suggest
+    choosing it, and its `wants` should raise ConfigError."""
 
     @abstractmethod
     def wants(self, name: str, linear: nn.Linear) -> bool:
-        """Says whether the layer of this dotted name is to be converted."""
+        """Says whether to convert the layer. `name` is the model family's, as `model.layers.0.mlp.down_proj`.
+
+        A layer that is tied to an embedding is no exception: return False where the output would suffer.
+        """
 
     @abstractmethod
     def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
-        """Returns the layer that takes the place of `linear`, which holds its weights.
+        """Returns the module that takes the place of `linear`, which has its weights on the target device.
 
-        context: what the layer computes with; weights and activations are on its device.
+        The module maps `[rows, in_features]` to `[rows, out_features]`; the engine tries the first of each
+        shape with a row of zeros. Keep no reference to `linear`, or its memory is not freed. `context`: what
+        the layer computes with.
         """
 
     def convert_named(self, name: str, linear: nn.Linear, context: ComputeContext) -> nn.Module:
-        """Does the same as `convert`, for quantizers that convert layers by their names. This is called."""
+        """Does the same as `convert`, with the layer's name. The engine calls this one.
+
+        By default it calls `convert`.
+        """
         return self.convert(linear, context)
 
     def wants_embedding(self, name: str) -> bool:
-        """Says whether the embedding of this dotted name is to be converted.
+        """Says whether the embedding of this name is to be converted. By default none is.
 
-        An embedding that is tied to a converted head then reads the head's weights, where the head's layer
-        can look up rows of them.
+        An embedding that is tied to a converted head is not converted but reads the head's weights, where the
+        head's `capabilities` have `rows`, as layers of compiled kernels do.
         """
         return False
 
@@ -54,10 +63,10 @@ class Quantizer(ABC):
         return embedding
 
     def adopter(self, config: Mapping[str, Any]) -> Adopter:
-        """Returns what reads a checkpoint whose ``quantization_config`` names this quantizer.
+        """Returns what builds the layers of a checkpoint that names this quantizer as its ``quant_method``.
 
-        config: that ``quantization_config``. Raises ModelError, naming the key, for settings that it does not
-        read.
+        `config` is the checkpoint's ``quantization_config``. Raises ModelError, naming the key, for settings
+        that it does not read. By default it always raises.
         """
         raise ModelError(
             f"config.json: quantization_config: quant_method = {config.get('quant_method')!r} is not a "
@@ -65,9 +74,11 @@ class Quantizer(ABC):
         )
 
     def exporter(self) -> Exporter | None:
-        """What writes this quantizer's layers to a checkpoint, for ``turnout quantize``.
+        """Returns what stores this quantizer's layers in a checkpoint, for ``turnout quantize``.
 
-        None, the default: they cannot be stored, and ``turnout quantize`` refuses the quantizer by name.
+        The command calls `wants` for each layer of a model without values (on the `meta` device), and never
+        `convert`. None, the default: the layers cannot be stored, and ``turnout quantize`` refuses the
+        quantizer by name.
         """
         return None
 
@@ -79,12 +90,12 @@ class Adopter(ABC):
     def adopt(
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
     ) -> nn.Module:
-        """Returns the layer of that dotted name, built from all that the checkpoint has for it.
+        """Returns the layer of that name, built from all that the checkpoint has for it.
 
-        tensors: on the target device, by the last part of their names, such as ``weight_scale``; a bias in
-        the dtype of activations, the others as they are stored. like: the layer it stands for, without
-        values. context: what the layer computes with. Called only for layers with tensors that an `nn.Linear`
-        does not have. Raises ModelError, naming the tensor.
+        Called for linear layers with stored tensors that an `nn.Linear` does not have; others load as usual.
+        `tensors` are all of that layer's as stored, by the last part of their names, such as `weight_scale`,
+        on the target device; only a `bias` is cast to `context.dtype`. `like` has the layer's shape and no
+        values. Raises ModelError, naming a tensor that is missing, wrong or left over.
         """
 
 
@@ -106,25 +117,30 @@ class Exporter(ABC):
     """Stores a quantizer's layers in a checkpoint, which an `Adopter` then reads."""
 
     quant_method: ClassVar[str]
-    """The registered name of the quantizer whose `adopter` reads the checkpoint.
-
-    A plugin's own name, or that of a format such as ``compressed-tensors``.
-    """
+    """The registered name of the quantizer whose `adopter` reads the checkpoint: your own, or that of a
+    format such as `compressed-tensors`."""
 
     @abstractmethod
     def export(self, name: str, weight: Tensor) -> ExportedLayer:
-        """What is stored of the layer of that dotted name.
+        """Returns what is stored of the layer of that name, as an ``ExportedLayer(tensors, scheme)``.
 
-        weight: [out, in] in floating point, on the CPU. Called once for each layer that the quantizer wants.
-        The adopter should build from the result what `Quantizer.convert_named` builds from the layer.
+        `weight` is `[out, in]` in floating point, on the CPU. Called once for each layer that the quantizer
+        wants.
+
+        - `tensors` are stored under the layer's name and their own: ``{"codes": …, "scale": …}`` becomes
+          `model.layers.0.mlp.down_proj.codes` and `….scale`. At least one must not be called `weight`:
+          loading recognizes a quantized layer by it. A bias is stored as it is.
+        - `scheme` says how to read them, in JSON's types, and may be empty.
+
+        From both, the adopter should build what `Quantizer.convert_named` builds from the layer.
         """
 
     def config(
         self, layers: Mapping[str, Mapping[str, object]], unquantized: Sequence[str]
     ) -> Mapping[str, object]:
-        """What ``quantization_config`` in config.json says, in JSON's types, besides ``quant_method``.
+        """Returns what ``quantization_config`` in config.json says besides ``quant_method``, in JSON's types.
 
-        layers: the scheme of each exported layer, by name. unquantized: the linear layers that stay as they
-        are. Called once, when all layers are written.
+        `layers` has the scheme of each exported layer, by name; `unquantized` are the linear layers that stay
+        as they are. Called once, when all layers are written. By default it returns nothing.
         """
         return {}

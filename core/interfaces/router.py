@@ -40,8 +40,8 @@ class Router(ABC):
     """Chooses the engine for each request. Deterministic: randomness may only derive from what it sees."""
 
     watches: bool = True
-    """Whether it uses the load of replicas. If not, it uses only their names and the requests in their order,
-    and a simulation may run each replica on its own."""
+    """True: it reads the load of replicas. False: it reads only their names and the requests, one after the
+    other, so a simulation may run replicas in several processes."""
 
     @abstractmethod
     def route(self, request: Routable, replicas: Sequence[Replica]) -> int:

@@ -37,37 +37,58 @@ class SchedulingPolicy(ABC):
     """
 
     head_of_line: ClassVar[bool] = False
-    """True: while a request cannot be admitted, no request after it in the order is."""
+    """True: while a request cannot be admitted, no request after it in the order is, so that none overtakes.
+    False: the scheduler tries those after it. Set it where `victim` makes room for newcomers: otherwise
+    memory freed for an urgent request that does not fit yet goes to requests after it, and has to be freed
+    again in the next step. All built-in policies but `static` set it."""
 
     runners_first: ClassVar[bool] = False
-    """True declares that running requests that need only their next token come first in the order, without a
-    limit; that the order of the others does not depend on them; and that `victim` and `observe` are the
-    defaults. A simulation then skips the steps in which nothing else happens to such requests (fast forward).
-    False is always correct. A subclass that overrides `order` must declare this again."""
+    """True declares that a running request that needs only its next token comes, without a limit, before all
+    that wait and before all that were admitted after it and need more; that the order of the others does not
+    depend on it; and that `victim` and `observe` are the defaults. A simulation then skips the steps in which
+    nothing else happens to such requests (fast forward). False is always correct. A subclass that overrides
+    `order` must declare this again."""
 
     @abstractmethod
     def order(self, view: View) -> Iterable[Entry]:
         """Returns the requests to serve in this step, in order, without those that should not run now.
 
-        Called once a step, and read in full before anything changes. If there are requests, the order must
-        contain one that can be served; otherwise the scheduler logs a fault and serves in arrival order. A
-        running request that is left out keeps its memory.
+        Called once a step. The scheduler reads the whole order before anything changes, then grants each
+        request as much as token budget, sequence slots and KV memory allow. An entry is
+
+        - a request, which gets all it wants,
+        - ``Share(request, limit)``: the request gets at most `limit` tokens in this step,
+        - ``Drop(request, reason)``: the request is given up, and its client gets an error with this reason.
+
+        A running request that is left out keeps its memory. Where there is work, some entry must be servable.
+        Naming a request twice, or one that is not in the view, is a fault: the scheduler logs it and serves
+        in arrival order.
         """
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         """Returns the request to preempt when `request` does not fit; None: preempt none, `request` waits.
 
-        `running` is in order of admission and not empty. By default the newest admission is preempted for a
-        running request, possibly that request itself, so that the oldest always makes progress; a waiting
-        request waits. Called until the request fits; once it returned None for a waiting request, it is not
-        called for waiting requests again in that step. A policy that preempts for waiting requests should be
-        `head_of_line`: otherwise memory freed for an urgent request that does not fit yet goes to others, and
-        has to be freed again in the next step.
+        `request` found no memory or, as a newcomer, no sequence slot. `running` is in order of admission and
+        not empty; the victim may be `request` itself. It gives up its memory and is computed again later. By
+        default the newest admission is preempted for a running request, so that the oldest always makes
+        progress; a waiting request waits.
+
+        Called until the request fits; once it returned None for a waiting request, it is not called for
+        waiting requests again in that step. A policy that preempts for waiting requests should be
+        `head_of_line`.
+
+        Do not derive the victim from `order`: two requests could then evict each other for ever. A safe
+        policy has an order of precedence that does not change while requests run, and evicts only requests
+        that come after `request` in it. Evictions without progress are the policy's fault.
         """
         return running[-1] if request in running else None
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
-        """Called after each step in which `request` produced `tokens` new tokens."""
+        """Counts service: called after each step in which `request` produced `tokens` new tokens.
+
+        By default it does nothing. No method is called when a request ends: keep notes by `id`, and drop
+        notes of requests that are in no view any more.
+        """
 
 
 class LengthPredictor(ABC):
@@ -81,4 +102,8 @@ class LengthPredictor(ABC):
         """
 
     def observe(self, request: RequestView) -> None:
-        """Called once for each request that ended with ``stop`` or ``length``, with its final length."""
+        """Learns from a request that ended by itself (``stop`` or ``length``), with its final
+        `output_tokens`.
+
+        By default it does nothing.
+        """

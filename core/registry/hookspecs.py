@@ -59,7 +59,7 @@ class Register(Protocol):
     """What a hook calls for each policy it brings."""
 
     def __call__(self, name: str, factory: Factory, flags: Sequence[Flag] = ()) -> None:
-        """Offer `factory` under `name`: letters, digits, ``_``, ``-`` and ``.``.
+        """Offers `factory` under `name`: letters, digits, ``_``, ``-`` and ``.``.
 
         `flags`: options that have a flag of their own. If none of them chooses this plugin, their values
         go to whichever plugin of the kind is chosen. Raises TypeError or ValueError for what cannot be
@@ -70,52 +70,52 @@ class Register(Protocol):
 
 @hookspec
 def register_schedulers(register: Register) -> None:
-    """Offer scheduling policies (`SchedulingPolicy`), chosen with ``--scheduler``."""
+    """Offers scheduling policies (`SchedulingPolicy`), chosen with ``--scheduler``."""
 
 
 @hookspec
 def register_kv_backends(register: Register) -> None:
-    """Offer KV backends (`KVBackend`), chosen with ``--kv``."""
+    """Offers KV backends (`KVBackend`), chosen with ``--kv``."""
 
 
 @hookspec
 def register_evictions(register: Register) -> None:
-    """Offer eviction policies for cached prefixes (`EvictionPolicy`), chosen with ``--kv-eviction``."""
+    """Offers eviction policies for cached prefixes (`EvictionPolicy`), chosen with ``--kv-eviction``."""
 
 
 @hookspec
 def register_quantizers(register: Register) -> None:
-    """Offer quantizers (`Quantizer`), chosen with ``--quantization``."""
+    """Offers quantizers (`Quantizer`), chosen with ``--quantization``."""
 
 
 @hookspec
 def register_decodings(register: Register) -> None:
-    """Offer decoding strategies (`Decoding`), chosen with ``--decoding`` or by a request."""
+    """Offers decoding strategies (`Decoding`), chosen with ``--decoding`` or by a request."""
 
 
 @hookspec
 def register_proposers(register: Register) -> None:
-    """Offer proposers (`Proposer`), which guess ahead for decoding strategies that verify."""
+    """Offers proposers (`Proposer`), which draft tokens, as an option of ``--decoding speculative``."""
 
 
 @hookspec
 def register_length_predictors(register: Register) -> None:
-    """Offer predictors of output lengths (`LengthPredictor`), chosen with ``--length-predictor``."""
+    """Offers predictors of output lengths (`LengthPredictor`), chosen with ``--length-predictor``."""
 
 
 @hookspec
 def register_routers(register: Register) -> None:
-    """Offer routing policies (`Router`), which choose among several engines."""
+    """Offers routers (`Router`), which choose among several engines, with ``turnout simulate --router``."""
 
 
 @hookspec
 def register_logits_processors(register: Register) -> None:
-    """Offer logits processors (`LogitsProcessor`); all are active, for the requests that want them."""
+    """Offers logits processors (`LogitsProcessor`); all are active, for the requests that want them."""
 
 
 @hookspec
 def register_models(register: Register) -> None:
-    """Offer model families (`ModelFamily`), chosen by the architecture in ``config.json``."""
+    """Offers model families (`ModelFamily`), chosen by the architecture in ``config.json``."""
 
 
 @hookspec

@@ -117,7 +117,7 @@ class Scheduler:
         order = arrival_order(view) if self._overruled else self._guard.order(view)
         step = self._serve(order, now, overruled=self._overruled)
         if not step.useful and self.queues.must_schedule:
-            self._guard.fault("order", PolicyError(_unserved(view)))
+            self._guard.fault(PolicyError(_unserved(view)))
             step = self._serve(arrival_order(view), now, overruled=True)
         self._livelock.note_step(step.chunks)
         return Plan(list(chain.from_iterable(step.chunks.values())), self.kv.drain()), step.dropped
@@ -132,9 +132,7 @@ class Scheduler:
             self.queues.running_count + self.queues.waiting_count
         ):
             self._livelock, self._overruled = LivelockDetector(), True
-            self._guard.fault(
-                "order", PolicyError(f"had {livelock.evictions} requests evicted without progress")
-            )
+            self._guard.fault(PolicyError(f"had {livelock.evictions} requests evicted without progress"))
 
     def _view(self, now: float) -> View:
         return View(
@@ -241,7 +239,7 @@ class Scheduler:
     def _reserve(self, request: Request, spans: list[Span], step: _Step) -> list[Span]:
         """Reserves memory for `spans`, for `spans` without drafts, or for none; returns those reserved.
 
-        No request is preempted for drafts, which are guesses.
+        No request is preempted for drafts, which may be rejected.
         """
         if not spans or self.kv.reserve(spans):
             return spans

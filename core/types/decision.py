@@ -21,7 +21,7 @@ class Continuation(NamedTuple):
     parent: Sequence
     """A live sequence of the request."""
     tokens: list[int]
-    """At least one. Tokens that the parent's draft guessed are computed already; the others will be."""
+    """At least one. Tokens that the parent's draft has are computed already; the others will be."""
     logprob: float = 0.0
     """What the tokens add to the sequence's cumulative log-probability."""
     details: list[TokenLogprobs] | None = None

@@ -93,7 +93,7 @@ class Sequence:
     ::
 
         tokens   [ prompt .............. | output ...... ]
-        draft                                            [ guesses ]
+        draft                                            [ draft tokens ]
         computed [ KV is final ........... )
                                            [ pending ............. )
     """
@@ -108,7 +108,7 @@ class Sequence:
     computed: int = 0
     """Positions whose KV is final; later ones will be overwritten."""
     draft: list[int] = field(default_factory=list)
-    """Guesses to be verified."""
+    """Draft tokens to be verified."""
     held: bool = False
     """Whether it holds KV memory."""
     logprob: float = 0.0
@@ -176,9 +176,7 @@ class Request:
     __slots__ = (
         "__weakref__",
         "cached_tokens",
-        "decisions_left",
         "decoding",
-        "ended",
         "fault",
         "forks",
         "limit",
@@ -204,9 +202,7 @@ class Request:
         arrival: float,
         limit: int,
         stop_ids: frozenset[int],
-        width: int | None = None,
     ):
-        """width: what the strategy's `width` gave; None: it is asked."""
         self.spec = spec
         """What the client asked for."""
         self.decoding = decoding
@@ -218,12 +214,8 @@ class Request:
         self.limit = limit
         """Length at which its sequences end: prompt plus max_tokens."""
         self.stop_ids = stop_ids
-        self.width = decoding.width(spec.params) if width is None else width
+        self.width = decoding.width(spec.params)
         """How many live sequences it has at most."""
-        self.ended = 0
-        """Choices that have ended."""
-        self.decisions_left = limit - len(spec.prompt) + 1
-        """Decisions until it must have ended: each adds a token to each of its sequences."""
         self.forks = 0
         """Sequences forked from others so far; numbers the next one."""
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
@@ -254,7 +246,6 @@ class Request:
         self.timing.first_token = resume.first_token
         self.prompt_scores_due = False
         self.forks = self.width - 1
-        self.ended = self.params.n - len(resume.choices)
         self.output_tokens = sum(len(output) for _, output in resume.choices)
         self.live = tuple(Sequence(self, self.prompt + output, index) for index, output in resume.choices)
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "positions.h"
+#include "team.h"
 
 namespace {
 
@@ -212,25 +213,26 @@ template <typename Q, typename KV>
 void run(const void* q, const void* keys, const void* values, void* out, const Step& step, const Pool& pool,
          int threads) {
     const std::vector<Tile> tiles = tiles_of(step, pool.kv_heads, threads);
-#pragma omp parallel num_threads(threads) if (tiles.size() > 1)
-    {
-        Desk<Multiplied<Q, KV>> desk(pool.dim);
-#pragma omp for schedule(dynamic)
-        for (size_t i = 0; i < tiles.size(); i++)
+    using Own = Desk<Multiplied<Q, KV>>;
+    const int64_t count = (int64_t)tiles.size();
+    turnout::take_turns(
+        threads, count, [&] { return Own(pool.dim); },
+        [&](Own& desk, int64_t i) {
             attend((const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i],
-                   tiles[std::min(i + threads, tiles.size() - 1)], desk);
-    }
+                   tiles[std::min(i + threads, count - 1)], desk);
+        });
 }
 
 template <typename T, typename KV>
 void write(const T* rows, KV* pool, const int64_t* slots, int64_t tokens, int64_t size, int64_t stride,
            int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (tokens * size > WORTHWHILE)
-    for (int64_t token = 0; token < tokens; token++) {
-        const T* from = rows + token * stride;
-        KV* to = pool + slots[token] * size;
-        for (int64_t i = 0; i < size; i++) narrow(widen(from[i]), to + i);
-    }
+    turnout::share_out(threads, tokens, WORTHWHILE / size + 1, [&](int64_t first, int64_t last) {
+        for (int64_t token = first; token < last; token++) {
+            const T* from = rows + token * stride;
+            KV* to = pool + slots[token] * size;
+            for (int64_t i = 0; i < size; i++) narrow(widen(from[i]), to + i);
+        }
+    });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "team.h"
 #include "vector.h"
 
 namespace {
@@ -50,9 +51,10 @@ void norm_row(T* x, const T* delta, const T* weight, T* out, int64_t size, float
 
 template <typename T>
 void norm(T* x, const T* delta, const T* weight, T* out, int64_t rows, int64_t size, float eps, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows > 1 && rows * size > WORTHWHILE)
-    for (int64_t row = 0; row < rows; row++)
-        norm_row(x + row * size, delta ? delta + row * size : nullptr, weight, out + row * size, size, eps);
+    turnout::share_out(threads, rows, WORTHWHILE / size + 1, [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; row++)
+            norm_row(x + row * size, delta ? delta + row * size : nullptr, weight, out + row * size, size, eps);
+    });
 }
 
 template <typename T>
@@ -71,9 +73,10 @@ void gate_row(const T* gate, const T* up, T* out, int64_t size) {
 
 template <typename T>
 void gate(const T* both, T* out, int64_t rows, int64_t size, int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) if (rows > 1 && rows * size > WORTHWHILE)
-    for (int64_t row = 0; row < rows; row++)
-        gate_row(both + 2 * row * size, both + (2 * row + 1) * size, out + row * size, size);
+    turnout::share_out(threads, rows, WORTHWHILE / size + 1, [&](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; row++)
+            gate_row(both + 2 * row * size, both + (2 * row + 1) * size, out + row * size, size);
+    });
 }
 
 template <typename T>
@@ -94,11 +97,11 @@ void rotate_head(T* x, const T* cosine, const T* sine, int64_t half) {
 template <typename T>
 void rotate(T* x, const T* cosine, const T* sine, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
             int threads) {
-#pragma omp parallel for schedule(static) num_threads(threads) \
-    if (tokens > 1 && tokens * heads * dim > WORTHWHILE)
-    for (int64_t token = 0; token < tokens; token++)
-        for (int64_t head = 0; head < heads; head++)
-            rotate_head(x + token * stride + head * dim, cosine + token * dim, sine + token * dim, dim / 2);
+    turnout::share_out(threads, tokens, WORTHWHILE / (heads * dim) + 1, [&](int64_t first, int64_t last) {
+        for (int64_t token = first; token < last; token++)
+            for (int64_t head = 0; head < heads; head++)
+                rotate_head(x + token * stride + head * dim, cosine + token * dim, sine + token * dim, dim / 2);
+    });
 }
 
 }  // namespace

@@ -8,8 +8,11 @@
 #include <algorithm>
 
 #include "pairs.h"
+#include "team.h"
 
 namespace {
+
+constexpr int64_t PANELS_AT_ONCE = 4;  // that a thread takes at least
 
 constexpr int64_t BAND = 16 * ROWS;  // of x that stay in the second-level cache
 
@@ -87,17 +90,18 @@ struct Table {
 extern "C" {
 
 // weight: bfloat16 [outputs][inputs], to be output columns `first` and on of `packed`, which is zeros.
-void turnout_half_pack(const uint16_t* weight, uint16_t* packed, int64_t inputs, int64_t outputs, int64_t first) {
+void turnout_half_pack(const uint16_t* weight, uint16_t* packed, int64_t inputs, int64_t outputs, int64_t first,
+                       int threads) {
     const Table table = {inputs};
     const int64_t begin = first / PANEL, end = (first + outputs + PANEL - 1) / PANEL;
-#pragma omp parallel for schedule(static)
-    for (int64_t panel = begin; panel < end; panel++)
-        for (int64_t output = std::max(first, panel * PANEL);
-             output < std::min(first + outputs, (panel + 1) * PANEL); output++) {
+    turnout::share_out(threads, end - begin, 1, [&](int64_t from, int64_t till) {
+        for (int64_t output = std::max(first, (begin + from) * PANEL);
+             output < std::min(first + outputs, (begin + till) * PANEL); output++) {
             const uint16_t* row = weight + (output - first) * inputs;
             uint16_t* to = packed + table.place(output);
             for (int64_t k = 0; k < inputs; k++) to[k / 2 * 2 * PANEL + k % 2] = row[k];
         }
+    });
 }
 
 // out: bfloat16 [rows][outputs]; x: bfloat16 [rows][inputs], rows `stride` apart; bias: bfloat16, or null.
@@ -106,17 +110,15 @@ void turnout_half_linear(const void* packed, const void* x, const void* bias, vo
     const int64_t count = (outputs + PANEL - 1) / PANEL;
     const PairPanels panels = {(const BFloat16*)packed, count, Table{inputs}.pairs() * 2 * PANEL, inputs};
     const Target target = {(BFloat16*)out, outputs, outputs, (const BFloat16*)bias};
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t part = 0; part < threads; part++) {
-        const int64_t first = count * part / threads;
+    turnout::share_out(threads, count, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
         PairPanels own = panels.from(first);
-        own.count = count * (part + 1) / threads - first;
+        own.count = last - first;
         for (int64_t band = 0; band < rows; band += BAND) {
             Target to = target.column(first * PANEL);
             to.data += band * outputs;
             pass(std::min(BAND, rows - band), {(const BFloat16*)x + band * stride, stride}, own, to);
         }
-    }
+    });
 }
 
 // out: bfloat16 [count][inputs], the rows `tokens` of the weight that was packed.

@@ -14,9 +14,12 @@
 #include <vector>
 
 #include "integers.h"
+#include "team.h"
 #include "tile.h"
 
 namespace {
+
+constexpr int64_t PANELS_AT_ONCE = 4;  // that a thread takes at least
 
 // Inputs whose sums are exact: 256 * 127 * 32767 < 2^31, of bytes 65536 * 127 * 255. As integers.py has them.
 constexpr int64_t PIECE = 256, PIECE_OF_BYTES = 65536;
@@ -332,9 +335,9 @@ void multiply_panels(const Layer& layer, const Input& x, const Output& out, int6
 template <typename W>
 void multiply(const Layer& layer, const Input& x, const Output& out, int threads) {
     const int64_t panels = layer.panels();
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t part = 0; part < threads; part++)
-        multiply_panels<W>(layer, x, out, panels * part / threads, panels * (part + 1) / threads);
+    turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+        multiply_panels<W>(layer, x, out, first, last);
+    });
 }
 
 // What is not a number, or infinite, makes the result NaN.
@@ -421,8 +424,10 @@ template <typename X>
 void round_rows(const X* x, int64_t stride, int64_t size, float levels, const Layer& layer, const Input& to,
                 int threads) {
     const int64_t tiles = to.tiles.size();
-#pragma omp parallel for schedule(static) num_threads(threads) if (tiles > 1)
-    for (int64_t tile = 0; tile < tiles; tile++) round_tile(x, stride, size, levels, layer, to, to.tiles[tile]);
+    turnout::share_out(threads, tiles, 1, [&](int64_t first, int64_t last) {
+        for (int64_t tile = first; tile < last; tile++)
+            round_tile(x, stride, size, levels, layer, to, to.tiles[tile]);
+    });
 }
 
 }  // namespace

@@ -8,12 +8,14 @@
 
 #include <algorithm>
 
+#include "team.h"
 #include "tile.h"
 
 namespace {
 
 constexpr int64_t DEPTH = 256;
 constexpr int64_t BAND = 16 * ROWS;  // of x that stay in the second-level cache
+constexpr int64_t PANELS_AT_ONCE = 4, NUMBERS_AT_ONCE = 1 << 16;  // that a thread takes at least
 
 // Where the columns of a panel go.
 struct Target {
@@ -98,9 +100,7 @@ struct Shape {
 template <typename T>
 void multiply(const T* packed, Matrix x, const float* bias, float* out, Shape shape, bool add, int threads) {
     const int64_t panels = (shape.outputs + PANEL - 1) / PANEL;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int64_t part = 0; part < threads; part++) {
-        const int64_t first = panels * part / threads, last = panels * (part + 1) / threads;
+    turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
         for (int64_t band = 0; band < shape.rows; band += BAND)
             for (int64_t k = 0; k < shape.inputs; k += DEPTH) {
                 const int64_t depth = std::min(DEPTH, shape.inputs - k);
@@ -116,7 +116,7 @@ void multiply(const T* packed, Matrix x, const float* bias, float* out, Shape sh
                 pass(rows, {x.data + band * x.stride + k, x.stride}, block, {last - first, depth * PANEL},
                      depth, target);
             }
-    }
+    });
 }
 
 template <typename T>
@@ -139,13 +139,13 @@ void pack_row(const float* row, T* packed, Table<T> table, int64_t output) {
 }
 
 template <typename T>
-void pack(const float* weight, T* packed, Table<T> table, int64_t outputs, int64_t first) {
+void pack(const float* weight, T* packed, Table<T> table, int64_t outputs, int64_t first, int threads) {
     const int64_t begin = first / PANEL, end = (first + outputs + PANEL - 1) / PANEL;
-#pragma omp parallel for schedule(static)
-    for (int64_t panel = begin; panel < end; panel++)
-        for (int64_t output = std::max(first, panel * PANEL);
-             output < std::min(first + outputs, (panel + 1) * PANEL); output++)
+    turnout::share_out(threads, end - begin, 1, [&](int64_t from, int64_t to) {
+        for (int64_t output = std::max(first, (begin + from) * PANEL);
+             output < std::min(first + outputs, (begin + to) * PANEL); output++)
             pack_row(weight + (output - first) * table.inputs, packed, table, output);
+    });
 }
 
 template <typename T>
@@ -166,21 +166,24 @@ extern "C" {
 int64_t turnout_panel() { return PANEL; }
 
 // Would every one of `count` numbers survive bfloat16?
-int turnout_is_bfloat16(const uint32_t* numbers, int64_t count) {
-    uint32_t lost = 0;
-#pragma omp parallel for simd reduction(| : lost) schedule(static)
-    for (int64_t i = 0; i < count; i++) lost |= numbers[i] & 0xffffu;
+int turnout_is_bfloat16(const uint32_t* numbers, int64_t count, int threads) {
+    std::atomic<uint32_t> lost{0};
+    turnout::share_out(threads, count, NUMBERS_AT_ONCE, [&](int64_t first, int64_t last) {
+        uint32_t here = 0;
+        for (int64_t i = first; i < last; i++) here |= numbers[i] & 0xffffu;
+        lost |= here;
+    });
     return lost == 0;
 }
 
 // weight: float32 [outputs][inputs], to be output columns `first` and on of the `panels` of `packed`, whose
 // columns beyond the last are to be zeros already.
 void turnout_pack(const float* weight, void* packed, int64_t inputs, int64_t outputs, int64_t first,
-                  int64_t panels, int half) {
+                  int64_t panels, int half, int threads) {
     if (half)
-        pack(weight, (BFloat16*)packed, {inputs, panels}, outputs, first);
+        pack(weight, (BFloat16*)packed, {inputs, panels}, outputs, first, threads);
     else
-        pack(weight, (float*)packed, {inputs, panels}, outputs, first);
+        pack(weight, (float*)packed, {inputs, panels}, outputs, first, threads);
 }
 
 // out: float32 [rows][outputs]; x: float32 [rows][inputs], rows `stride` apart; `add`: to what `out` holds.

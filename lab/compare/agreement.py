@@ -19,7 +19,7 @@ from turnout.lab.results.record import Record
 __all__ = ["Finding", "check"]
 
 SPECULATING = ("spec_draft", "spec_ngram", "spec_tokens")
-"""Options that change sampled tokens and not greedy ones: guesses may be accepted by rejection sampling."""
+"""Options that change sampled tokens and not greedy ones: drafts may be accepted by rejection sampling."""
 
 Repeat = Mapping[str, Run]
 """By arm."""

@@ -10,13 +10,13 @@ from turnout.core.errors import ConfigError, did_you_mean
 from turnout.lab.compare.comparison import Comparison
 from turnout.lab.compare.statistics.metrics import Metric
 
-__all__ = ["Limit", "failures", "parse_limits"]
+__all__ = ["ChangeLimit", "failures", "parse_limits"]
 
 _FORM = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+-])\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
 @dataclass(frozen=True)
-class Limit:
+class ChangeLimit:
     """A change beyond which an arm fails."""
 
     metric: str
@@ -27,13 +27,13 @@ class Limit:
         return f"{self.metric}:{100 * self.change:+g}%"
 
 
-def parse_limits(text: str, metrics: Iterable[Metric]) -> list[Limit]:
+def parse_limits(text: str, metrics: Iterable[Metric]) -> list[ChangeLimit]:
     """Several with commas between. Raises ConfigError with a list of the metrics that there are."""
     known = [metric.name for metric in metrics]
     return [_parse_limit(part, known) for part in text.split(",")]
 
 
-def failures(limits: Iterable[Limit], comparison: Comparison) -> Iterator[str]:
+def failures(limits: Iterable[ChangeLimit], comparison: Comparison) -> Iterator[str]:
     """A line for each limit that an arm is beyond; a difference that is not shown fails nothing.
 
     Arms that did not do the same work fail too: nothing can be said of them.
@@ -50,7 +50,7 @@ def failures(limits: Iterable[Limit], comparison: Comparison) -> Iterator[str]:
                         yield f"{row.verdict}, beyond {limit}"
 
 
-def _parse_limit(text: str, known: list[str]) -> Limit:
+def _parse_limit(text: str, known: list[str]) -> ChangeLimit:
     match = _FORM.fullmatch(text)
     if match is None:
         raise ConfigError(
@@ -65,4 +65,4 @@ def _parse_limit(text: str, known: list[str]) -> Limit:
         raise ConfigError(
             f"{text!r} limits a change to none at all; give a share above 0%, such as {name}:+1%"
         )
-    return Limit(name, size if sign == "+" else -size)
+    return ChangeLimit(name, size if sign == "+" else -size)

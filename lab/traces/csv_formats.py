@@ -27,7 +27,10 @@ def _azure(row: TraceEntry) -> Job:
 
 
 def _burstgpt(row: TraceEntry) -> Job:
-    """BurstGPT (Wang et al. 2024); seconds. The model is taken for the client."""
+    """BurstGPT (Wang et al. 2024). Times are in seconds, and the model is taken for the client.
+
+    Failed requests, which have no response, are skipped.
+    """
     return Job(
         row.number("Timestamp"),
         row.tokens("Request tokens"),
@@ -37,7 +40,7 @@ def _burstgpt(row: TraceEntry) -> Job:
 
 
 def _vidur(row: TraceEntry) -> Job:
-    """Vidur's traces; some have only lengths, and then all arrive at once."""
+    """Vidur's traces. `arrived_at` is in seconds; without it, all arrive at once."""
     at = row.number("arrived_at") if "arrived_at" in row.fields else 0.0
     return Job(at, row.tokens("num_prefill_tokens"), row.tokens("num_decode_tokens"))
 

@@ -15,7 +15,10 @@ QWEN_BLOCK = 16
 
 
 def _mooncake(entries: Iterable[TraceEntry]) -> Iterator[Job]:
-    """Mooncake (Qin et al. 2024): milliseconds, blocks of 512 tokens by the hash of all up to their end."""
+    """Mooncake (Qin et al. 2024). Times are in milliseconds.
+
+    `hash_ids` name blocks of 512 tokens, by the hash of all tokens up to their end.
+    """
     for entry in entries:
         job = _job(entry, entry.number("timestamp") / 1000, MOONCAKE_BLOCK)
         if job.prompt and job.output:
@@ -23,7 +26,10 @@ def _mooncake(entries: Iterable[TraceEntry]) -> Iterator[Job]:
 
 
 def _bailian(entries: Iterable[TraceEntry]) -> Iterator[Job]:
-    """Qwen-Bailian (Wang et al. 2025): seconds, blocks of 16 tokens, chats that name the turn before."""
+    """Qwen-Bailian (Wang et al. 2025). Times are in seconds.
+
+    `hash_ids` name blocks of 16 tokens. Chats, which name the turn before, are sessions.
+    """
     roots: dict[str, str] = {}
     for entry in entries:
         chat, parent = entry.text("chat_id"), entry.text("parent_chat_id")

@@ -20,9 +20,10 @@ PEOPLE, MODELS = {"human", "user"}, {"gpt", "chatgpt", "assistant", "bing", "bar
 
 
 def read_sharegpt(path: Path, conversations: Any, tokens: CountTokens) -> Iterator[Job]:
-    """A question that got an answer is a turn; its prompt is all that was said before, and the question.
+    """Each question that got an answer is a turn; its prompt is all that was said before, and the question.
 
-    All arrive at once, later turns as soon as the answer is there: give a ``rate``.
+    Conversations are sessions, which begin all at once; later turns come as soon as the answer is there.
+    Give a ``rate``, and ``turns=1`` as most benchmarks do.
     """
     if not isinstance(conversations, list):
         raise ConfigError(f"{path}: a list of conversations is expected ({SHAREGPT})")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from turnout.core.interfaces.attention import Attend
 from turnout.kernels import CpuKernels
 from turnout.kernels.layers import InPlace, LayerWeights, NativeLayers, reads_in_place
+from turnout.kernels.threads import take_over_threads
 from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
 from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
 from turnout.models.decoder.packed import layer_capabilities
@@ -46,6 +47,7 @@ class NativeStack(DecoderStack):
         layers = None if in_place is None else self._layers(in_place)
         if in_place is None or layers is None:
             return super().forward(tokens, positions, attend, rows)
+        take_over_threads()
         hidden = self.embed_tokens(tokens)
         rotation = self.rotary(positions, hidden.dtype)
         hidden, delta = layers(hidden, rotation.cos, rotation.sin, in_place, rows)

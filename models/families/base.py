@@ -44,7 +44,11 @@ class Biases:
 
 
 def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> ModelSpec:
-    """Read the keys that Llama-like configs share. Raises ModelError, naming the key at fault."""
+    """Reads the keys that Llama-like configs share. Raises ModelError, naming the key at fault.
+
+    biases: which linear layers have one, as ``Biases(qkv=True, output=False, mlp=False)`` of this module.
+    Refuses what Turnout's own layers do not compute, such as an unknown activation or rope scaling.
+    """
     reader = ConfigReader(config)
     _check_supported(reader)
     heads = reader.integer("num_attention_heads")

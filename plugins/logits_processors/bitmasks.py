@@ -9,7 +9,9 @@ import torch
 from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
-__all__ = ["Bitmasks", "GuessPath", "forbid", "guess_paths"]
+from turnout.kernels.threads import kernel_threads
+
+__all__ = ["Bitmasks", "DraftPath", "draft_paths", "forbid"]
 
 ALL_ALLOWED = -1
 """A word that allows all of its tokens."""
@@ -18,34 +20,37 @@ MIN_PARALLEL = 16
 CHUNK = 2**18
 """Logits that a CPU masks at a time, so that their expanded masks stay in its cache."""
 
-Guesses = tuple[int, ...]
+DraftTokens = tuple[int, ...]
 
 
 @dataclass
-class GuessPath:
-    """Positions in a grammar behind guesses, each of which continues the guesses of the one before."""
+class DraftPath:
+    """Positions in a grammar behind draft tokens, each of which continues those of the one before."""
 
     matcher: LLMatcher
-    positions: list[Guesses]
+    positions: list[DraftTokens]
     first: int = 0
-    """The mask of the first position; a mask for each further guess follows."""
+    """The mask of the first position; a mask for each further draft token follows."""
     consumed: int = 0
-    """Guesses that the matcher consumed on the way to the first position."""
+    """Draft tokens that the matcher consumed on the way to the first position."""
 
     @property
     def further(self) -> list[int]:
-        """The guesses between the first position and the last."""
+        """The draft tokens between the first position and the last."""
         return list(self.positions[-1][len(self.positions[0]) :])
 
     @property
-    def masks(self) -> dict[Guesses, int]:
+    def masks(self) -> dict[DraftTokens, int]:
         """The mask of each position."""
-        return {guesses: self.first + len(guesses) - len(self.positions[0]) for guesses in self.positions}
+        return {
+            draft_tokens: self.first + len(draft_tokens) - len(self.positions[0])
+            for draft_tokens in self.positions
+        }
 
     def enter(self) -> bool:
         """Moves the matcher to the first position.
 
-        Returns False if the grammar does not allow its guesses; then no output reaches it.
+        Returns False if the grammar does not allow its draft tokens; then no output reaches it.
         """
         start = list(self.positions[0])
         self.consumed = self.matcher.try_consume_tokens(start) if start else 0
@@ -57,16 +62,16 @@ class GuessPath:
             self.matcher.rollback(self.consumed)
 
 
-def guess_paths(matcher: LLMatcher, positions: Iterable[Guesses]) -> list[GuessPath]:
-    """The fewest paths with all `positions`, each with its own matcher, at the position without guesses."""
-    found: list[GuessPath] = []
-    for guesses in sorted(set(positions), key=len):
+def draft_paths(matcher: LLMatcher, positions: Iterable[DraftTokens]) -> list[DraftPath]:
+    """The fewest paths with all `positions`, each with its own matcher, at its first position."""
+    found: list[DraftPath] = []
+    for draft_tokens in sorted(set(positions), key=len):
         for path in found:
-            if guesses[: len(path.positions[-1])] == path.positions[-1]:
-                path.positions.append(guesses)
+            if draft_tokens[: len(path.positions[-1])] == path.positions[-1]:
+                path.positions.append(draft_tokens)
                 break
         else:
-            found.append(GuessPath(matcher.deep_copy() if found else matcher, [guesses]))
+            found.append(DraftPath(matcher.deep_copy() if found else matcher, [draft_tokens]))
     return found
 
 
@@ -75,11 +80,11 @@ class Bitmasks:
 
     def __init__(self, vocab_size: int) -> None:
         self._words = (vocab_size + 31) // 32
-        threads = torch.get_num_threads()
+        threads = kernel_threads()
         self._executor = LLExecutor(threads)
         self._parallel = threads > 1
 
-    def of(self, paths: Sequence[GuessPath]) -> Tensor:
+    def of(self, paths: Sequence[DraftPath]) -> Tensor:
         """The masks of all paths, int32 [masks, words]; sets `first` of each path.
 
         The first mask belongs to no path, and allows all tokens.
@@ -93,16 +98,16 @@ class Bitmasks:
             path.leave()
         return masks
 
-    def _fill(self, masks: Tensor, paths: Sequence[GuessPath]) -> None:
+    def _fill(self, masks: Tensor, paths: Sequence[DraftPath]) -> None:
         where = masks.data_ptr(), masks.element_size() * self._words, len(masks)
         plain = [(path.matcher, path.first) for path in paths if not path.further]
-        guessed = [(path.matcher, path.first, path.further) for path in paths if path.further]
+        drafted = [(path.matcher, path.first, path.further) for path in paths if path.further]
         # A call with a single path computes its masks in this thread.
         at_once = len(paths) if self._parallel and len(paths) >= MIN_PARALLEL else 1
         for start in range(0, len(plain), at_once):
             self._executor.unsafe_compute_mask_ptr(plain[start : start + at_once], *where)
-        for start in range(0, len(guessed), at_once):
-            self._executor.unsafe_compute_mask_ptr_with_draft_token(guessed[start : start + at_once], *where)
+        for start in range(0, len(drafted), at_once):
+            self._executor.unsafe_compute_mask_ptr_with_draft_token(drafted[start : start + at_once], *where)
 
 
 def forbid(logits: Tensor, masks: Tensor) -> None:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
     from torch import Tensor
 
-    from turnout.plugins.logits_processors.bitmasks import GuessPath
+    from turnout.plugins.logits_processors.bitmasks import DraftPath
 
 __all__ = ["StructuredOutput"]
 
 ALL_ALLOWED = 0
-"""The mask of rows without restriction: their request failed, or their guesses leave the grammar."""
+"""The mask of rows without restriction: their request failed, or their draft tokens leave the grammar."""
 
 
 class StructuredOutput(LogitsProcessor):
@@ -62,33 +62,33 @@ class StructuredOutput(LogitsProcessor):
         paths = self._paths(rows)
         masks = self._bitmasks.of([path for found in paths.values() for path in found])
         mask_of = {
-            (sequence, guesses): mask
+            (sequence, draft_tokens): mask
             for sequence, found in paths.items()
             if not _failed(sequence.request, found, masks)
             for path in found
-            for guesses, mask in path.masks.items()
+            for draft_tokens, mask in path.masks.items()
         }
-        wanted = [mask_of.get((row.sequence, row.guesses), ALL_ALLOWED) for row in rows]
+        wanted = [mask_of.get((row.sequence, row.draft_tokens), ALL_ALLOWED) for row in rows]
         forbid(logits, to_device(masks[wanted], logits.device))
 
-    def _paths(self, rows: Sequence[Row]) -> dict[TokenSequence, list[GuessPath]]:
+    def _paths(self, rows: Sequence[Row]) -> dict[TokenSequence, list[DraftPath]]:
         """The positions of `rows` in the grammar of each sequence; marks requests that violate theirs."""
-        from turnout.plugins.logits_processors.bitmasks import guess_paths
+        from turnout.plugins.logits_processors.bitmasks import draft_paths
         from turnout.plugins.logits_processors.matchers import GrammarViolation
 
         positions: dict[TokenSequence, list[tuple[int, ...]]] = {}
         for row in rows:
-            positions.setdefault(row.sequence, []).append(row.guesses)
-        found: dict[TokenSequence, list[GuessPath]] = {}
-        for sequence, guesses in positions.items():
+            positions.setdefault(row.sequence, []).append(row.draft_tokens)
+        found: dict[TokenSequence, list[DraftPath]] = {}
+        for sequence, draft_tokens in positions.items():
             try:
-                found[sequence] = guess_paths(self._matchers.at_end_of(sequence), guesses)
+                found[sequence] = draft_paths(self._matchers.at_end_of(sequence), draft_tokens)
             except GrammarViolation as error:
                 sequence.request.fault = f"structured output failed: {error}"
         return found
 
 
-def _failed(request: Request, paths: Sequence[GuessPath], masks: Tensor) -> bool:
+def _failed(request: Request, paths: Sequence[DraftPath], masks: Tensor) -> bool:
     """Whether a request cannot go on; if so, it is marked, and the others go on."""
     for path in paths:
         if path.matcher.is_error():

@@ -38,11 +38,11 @@ class TokenCounts:
 
     def table(self, rows: Sequence[Row], device: torch.device) -> CountTable:
         found = [self._up_to_date(row.sequence) for row in rows]
-        most = max(counts.size + len(row.guesses) for row, counts in zip(rows, found, strict=True))
+        most = max(counts.size + len(row.draft_tokens) for row, counts in zip(rows, found, strict=True))
         tokens = np.empty((len(rows), most), dtype=np.int64)
         times = np.empty((len(rows), most), dtype=np.float32)
         for number, (row, counts) in enumerate(zip(rows, found, strict=True)):
-            counts.write(row.guesses, tokens[number], times[number])
+            counts.write(row.draft_tokens, tokens[number], times[number])
         return CountTable(to_device(tokens, device), to_device(times, device))
 
     def _up_to_date(self, sequence: TokenSequence) -> _Counts:
@@ -79,18 +79,18 @@ class _Counts:
         self.length += len(tokens)
 
     def write(
-        self, guesses: Sequence[int], tokens: npt.NDArray[np.int64], counts: npt.NDArray[np.float32]
+        self, draft_tokens: Sequence[int], tokens: npt.NDArray[np.int64], counts: npt.NDArray[np.float32]
     ) -> None:
-        """Writes a row of the table: the sequence's tokens, the new ones among `guesses`, then padding."""
+        """Writes a row of the table: the sequence's tokens, new ones of `draft_tokens`, then padding."""
         size = self.size
         tokens[:size], counts[:size] = self._tokens[:size], self._counts[:size]
         counts[size:] = 0
         new: dict[int, int] = {}
-        for guess in guesses:
-            index = self._index.get(guess)
+        for draft_token in draft_tokens:
+            index = self._index.get(draft_token)
             if index is None:
-                index = new.setdefault(guess, size + len(new))
-                tokens[index] = guess
+                index = new.setdefault(draft_token, size + len(new))
+                tokens[index] = draft_token
             counts[index] += 1
         end = size + len(new)
         tokens[end:], counts[end:] = tokens[0], counts[0]

@@ -4,7 +4,7 @@
 
     tokens   [ prompt and output ................ | not computed yet ]
     valid    [ KV computed from these tokens .... )
-    guessed                                       [ guesses computed, valid as far as they were accepted ]
+    drafted                                       [ tokens computed, valid as far as they were accepted ]
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class _Held:
     """What the draft holds of a sequence."""
 
     valid: int
-    guessed: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
 
 
 class DraftMemory:
     """The KV memory of a draft model, by sequence.
 
-    It compares tokens, so that it needs no notice of acceptance, rejection or preemption: a guess either has
+    It compares tokens, so that it needs no notice of acceptance, rejection or preemption: a draft token has
     become part of its sequence, or is overwritten. When memory is short, the sequences that were not drafted
     for the longest lose theirs; they are computed again if they are drafted for again.
     """
@@ -46,7 +46,7 @@ class DraftMemory:
         held = self._held.get(sequence)
         if held is None:
             return self.kv.cached(sequence)
-        accepted = _agreeing(held.guessed, sequence.tokens[held.valid :])
+        accepted = _agreeing(held.drafted, sequence.tokens[held.valid :])
         return min(held.valid + accepted, len(sequence.tokens) - 1)
 
     def backlog(self, sequence: TokenSequence) -> int:
@@ -54,7 +54,7 @@ class DraftMemory:
         return len(sequence.tokens) - 1 - self.valid(sequence)
 
     def limit(self, sequence: TokenSequence, wanted: int) -> int:
-        """`wanted`, or fewer guesses if the draft's context has no room for more."""
+        """`wanted`, or fewer draft tokens if the draft's context has no room for more."""
         return max(0, min(wanted, self._max_positions - len(sequence.tokens)))
 
     def reserve(self, sequence: TokenSequence, upto: int, using: Collection[TokenSequence]) -> int | None:
@@ -75,9 +75,9 @@ class DraftMemory:
         self._held[sequence].valid = upto
         self.kv.commit(sequence, upto)
 
-    def computed_guesses(self, sequence: TokenSequence, guesses: list[int]) -> None:
-        """Guesses behind the sequence's tokens were computed."""
-        self._held[sequence].guessed += guesses
+    def computed_draft(self, sequence: TokenSequence, draft_tokens: list[int]) -> None:
+        """Draft tokens behind the sequence's tokens were computed."""
+        self._held[sequence].drafted += draft_tokens
 
     def moves(self) -> list[Move]:
         return self.kv.drain()
@@ -96,11 +96,11 @@ class DraftMemory:
         return True
 
 
-def _agreeing(guessed: Sequence[int], tokens: Sequence[int]) -> int:
-    """The number of leading guesses that equal the tokens."""
+def _agreeing(drafted: Sequence[int], tokens: Sequence[int]) -> int:
+    """The number of leading draft tokens that equal the tokens."""
     count = 0
-    for guess, token in zip(guessed, tokens, strict=False):
-        if guess != token:
+    for draft_token, token in zip(drafted, tokens, strict=False):
+        if draft_token != token:
             break
         count += 1
     return count

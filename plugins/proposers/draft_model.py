@@ -1,4 +1,4 @@
-"""A smaller model that guesses the tokens of the served model."""
+"""A smaller model that drafts the tokens of the served model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class DraftModel(Proposer):
     """Runs a smaller model with the same vocabulary, for all sequences at once.
 
     The draft model has a KV memory of its own. A sequence that finds no room in it, or that is longer than
-    the draft's context, is decoded without guesses. Guesses are drawn as the request draws its tokens: with
-    the same logits processors, temperature and noise.
+    the draft's context, is decoded without drafts. Draft tokens are drawn as the request draws its tokens,
+    with the same logits processors, temperature and noise.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class DraftModel(Proposer):
     def cost(self) -> float:
         return self._cost
 
-    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
-        return self._drafter.propose(wishes)
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
+        return self._drafter.propose(requests)
 
     def backlog(self, sequence: TokenSequence) -> int:
         return self._memory.backlog(sequence)

@@ -1,4 +1,4 @@
-"""The forwards of a draft model: first the tokens that it lacks, then one guess after the other."""
+"""The forwards of a draft model: first the tokens that it lacks, then one draft token after another."""
 
 from __future__ import annotations
 
@@ -31,59 +31,59 @@ SHORT_BACKLOG = 32
 
 @dataclass(eq=False)
 class _Draft:
-    """A sequence whose `length` guesses are being made."""
+    """A sequence whose `length` draft tokens are being made."""
 
     sequence: TokenSequence
     length: int
     needs_probabilities: bool
-    guesses: list[int] = field(default_factory=list)
-    """Negative until read from the device: -1 - i for the guess i of the latest forward."""
+    tokens: list[int] = field(default_factory=list)
+    """Negative until read from the device: -1 - i for the draft token i of the latest forward."""
     probabilities: list[Tensor] = field(default_factory=list)
 
     @property
     def row(self) -> Row:
-        return Row(self.sequence, self.sequence.index, tuple(self.guesses))
+        return Row(self.sequence, self.sequence.index, tuple(self.tokens))
 
     @property
     def goes_on(self) -> bool:
-        return len(self.guesses) < self.length and self.guesses[-1] not in self.sequence.request.stop_ids
+        return len(self.tokens) < self.length and self.tokens[-1] not in self.sequence.request.stop_ids
 
     @property
     def useful(self) -> int:
-        """The number of guesses up to the first that would end the sequence."""
+        """The number of draft tokens up to the first that would end the sequence."""
         stops = self.sequence.request.stop_ids
-        ends = (count for count, guess in enumerate(self.guesses, 1) if guess in stops)
-        return next(ends, len(self.guesses))
+        ends = (count for count, draft_token in enumerate(self.tokens, 1) if draft_token in stops)
+        return next(ends, len(self.tokens))
 
     def chunk(self) -> Chunk:
-        """The latest guess, to be computed by the next forward."""
-        return Chunk(self.sequence, len(self.sequence.tokens) + len(self.guesses) - 1, self.guesses[-1:], 1)
+        """The latest draft token, to be computed by the next forward."""
+        return Chunk(self.sequence, len(self.sequence.tokens) + len(self.tokens) - 1, self.tokens[-1:], 1)
 
     def proposal(self) -> Proposal:
         count = self.useful
         probabilities = torch.stack(self.probabilities[:count]) if self.needs_probabilities else None
-        return Proposal(self.sequence, self.guesses[:count], probabilities)
+        return Proposal(self.sequence, self.tokens[:count], probabilities)
 
 
-class _PendingGuesses:
-    """The guesses of one forward, on their way from the device."""
+class _PendingTokens:
+    """The draft tokens of one forward, on their way from the device."""
 
     def __init__(self, drafts: Sequence[_Draft], tokens: Callable[[], Tensor]) -> None:
         self._drafts, self._tokens = drafts, tokens
-        self._index = len(drafts[0].guesses) - 1
+        self._index = len(drafts[0].tokens) - 1
 
     def read(self) -> None:
-        """Waits for the guesses and enters them in their drafts."""
+        """Waits for the draft tokens and enters them in their drafts."""
         for draft, token in zip(self._drafts, self._tokens().tolist(), strict=True):
-            draft.guesses[self._index] = token
+            draft.tokens[self._index] = token
 
 
 class Drafter:
-    """Makes guesses for all sequences together, in as many forwards as the longest draft has tokens.
+    """Makes draft tokens for all sequences together, in as many forwards as the longest draft has tokens.
 
-    Guesses stay on the device, where the next forward takes them from, and are read when all forwards are
-    queued. They are read one by one if a logits processor has to know them, and on a CPU, where reading is
-    free.
+    Draft tokens stay on the device, where the next forward takes them from, and are read when all forwards
+    are queued. They are read one by one if a logits processor has to know them, and on a CPU, where
+    reading is free.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Drafter:
         self._served_vocab_size = served_vocab_size
         self._budget = budget
 
-    def propose(self, wishes: Sequence[DraftRequest]) -> Iterator[Proposal]:
-        chunks, drafts = self._admit(wishes)
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterator[Proposal]:
+        chunks, drafts = self._admit(requests)
         if not chunks:
             return
         logits = self._runner.run(Plan(chunks, self._memory.moves()))
@@ -106,10 +106,10 @@ class Drafter:
         one_by_one = logits.values.device.type == "cpu" or any(
             draft.sequence.request.processors for draft in drafts
         )
-        active, pending = drafts, list[_PendingGuesses]()
+        active, pending = drafts, list[_PendingTokens]()
         while active:
-            tokens = self._guess(active, logits)
-            pending.append(_PendingGuesses(active, to_host_async(tokens)))
+            tokens = self._draft_next(active, logits)
+            pending.append(_PendingTokens(active, to_host_async(tokens)))
             if one_by_one:
                 pending.pop().read()
             active = [draft for draft in active if draft.goes_on]
@@ -117,36 +117,36 @@ class Drafter:
                 chunks = [draft.chunk() for draft in active]
                 on_device = () if one_by_one else (tokens,)
                 logits = self._runner.run(Plan(chunks, self._memory.moves(), on_device))
-        for guesses in pending:
-            guesses.read()
+        for later in pending:
+            later.read()
         for draft in drafts:
-            self._memory.computed_guesses(draft.sequence, draft.guesses[:-1])
+            self._memory.computed_draft(draft.sequence, draft.tokens[:-1])
         yield from (draft.proposal() for draft in drafts)
 
-    # -------------------------------------------------------------- before the guesses
+    # -------------------------------------------------------------- before the draft tokens
 
-    def _admit(self, wishes: Sequence[DraftRequest]) -> tuple[list[Chunk], list[_Draft]]:
+    def _admit(self, requests: Sequence[DraftRequest]) -> tuple[list[Chunk], list[_Draft]]:
         """The tokens that the draft lacks, within the budget; and the sequences that then lack none."""
         chunks, drafts, budget = list[Chunk](), list[_Draft](), self._budget
-        using, catching_up = {wish.sequence for wish in wishes}, set[Request]()
-        for wish in sorted(wishes, key=lambda wish: self._memory.backlog(wish.sequence)):
-            sequence, backlog = wish.sequence, self._memory.backlog(wish.sequence)
+        using, catching_up = {request.sequence for request in requests}, set[Request]()
+        for request in sorted(requests, key=lambda request: self._memory.backlog(request.sequence)):
+            sequence, backlog = request.sequence, self._memory.backlog(request.sequence)
             if backlog > SHORT_BACKLOG:
                 if sequence.request in catching_up:
                     continue  # the first of its siblings computes the tokens that they have in common
                 catching_up.add(sequence.request)
-            chunk = self._first_chunk(wish, min(backlog + 1, budget), using)
+            chunk = self._first_chunk(request, min(backlog + 1, budget), using)
             if chunk is None:
                 continue
             chunks.append(chunk)
             budget -= len(chunk.tokens)
             if chunk.rows:
-                drafts.append(_Draft(sequence, self._length(wish), wish.needs_probabilities))
+                drafts.append(_Draft(sequence, self._length(request), request.needs_probabilities))
         return chunks, drafts
 
-    def _first_chunk(self, wish: DraftRequest, count: int, using: set[TokenSequence]) -> Chunk | None:
-        """The next `count` tokens of a sequence; None if there is no room for them, or for any guess."""
-        sequence, length = wish.sequence, self._length(wish)
+    def _first_chunk(self, request: DraftRequest, count: int, using: set[TokenSequence]) -> Chunk | None:
+        """The next `count` tokens of a sequence; None if there is no room for them, or for any draft."""
+        sequence, length = request.sequence, self._length(request)
         if count <= 0 or length <= 0:
             return None
         end = len(sequence.tokens)
@@ -162,31 +162,31 @@ class Drafter:
         """Whether the draft has an embedding for each token: the served model may have more padding."""
         return self._vocab_size >= self._served_vocab_size or max(tokens) < self._vocab_size
 
-    def _length(self, wish: DraftRequest) -> int:
-        return self._memory.limit(wish.sequence, wish.tokens)
+    def _length(self, request: DraftRequest) -> int:
+        return self._memory.limit(request.sequence, request.tokens)
 
-    # -------------------------------------------------------------- guessing
+    # -------------------------------------------------------------- drafting
 
-    def _guess(self, drafts: Sequence[_Draft], logits: Logits) -> Tensor:
-        """One more guess for each draft, int64 [drafts] on the device."""
+    def _draft_next(self, drafts: Sequence[_Draft], logits: Logits) -> Tensor:
+        """One more draft token for each draft, int64 [drafts] on the device."""
         rows = [draft.row for draft in drafts]
         values = adjust(self._fitted(logits.of(draft.sequence for draft in drafts).float()), rows)
-        weighed = [number for number, draft in enumerate(drafts) if draft.needs_probabilities]
+        drawing = [number for number, draft in enumerate(drafts) if draft.needs_probabilities]
         others = [number for number, draft in enumerate(drafts) if not draft.needs_probabilities]
         for number, draft in enumerate(drafts):
-            draft.guesses.append(-1 - number)
-        if not weighed:
+            draft.tokens.append(-1 - number)
+        if not drawing:
             return choose(values, rows)
-        weights = token_weights(_picked(values, weighed), [rows[number].params for number in weighed])
+        weights = token_weights(_picked(values, drawing), [rows[number].params for number in drawing])
         drawn = exponential_race(
-            weights, noise_seeds_of([rows[number] for number in weighed], weights.device)
+            weights, noise_seeds_of([rows[number] for number in drawing], weights.device)
         )
-        for number, row in zip(weighed, weights / weights.sum(dim=-1, keepdim=True), strict=True):
+        for number, row in zip(drawing, weights / weights.sum(dim=-1, keepdim=True), strict=True):
             drafts[number].probabilities.append(row)
         if not others:
             return drawn
         tokens = torch.empty(len(drafts), dtype=torch.int64, device=values.device)
-        scatter_rows(tokens, weighed, drawn)
+        scatter_rows(tokens, drawing, drawn)
         scatter_rows(tokens, others, choose(_picked(values, others), [rows[number] for number in others]))
         return tokens
 

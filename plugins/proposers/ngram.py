@@ -1,4 +1,4 @@
-"""Prompt lookup: guesses the tokens that followed the latest ones at their last occurrence in the text."""
+"""Prompt lookup: drafts the tokens that followed the latest ones at their last occurrence in the text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_MATCH = 16
 
 
 class NGram(Proposer):
-    """Looks the latest tokens up in prompt and output, and guesses the tokens that followed them there.
+    """Looks the latest tokens up in prompt and output, and drafts the tokens that followed them there.
 
     Needs no model and costs next to nothing; good where the output repeats the prompt or itself, as in
     editing code, summaries and extraction. Saxena, "Prompt Lookup Decoding", 2023.
@@ -36,8 +36,8 @@ class NGram(Proposer):
         self._longest, self._shortest = longest, shortest
         self._texts: dict[TokenSequence, _Text] = {}
 
-    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
-        for sequence, count, _ in wishes:
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
+        for sequence, count, _ in requests:
             text = self._texts.setdefault(sequence, _Text())
             text.read(sequence.tokens)
             end = text.last_match(self._longest, self._shortest)

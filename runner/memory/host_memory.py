@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
-__all__ = ["free_host_memory"]
+from turnout.runner.control_groups import control_groups
 
-ROOT = Path("/sys/fs/cgroup")
-MEMBERSHIP = Path("/proc/self/cgroup")
+__all__ = ["free_host_memory"]
 
 UNLIMITED = 2**63
 FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
@@ -21,22 +19,7 @@ CACHES = ("inactive_file", "active_file")
 
 def free_host_memory() -> int:
     """Returns the bytes that could be allocated now, within the limits of this process's control groups."""
-    return min([int(psutil.virtual_memory().available), *map(_room, _groups())])
-
-
-def _groups() -> Iterator[Path]:
-    """Yields the process's control groups and those around them; a container sees its own as the root."""
-    try:
-        lines = MEMBERSHIP.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root = ROOT / "memory" if controllers else ROOT
-        folder = root / path.lstrip("/")
-        yield from (group for group in (folder, *folder.parents) if group.is_relative_to(root))
+    return min([int(psutil.virtual_memory().available), *map(_room, control_groups("memory"))])
 
 
 def _room(group: Path) -> int:

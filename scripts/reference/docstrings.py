@@ -22,12 +22,16 @@ def documented(body: list[ast.stmt]) -> Iterator[tuple[ast.AnnAssign | ast.Assig
                 yield node, inspect.cleandoc(text)
 
 
+def own_docstrings(kind: type) -> dict[str, str]:
+    """Of the fields that the class itself declares, by their names."""
+    return {
+        node.target.id: text
+        for node, text in documented(class_body(kind))
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+
+
 def field_docstrings(kind: type) -> dict[str, str]:
     """By the field's name; those that it inherits from our classes too."""
-    found: dict[str, str] = {}
-    for owner in reversed(kind.__mro__):
-        if owner.__module__.startswith("turnout."):
-            for node, text in documented(class_body(owner)):
-                if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-                    found[node.target.id] = text
-    return found
+    owners = [owner for owner in reversed(kind.__mro__) if owner.__module__.startswith("turnout.")]
+    return {name: text for owner in owners for name, text in own_docstrings(owner).items()}

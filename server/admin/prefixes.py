@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Self
 
 import msgspec
@@ -20,9 +20,10 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
+from turnout.server.api.text_pool import LONG, TextPool
 from turnout.server.engine.admin_client import fetch, send
 from turnout.server.http.auth import client_of
-from turnout.server.http.body import read_body
+from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.base import FailFastList, TokenId
@@ -93,12 +94,11 @@ async def pin_prefix(request: Request) -> Response:
     context = context_of(request)
     body = await read_body(request, PrefixRequest, limit=context.config.max_body_size)
     with context.named_arm(request) as arm:
-        return JsonResponse(_state(await _pinned(arm, body, client_of(request))))
+        return JsonResponse(_state(await _pinned(context.texts, arm, body, client_of(request))))
 
 
-async def _pinned(arm: ServedArm, body: PrefixRequest, client_id: str) -> PinnedPrefix:
-    # In a thread: other clients are served while a long prefix is tokenized.
-    tokens = await asyncio.to_thread(_tokens, arm, body)
+async def _pinned(texts: TextPool, arm: ServedArm, body: PrefixRequest, client_id: str) -> PinnedPrefix:
+    tokens = await texts.run(LONG, partial(_tokens, arm, body))
     salt = body.cache_salt or ""
     command = PinPrefix(body.name, tokens, salt)
     pinned = await fetch(arm.client, command, PinnedPrefix)

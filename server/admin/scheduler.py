@@ -14,7 +14,7 @@ from turnout.core.registry.spec import PluginSpec
 from turnout.core.types.messages import SchedulerState, SetScheduler, ShowScheduler
 from turnout.server.api.context import context_of
 from turnout.server.engine.admin_client import fetch
-from turnout.server.http.body import read_body
+from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
 
 __all__ = ["PolicyChange", "set_scheduler", "show_scheduler"]

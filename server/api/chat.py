@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,11 +13,13 @@ from starlette.responses import Response
 from turnout.core.types.request import RequestSpec
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
+from turnout.server.api.request_sizes import check_copies, check_logprobs
 from turnout.server.api.respond import respond
 from turnout.server.generation.generation import Generation
 from turnout.server.http.auth import client_of
-from turnout.server.http.body import read_body
-from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message
+from turnout.server.http.bodies.body import read_body
+from turnout.server.http.disconnect import while_connected
+from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
 from turnout.server.renderers.chat import ChatRenderer
 from turnout.server.renderers.openai import Wishes
 from turnout.server.renderers.token_names import TokenNames
@@ -34,8 +36,8 @@ async def chat(request: Request) -> Response:
     context.check_model(body.model)
     id = f"chatcmpl-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
-        # In a thread: other clients are served while a long prompt is tokenized.
-        spec = await asyncio.to_thread(_request, arm, body, id, client_of(request))
+        work = partial(_request, arm, body, id, client_of(request))
+        spec = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
         renderer = ChatRenderer(
             id=id,
             model=context.model_name,
@@ -52,7 +54,10 @@ async def chat(request: Request) -> Response:
 
 def _request(arm: ServedArm, body: ChatRequest, id: str, client: str) -> RequestSpec:
     params = engine_params(body.sampling_params(arm.client.ready.defaults), arm.tokenizer)
-    return body.request_spec(id, _prompt(arm, body), params, client)
+    check_copies(params, 1)
+    spec = body.request_spec(id, _prompt(arm, body), params, client)
+    check_logprobs([spec], arm.client.ready.max_model_len)
+    return spec
 
 
 def _prompt(arm: ServedArm, body: ChatRequest) -> list[int]:

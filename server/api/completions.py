@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import uuid
 
@@ -14,10 +13,14 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
+from turnout.server.api.prompts import tokenized
+from turnout.server.api.request_sizes import check_copies, check_logprobs, check_repetition
 from turnout.server.api.respond import respond
+from turnout.server.api.text_pool import TextPool
 from turnout.server.generation.generation import Generation
 from turnout.server.http.auth import client_of
-from turnout.server.http.body import read_body
+from turnout.server.http.bodies.body import read_body
+from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.completions import CompletionRequest, Prompt
 from turnout.server.renderers.completions import CompletionRenderer
 from turnout.server.renderers.openai import Wishes
@@ -35,9 +38,8 @@ async def completions(request: Request) -> Response:
     context.check_model(body.model)
     id = f"cmpl-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
-        # In a thread: other clients are served while a long prompt is tokenized.
-        requests = await asyncio.to_thread(_requests, arm, body, id, client_of(request))
-        echoes = await asyncio.to_thread(_echoes, arm.tokenizer, body)
+        preparing = _prepared(context.texts, arm, body, id, client_of(request))
+        requests, echoes = await while_connected(request.receive, preparing)
         renderer = CompletionRenderer(
             id=id,
             model=context.model_name,
@@ -62,18 +64,32 @@ async def completions(request: Request) -> Response:
         return await respond(request, generation, renderer, stream=bool(body.stream))
 
 
-def _requests(arm: ServedArm, body: CompletionRequest, id: str, client: str) -> list[RequestSpec]:
-    ready = arm.client.ready
-    params = engine_params(body.sampling_params(ready.defaults), arm.tokenizer)
-    prompts = [
-        _tokens(arm.tokenizer, prompt, body.add_special_tokens, ready.max_model_len) for prompt in body.prompt
-    ]
-    return [
+async def _prepared(
+    texts: TextPool, arm: ServedArm, body: CompletionRequest, id: str, client: str
+) -> tuple[list[RequestSpec], list[str]]:
+    """The requests to the engine, one for each prompt, and for each choice what precedes its text."""
+    ready, tokenizer = arm.client.ready, arm.tokenizer
+    params = await texts.run(0, lambda: engine_params(body.sampling_params(ready.defaults), tokenizer))
+    check_copies(params, len(body.prompt))
+    prompts = await tokenized(
+        texts, tokenizer, body.prompt, special=body.add_special_tokens, limit=ready.max_model_len
+    )
+    requests = [
         body.request_spec(
             f"{id}-{number}", prompt, _fitted(body, params, ready.max_model_len - len(prompt)), client
         )
         for number, prompt in enumerate(prompts)
     ]
+    check_logprobs(requests, ready.max_model_len)
+    if body.return_token_ids:
+        check_repetition("return_token_ids", prompts, params.n)
+    if not body.echo:
+        return requests, [""] * (len(prompts) * (body.n or 1))
+    echoes = await texts.run(
+        sum(map(len, prompts)), lambda: [_echo(tokenizer, prompt) for prompt in body.prompt]
+    )
+    check_repetition("echo", echoes, params.n)
+    return requests, [echo for echo in echoes for _ in range(body.n or 1)]
 
 
 def _fitted(body: CompletionRequest, params: SamplingParams, room: int) -> SamplingParams:
@@ -85,18 +101,6 @@ def _fitted(body: CompletionRequest, params: SamplingParams, room: int) -> Sampl
     if default is None or not max(1, params.min_tokens) <= room < default:
         return params
     return msgspec.structs.replace(params, max_tokens=room)
-
-
-def _tokens(tokenizer: Tokenizer, prompt: Prompt, add_special_tokens: bool, limit: int) -> list[int]:
-    if isinstance(prompt, str):
-        return tokenizer.encode(prompt, add_special_tokens=add_special_tokens, limit=limit)
-    return prompt
-
-
-def _echoes(tokenizer: Tokenizer, body: CompletionRequest) -> list[str]:
-    """For each choice, what precedes its text."""
-    texts = [_echo(tokenizer, prompt) if body.echo else "" for prompt in body.prompt]
-    return [text for text in texts for _ in range(body.n or 1)]
 
 
 def _echo(tokenizer: Tokenizer, prompt: Prompt) -> str:

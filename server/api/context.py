@@ -14,6 +14,7 @@ from turnout.config import ServerConfig
 from turnout.server.ab.arm_header import mark_arm
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.ab.assignment import session_of
+from turnout.server.api.text_pool import TextPool
 from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
 from turnout.server.metrics.kv_stats import KVStats
@@ -30,6 +31,7 @@ class Context:
     config: ServerConfig
     load: ServerLoad
     created: int = field(default_factory=lambda: int(time.time()))
+    texts: TextPool = field(default_factory=TextPool)
 
     @cached_property
     def metrics(self) -> Mapping[str, RequestMetrics]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnout.core import limits
+from turnout.core.errors import RequestError
+from turnout.server.ab.arms import ServedArm
 from turnout.server.api.chat import conversation_text
 from turnout.server.api.context import context_of
-from turnout.server.http.body import read_body
+from turnout.server.http.bodies.body import read_body
+from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 from turnout.text.tokenizer import Tokenizer
 
@@ -22,16 +27,25 @@ async def tokenize(request: Request) -> Response:
     context = context_of(request)
     body = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
-    tokenizer = context.arms.first.tokenizer
-    tokens = await asyncio.to_thread(_tokens, tokenizer, body)
-    response = TokenizeResponse(len(tokens), context.arms.first.client.ready.max_model_len, tokens)
+    size = len(body.prompt or "") + text_size(body.messages or ())
+    work = partial(_response, context.arms.first, body)
+    return JsonResponse(await while_connected(request.receive, context.texts.run(size, work)))
+
+
+def _response(arm: ServedArm, body: TokenizeRequest) -> TokenizeResponse:
+    tokens = _tokens(arm.tokenizer, body)
+    response = TokenizeResponse(len(tokens), arm.client.ready.max_model_len, tokens)
     if body.return_token_strs:
-        response.token_strs = [tokenizer.spelling(token) for token in tokens]
-    return JsonResponse(response)
+        response.token_strs = [arm.tokenizer.spelling(token) for token in tokens]
+    return response
 
 
 def _tokens(tokenizer: Tokenizer, body: TokenizeRequest) -> list[int]:
     text = conversation_text(tokenizer, body.messages, body) if body.messages else body.prompt or ""
+    if (size := len(text.encode())) > limits.TOKENIZED.most:
+        raise RequestError(
+            f"the text has {size:,} bytes; at most {limits.TOKENIZED.whole:,} are tokenized at once", "prompt"
+        )
     special = body.add_special_tokens
     return tokenizer.encode(text, add_special_tokens=not body.messages if special is None else special)
 
@@ -41,9 +55,13 @@ async def detokenize(request: Request) -> Response:
     context = context_of(request)
     body = await read_body(request, DetokenizeRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
-    text = await asyncio.to_thread(
-        context.arms.first.tokenizer.decode, body.tokens, skip_special_tokens=False
-    )
+    size = len(body.tokens)
+    if size > limits.DETOKENIZED.most:
+        raise RequestError(
+            f"there are {size:,} tokens; at most {limits.DETOKENIZED.whole:,} are decoded at once", "tokens"
+        )
+    work = partial(context.arms.first.tokenizer.decode, body.tokens, skip_special_tokens=False)
+    text = await while_connected(request.receive, context.texts.run(size, work))
     return JsonResponse({"prompt": text})
 
 

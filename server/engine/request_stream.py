@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 import msgspec
 
@@ -11,9 +10,11 @@ from turnout.core.clock import monotonic
 from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption
-from turnout.server.engine.restart_limit import WINDOW_SECONDS
 
 __all__ = ["RequestStream"]
+
+TURN = 32
+"""Deltas that a generator takes, if so many are there, before others have their turn."""
 
 
 class RequestStream:
@@ -24,10 +25,8 @@ class RequestStream:
         self.awaits_timing = spec.timing
         self.over = False
         """The engine has nothing more to do for the request."""
-        self.deaths = 0
-        """Engines that died of a fault while they served the request."""
-        self._lone_deaths: deque[float] = deque()
-        """When such engines died that served no other request."""
+        self.crashes = 0
+        """Engines that died while they served the request."""
         self.outputs: dict[int, list[int]] = {}
         """The tokens delivered so far, by choice."""
         self.done: set[int] = set()
@@ -36,6 +35,7 @@ class RequestStream:
         self._cached_tokens = 0
         self._interrupted: list[float] = []
         self._queue: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
+        self._taken = 0
 
     @property
     def complete(self) -> bool:
@@ -44,6 +44,11 @@ class RequestStream:
 
     async def next(self) -> Delta | None:
         """The next delta; None after the last. Raises the error that the request ended with."""
+        self._taken += 1
+        if not self._taken % TURN and not self._queue.empty():
+            await asyncio.sleep(
+                0
+            )  # `get` does not wait: thousands may be there for a client that fell behind
         item = await self._queue.get()
         if isinstance(item, Exception):
             raise item
@@ -78,24 +83,14 @@ class RequestStream:
 
     # -------------------------------------------------------------- surviving an engine
 
-    def interrupt(self, *, fault: bool, alone: bool) -> None:
-        """Note that the engine that served the request, perhaps `alone`, has died."""
-        now = monotonic()
-        self._interrupted.append(now)
-        self.deaths += fault
-        if fault and alone:
-            self._lone_deaths.append(now)
-
-    @property
-    def lone_deaths(self) -> int:
-        """Engines that died of a fault while they served this request alone, of late."""
-        while self._lone_deaths and self._lone_deaths[0] <= monotonic() - WINDOW_SECONDS:
-            self._lone_deaths.popleft()
-        return len(self._lone_deaths)
+    def interrupt(self) -> None:
+        """Note that the engine that served the request has died."""
+        self.crashes += 1
+        self._interrupted.append(monotonic())
 
     def resumed(self) -> RequestSpec:
         """The request for another engine, which goes on after the last token that was delivered."""
-        if not self._interrupted:
+        if not self.crashes:
             return self.spec
         left = [(index, output) for index, output in self.outputs.items() if index not in self.done]
         resume = Resumption(

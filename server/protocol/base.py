@@ -28,7 +28,8 @@ TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 Item = TypeVar("Item")
 FailFastList = Annotated[list[Item], Field(fail_fast=True)]
 """Only the first invalid item is reported: errors about millions of items would fill the memory."""
-Bias = Annotated[float, Field(ge=-100, le=100)]
+MAX_BIAS = 100
+Bias = Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]
 Milliseconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 SAMPLING_FIELDS = (
@@ -187,10 +188,14 @@ class GenerationRequest(StructuredRequest):
 
     @field_validator("logit_bias", mode="before")
     @classmethod
-    def _bias_keys(cls, value: object) -> object:
-        if isinstance(value, dict) and not all(_is_token_id(key) for key in value):
+    def _checked_biases(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        if not all(_is_token_id(key) for key in value):
             raise ValueError("the keys must be token ids")
-        return value
+        # Only the first fault is left to find: an error is made of each.
+        wrong = next((key for key, bias in value.items() if not _is_bias(bias)), None)
+        return value if wrong is None else {wrong: value[wrong]}
 
     @field_validator("early_stopping", mode="before")
     @classmethod
@@ -281,6 +286,10 @@ class GenerationRequest(StructuredRequest):
 
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
+
+
+def _is_bias(value: object) -> bool:
+    return type(value) in (int, float) and -MAX_BIAS <= value <= MAX_BIAS  # type: ignore[operator]
 
 
 def _is_token_id(key: object) -> bool:

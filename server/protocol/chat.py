@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, model_validator
 
+from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList, GenerationRequest
 
-__all__ = ["ChatOptions", "ChatRequest", "Message"]
+__all__ = ["ChatOptions", "ChatRequest", "Message", "Messages", "text_size"]
 
 
 RESERVED = frozenset(
@@ -46,6 +47,20 @@ class Message(BaseModel):
         return "\n".join(_part_text(part) for part in value)
 
 
+def _few_enough(messages: list[Message]) -> list[Message]:
+    if len(messages) > limits.MESSAGES.most:
+        raise ValueError(f"at most {limits.MESSAGES.whole:,} messages are expected")
+    return messages
+
+
+Messages = Annotated[FailFastList[Message], AfterValidator(_few_enough)]
+
+
+def text_size(messages: Iterable[Message]) -> int:
+    """The characters of the messages' texts."""
+    return sum(len(message.content or "") for message in messages)
+
+
 class ChatOptions(BaseModel):
     """How the chat template makes a prompt of a conversation."""
 
@@ -74,7 +89,7 @@ class ChatRequest(ChatOptions, GenerationRequest):
         "logprobs": "top_logprobs",
     }
 
-    messages: FailFastList[Message]
+    messages: Messages
     """The conversation."""
     max_completion_tokens: int | None = None
     """The newer name of `max_tokens`; wins over it."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from turnout.core.errors import RequestError
 from turnout.core.types.structured_outputs import KINDS, StructuredOutputs
@@ -36,7 +36,7 @@ class StructuredRequest(BaseModel):
     """vLLM's, older. [The same](#structured-output) by a schema."""
     guided_regex: str | None = None
     """vLLM's, older. [The same](#structured-output)."""
-    guided_choice: list[str] | None = None
+    guided_choice: Annotated[list[str], Field(fail_fast=True)] | None = None
     """vLLM's, older. [The same](#structured-output)."""
     guided_grammar: str | None = None
     """vLLM's, older. [The same](#structured-output)."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList, TokenId
-from turnout.server.protocol.chat import ChatOptions, Message
+from turnout.server.protocol.chat import ChatOptions, Messages
 from turnout.server.protocol.unsupported import refuse_unsupported
 
 __all__ = ["DetokenizeRequest", "TokenizeRequest", "TokenizeResponse"]
@@ -25,7 +25,7 @@ class TokenizeRequest(ChatOptions):
     """As for completions."""
     prompt: str | None = None
     """A text; or else `messages`."""
-    messages: FailFastList[Message] | None = None
+    messages: Messages | None = None
     """A conversation, as for chat."""
     add_special_tokens: bool | None = None
     """Let the tokenizer add its own, such as a beginning of sequence. Default: true for a text; in a

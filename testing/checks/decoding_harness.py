@@ -26,7 +26,7 @@ from turnout.testing.toy.runner import ToyRunner, as_tensor, toy_kv
 __all__ = ["ChoiceOutput", "Outputs", "decoding_engine", "request", "run", "tokens_of"]
 
 PROMPT = [3, 1, 2, 3, 1, 2, 3, 1]
-"""It repeats itself, as text does, so that a proposer finds something to guess."""
+"""It repeats itself, as text does, so that a proposer finds something to draft."""
 
 
 @dataclass

@@ -65,6 +65,6 @@ def made_view(
     )
 
 
-def made_row(request: Request, guesses: Sequence[int] = ()) -> Row:
-    """The row of a request's first choice, behind its output and then the drafted tokens `guesses`."""
-    return Row(request.live[0], 0, tuple(guesses))
+def made_row(request: Request, draft_tokens: Sequence[int] = ()) -> Row:
+    """The row of a request's first choice, behind its output and then `draft_tokens`."""
+    return Row(request.live[0], 0, tuple(draft_tokens))

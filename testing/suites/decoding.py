@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,13 +15,13 @@ from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.runner import Runner
 from turnout.core.types.plan import Logits, Plan
-from turnout.core.types.request import RequestSpec, Resumption
+from turnout.core.types.request import RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.checks.decoding_harness import PROMPT, decoding_engine, request, run, tokens_of
 from turnout.testing.checks.distributions import assert_follows, probabilities
 from turnout.testing.checks.messages import shown
-from turnout.testing.suites.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, not_for_it, slow
 from turnout.testing.toy.model import EOS, VOCABULARY, log_softmax, toy_logits
 
 if TYPE_CHECKING:
@@ -104,22 +104,11 @@ class DecodingSuite(Suite[Decoding]):
             first, again = (tokens_of(run(self._engine(), specs)) for _ in range(2))
             assert first == again, f"two runs with the same seeds gave other tokens: {shown(params)}"
 
-    def test_requests_resume_from_their_tokens(self) -> None:
-        """Answers are cut, and another engine, with another object of the strategy, goes on from there."""
-        strategy = self.make()
-        if not (strategy.resumes and strategy.streams):
-            skip("the strategy does not claim it (`resumes`), or clients see nothing before the end")
-        for params in self._accepted():
-            for spec in self._requests(params)[:4]:
-                whole = tokens_of(run(self._engine(), [spec]))
-                for length in (1, 3, 6):
-                    self._check_resumes(spec, whole, length)
-
     # -------------------------------------------------------------- right answers
 
     def test_tokens_are_those_of_the_strategies_in_same_as(self) -> None:
         if not self.same_as:
-            skip("the strategy does not claim the tokens of other strategies (`same_as`)")
+            not_for_it("the strategy does not claim the tokens of other strategies (`same_as`)")
         for params in self._accepted():
             specs = self._requests(params)
             found = tokens_of(run(self._engine(), specs))
@@ -134,7 +123,9 @@ class DecodingSuite(Suite[Decoding]):
         """Tests pairs of neighbouring tokens, which also shows drafts that are accepted too often."""
         sampled = [params for params in self._accepted() if params.sampled and params.n == 1]
         if not sampled or not self.unbiased:
-            skip("the strategy serves no sampling, or does not claim the model's distribution (`unbiased`)")
+            not_for_it(
+                "the strategy serves no sampling, or does not claim the model's distribution (`unbiased`)"
+            )
         for params in sampled:
             wishes = msgspec.structs.replace(params, ignore_eos=True, max_tokens=3)
             specs = [request(str(seed), wishes, seed) for seed in range(self.draws)]
@@ -239,21 +230,6 @@ class DecodingSuite(Suite[Decoding]):
     def _requests(self, params: SamplingParams) -> list[RequestSpec]:
         wishes = msgspec.structs.replace(params, max_tokens=10)
         return [request(f"r{seed}", wishes, seed) for seed in range(self.trials)]
-
-    def _check_resumes(
-        self, spec: RequestSpec, whole: Mapping[tuple[str, int], tuple[int, ...]], length: int
-    ) -> None:
-        begun = {index: tokens[:length] for (_, index), tokens in whole.items() if len(tokens) > length}
-        if not begun:
-            return
-        resume = Resumption(choices=[(index, list(tokens)) for index, tokens in begun.items()])
-        rest = tokens_of(run(self._engine(), [msgspec.structs.replace(spec, resume=resume)]))
-        for index, tokens in begun.items():
-            found = tokens + rest[spec.id, index]
-            assert found == whole[spec.id, index], (
-                f"choice {index}, resumed after {length} tokens, became {found}; expected "
-                f"{whole[spec.id, index]}, as without a break, or `resumes = False`: {shown(spec.params)}"
-            )
 
     def _check_complete(self, tokens: list[int], reason: str) -> None:
         assert tokens and all(0 <= token < VOCABULARY for token in tokens), (

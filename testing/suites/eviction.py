@@ -13,7 +13,7 @@ from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.brute_force import assert_expected_tokens
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.suites.embedded import GREEDY
-from turnout.testing.suites.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, not_for_it, slow
 from turnout.testing.toy.engine import drive, toy_engine
 from turnout.testing.toy.workloads import needs, random_workload
 
@@ -60,7 +60,7 @@ class EvictionPolicySuite(Suite[EvictionPolicy]):
 
     def test_the_end_of_a_prefix_goes_before_its_start(self) -> None:
         if not self.ends_first:
-            skip("the policy does not claim it (`ends_first`)")
+            not_for_it("the policy does not claim it (`ends_first`)")
         policy, ends_to_start = self.make(), [9, 4, 6, 2, 8]
         for block in ends_to_start:
             policy.add(CachedBlock(block, 0, 80))

@@ -25,7 +25,7 @@ from turnout.testing.checks.brute_force import assert_expected_tokens
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.checks.messages import shown
 from turnout.testing.suites.embedded import GREEDY, LENGTH
-from turnout.testing.suites.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, not_for_it, slow
 from turnout.testing.toy.decodings import ToyParallel
 from turnout.testing.toy.engine import drive, toy_engine, toy_request
 from turnout.testing.toy.runner import Model
@@ -152,7 +152,7 @@ class KVBackendSuite(Suite[KVBackend]):
         for n in (1, 3):
             length = self._longest(self._roomy(64, n), n)
             if length < 6:
-                skip(f"a pool of 64 positions holds only {n} sequences of {length} tokens")
+                not_for_it(f"a pool of 64 positions holds only {n} sequences of {length} tokens")
             spec = toy_request("alone", [1, 2, 3], "parallel" if n > 1 else "greedy", length - 3, n)
             outcome = drive(self._engine(self._roomy(64, n), preemption=Recompute()), [(0, spec)])
             case = f"{n} sequences of {length} tokens, which `holds` admitted"
@@ -204,7 +204,7 @@ class KVBackendSuite(Suite[KVBackend]):
         """Drafted tokens that are rejected were written above what is computed, and are overwritten."""
         rng = random.Random(11)
         prompt = [rng.randrange(1, 4) for _ in range(24)]
-        spec = toy_request("guessed", prompt, "lookup", 24)
+        spec = toy_request("drafted", prompt, "lookup", 24)
         outcome = drive(self._engine(self._roomy(256)), [(0, spec)])
         assert_expected_tokens(spec, outcome, self._logits, case="with rejected drafts")
 

@@ -16,7 +16,7 @@ from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.testing.checks.messages import shown
-from turnout.testing.suites.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, not_for_it, skip, slow
 from turnout.testing.toy.decodings import ToyParallel
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
     def test_masks_only_forbid_tokens(self) -> None:
         processor = self._started()
         if not processor.masks:
-            skip("the processor does not mask tokens (`masks`)")
+            not_for_it("the processor does not mask tokens (`masks`)")
         for row, output in self._grown(processor):
             raw = self._logits(1)
             after = _applied(processor, raw, [row])
@@ -182,14 +182,14 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
         processor: LogitsProcessor,
         params: SamplingParams,
         output: Sequence[int],
-        guesses: tuple[int, ...] = (),
+        draft_tokens: tuple[int, ...] = (),
     ) -> Row:
         spec = RequestSpec(id="r", prompt=[1, 2, 3, 3], params=params, seed=0)
         stops = self.model().eos_token_ids | frozenset(params.stop_token_ids)
         request = Request(spec, ToyParallel(), 0.0, 100, stops)
         request.processors = LogitsProcessors([("it", processor)]).wanted(request)
         request.live[0].tokens += output
-        return Row(request.live[0], 0, guesses)
+        return Row(request.live[0], 0, draft_tokens)
 
     def _grown(self, processor: LogitsProcessor) -> Iterator[tuple[Row, list[int]]]:
         """Rows, with their outputs, while each output grows by tokens that the processor allows."""

@@ -55,11 +55,11 @@ class ProposerSuite(Suite[Proposer]):
                 )
 
     def test_drafts_are_what_was_asked_for(self) -> None:
-        """Each for a sequence of the wishes, once; no longer than wanted; tokens of the vocabulary."""
+        """Each for a sequence that was asked for, once; no longer than that; tokens of the vocabulary."""
         seen = _Checked(self.make())
         for params in PARAMS:
             run(decoding_engine([self._speculative(seen)]), self._requests(params))
-        assert seen.wishes, "`propose` was never called with a wish"
+        assert seen.requests, "`propose` was never called with a request"
 
     def test_the_same_past_gives_the_same_drafts(self) -> None:
         first, again = self._drafts(), self._drafts()
@@ -105,8 +105,8 @@ class ProposerSuite(Suite[Proposer]):
         return Speculative(proposer=proposer or self.make(), k=4, adaptive=False)
 
     def _requests(self, params: SamplingParams) -> list[RequestSpec]:
-        wishes = msgspec.structs.replace(params, max_tokens=12, ignore_eos=True)
-        return [request(f"r{seed}", wishes, seed) for seed in range(self.trials)]
+        longer = msgspec.structs.replace(params, max_tokens=12, ignore_eos=True)
+        return [request(f"r{seed}", longer, seed) for seed in range(self.trials)]
 
     def _drafts(self) -> list[list[int]]:
         proposer, found = self._started(), []
@@ -122,7 +122,7 @@ class _Checked(Proposer):
 
     def __init__(self, proposer: Proposer) -> None:
         self.proposer = proposer
-        self.wishes = 0
+        self.requests = 0
 
     def start(self, resources: Resources) -> None:
         self.proposer.start(resources)
@@ -137,18 +137,18 @@ class _Checked(Proposer):
     def forget(self, sequences: Iterable[TokenSequence]) -> None:
         self.proposer.forget(sequences)
 
-    def propose(self, wishes: Sequence[DraftRequest]) -> list[Proposal]:
-        self.wishes += len(wishes)
-        wanted = {wish.sequence: wish for wish in wishes}
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal]:
+        self.requests += len(requests)
+        wanted = {request.sequence: request for request in requests}
         before = {sequence: list(sequence.tokens) for sequence in wanted}
-        proposals = list(self.proposer.propose(wishes))
+        proposals = list(self.proposer.propose(requests))
         for sequence, tokens, probabilities in proposals:
-            wish = wanted.pop(sequence, None)
-            assert wish is not None, (
+            request = wanted.pop(sequence, None)
+            assert request is not None, (
                 f"`propose` drafted twice for a sequence, or for one that was not asked for: {sequence}"
             )
-            assert len(tokens) <= wish.tokens, (
-                f"`propose` drafted {len(tokens)} tokens; expected at most {wish.tokens}, as the wish says"
+            assert len(tokens) <= request.tokens, (
+                f"`propose` drafted {len(tokens)} tokens; expected at most {request.tokens} as asked"
             )
             assert all(0 <= token < VOCABULARY for token in tokens), (
                 f"`propose` drafted {tokens}; expected tokens from 0 to {VOCABULARY - 1}"

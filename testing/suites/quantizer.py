@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Exporter, Quantizer
 from turnout.core.registry.registry import Registry
-from turnout.testing.suites.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, not_for_it, skip, slow
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -113,7 +113,7 @@ class QuantizerSuite(Suite[Quantizer]):
         """A checkpoint that `turnout quantize` wrote computes what quantizing while loading gives."""
         exporter = self.make().exporter()
         if exporter is None:
-            skip("the quantizer has no `exporter`, so `turnout quantize` refuses it")
+            not_for_it("the quantizer has no `exporter`, so `turnout quantize` refuses it")
         if not self.spec:
             skip("`make` builds it, but a checkpoint names the quantizer that reads it; set `spec`")
         for linear, converted in self._converted():

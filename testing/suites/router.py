@@ -7,7 +7,7 @@ from collections import Counter
 from typing import ClassVar
 
 from turnout.core.interfaces.router import Replica, Routable, Router
-from turnout.testing.suites.suite import Suite, skip
+from turnout.testing.suites.suite import Suite, not_for_it
 
 __all__ = ["RouterSuite"]
 
@@ -38,15 +38,23 @@ class RouterSuite(Suite[Router]):
 
     def test_the_same_requests_go_the_same_way(self) -> None:
         for seed in range(self.trials):
-            ways = [self._ways(self.make(), random.Random(seed)) for _ in range(2)]
+            ways = [ways_of(self.make(), seed) for _ in range(2)]
             assert ways[0] == ways[1], (
                 f"two routers that got the same requests (seed {seed}) chose differently; `route` must "
                 "depend only on its arguments and on earlier calls"
             )
 
+    def test_ways_do_not_depend_on_the_hashes_of_strings(self) -> None:
+        """A server that is started again, or another one beside it, sends a session to the same replica."""
+        self.same_elsewhere(
+            ways_of,
+            range(min(8, self.trials)),
+            "`route` must not depend on `hash` of a string, but may on `hashlib`",
+        )
+
     def test_a_router_that_does_not_watch_ignores_the_load(self) -> None:
         if self.make().watches:
-            skip("the router watches the load (`watches`)")
+            not_for_it("the router watches the load (`watches`)")
         busy, idle = self.make(), self.make()
         rng = random.Random(0)
         names = [replica.name for replica in _replicas(rng, 5)]
@@ -61,7 +69,7 @@ class RouterSuite(Suite[Router]):
 
     def test_every_replica_gets_requests(self) -> None:
         if not self.spreads:
-            skip("the router does not claim it (`spreads`)")
+            not_for_it("the router does not claim it (`spreads`)")
         router, rng = self.make(), random.Random(0)
         replicas = [Replica(f"replica-{number}", 0, 0) for number in range(4)]
         counts = Counter(self._sent(router, replicas, rng))
@@ -71,9 +79,6 @@ class RouterSuite(Suite[Router]):
         )
 
     # -------------------------------------------------------------- details
-
-    def _ways(self, router: Router, rng: random.Random) -> list[int]:
-        return [router.route(_request(rng, number), _replicas(rng, 4)) for number in range(40)]
 
     def _sent(self, router: Router, replicas: list[Replica], rng: random.Random) -> list[int]:
         """Where requests go while each replica keeps the requests that it got."""
@@ -85,6 +90,12 @@ class RouterSuite(Suite[Router]):
             replicas[chosen] = Replica(name, requests + 1, tokens + len(request.prompt) + request.max_tokens)
             ways.append(chosen)
         return ways
+
+
+def ways_of(router: Router, seed: int) -> list[int]:
+    """Where a router that has routed nothing yet sends random requests."""
+    rng = random.Random(seed)
+    return [router.route(_request(rng, number), _replicas(rng, 4)) for number in range(40)]
 
 
 def _replicas(rng: random.Random, count: int) -> list[Replica]:

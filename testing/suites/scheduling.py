@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Iterator
 from itertools import count
 from typing import ClassVar
@@ -13,7 +15,6 @@ from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.types.messages import Delta
-from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.views import View
@@ -22,15 +23,20 @@ from turnout.plugins.predictors.max_tokens import MaxTokens
 from turnout.testing.checks.brute_force import assert_expected_tokens
 from turnout.testing.checks.memory_leaks import assert_all_memory_is_free
 from turnout.testing.checks.mutation_check import MutationCheckedPolicy
+from turnout.testing.checks.plans import plans_of
+from turnout.testing.checks.runners_first import RunnersFirstPolicy, declares_runners_first
 from turnout.testing.factories import made_view
 from turnout.testing.suites.embedded import GREEDY
-from turnout.testing.suites.suite import Suite, skip, slow
+from turnout.testing.suites.suite import Suite, not_for_it, slow
 from turnout.testing.toy.decodings import ToyGreedy
 from turnout.testing.toy.engine import drive, toy_engine, toy_request
 from turnout.testing.toy.runner import toy_kv
 from turnout.testing.toy.workloads import RandomCase
 
 __all__ = ["SchedulingPolicySuite"]
+
+MOST_KEPT = 8
+"""Requests that have ended of which a policy may still hold views: those of its latest step, say."""
 
 
 class SchedulingPolicySuite(Suite[SchedulingPolicy]):
@@ -136,7 +142,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
         """Requests arrive at 1.5 times the rate that can be served; one among them is unlike the rest."""
         bound = self.bound
         if bound is None:
-            skip("the policy claims no bound on waiting (`bound`)")
+            not_for_it("the policy claims no bound on waiting (`bound`)")
         for prompt, tokens, others in ((3, 20, 4), (30, 4, 4), (3, 4, 16)):
             waited = self._wait_of_one_unlike(prompt, tokens, others)
             assert waited <= bound, (
@@ -148,7 +154,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
         """One client has ten times as many requests waiting as the other."""
         fairness = self.fairness
         if fairness is None:
-            skip("the policy claims no fairness between clients (`fairness`)")
+            not_for_it("the policy claims no fairness between clients (`fairness`)")
         engine = _one_second_steps(self.make(), toy_kv(64, 4, prefix_caching=False), slots=4)
         for number in range(220):
             client = "modest" if number % 11 == 0 else "flood"
@@ -175,11 +181,53 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
 
     def test_the_same_workload_is_planned_the_same_way(self) -> None:
         for seed in range(min(8, self.trials)):
-            first, again = self._plans(seed), self._plans(seed)
+            first, again = plans_of(self.make(), seed), plans_of(self.make(), seed)
             assert first == again, (
                 f"two runs of the same workload (seed {seed}) were planned differently; `order` and "
                 "`victim` must depend only on their arguments and on earlier calls"
             )
+
+    def test_plans_do_not_depend_on_the_hashes_of_strings(self) -> None:
+        """Python hashes strings otherwise in each process, so a set of them has another order in each."""
+        self.same_elsewhere(
+            plans_of, range(min(8, self.trials)), "`order` must not depend on `hash` of a string"
+        )
+
+    def test_requests_that_ended_are_forgotten(self) -> None:
+        """A policy that keeps their views keeps all that they had, for as long as the server runs."""
+        policy, alive = self.make(), weakref.WeakSet[Request]()
+        engine = toy_engine(policy, toy_kv(64, 4), budget=16, slots=4)
+        arrive = engine.scheduler.queues.arrive
+
+        def noting(request: Request) -> None:
+            alive.add(request)
+            arrive(request)
+
+        engine.scheduler.queues.arrive = noting  # type: ignore[method-assign]
+        drive(engine, [(number, _job(str(number), 3, 4, client=str(number))) for number in range(60)])
+        del engine
+        list(policy.order(made_view()))
+        gc.collect()
+        assert len(alive) <= MOST_KEPT, (
+            f"the policy still holds {len(alive)} of 60 requests that have ended; forget a request that "
+            "neither runs nor waits, or keep views in a `weakref.WeakKeyDictionary`"
+        )
+
+    def test_running_requests_come_first_if_it_says_so(self) -> None:
+        """A policy that declares `runners_first` lets simulations skip steps; a false one changes them."""
+        if not declares_runners_first(self.make()):
+            not_for_it("the policy does not declare `runners_first`")
+        kind = type(self.make())
+        for name in ("victim", "observe"):
+            assert getattr(kind, name) is getattr(SchedulingPolicy, name), (
+                f"{kind.__name__} declares `runners_first`, so its `{name}` must be the default"
+            )
+        decoded = 0
+        for seed in range(self.trials):
+            trial, policy = RandomCase.draw(seed), RunnersFirstPolicy(self.make(), self.make())
+            drive(trial.engine(policy), trial.arrivals)
+            decoded += policy.decoded
+        assert decoded or self.trials < type(self).trials, "no request only decoded; raise `trials`"
 
     def test_an_empty_view_has_an_empty_order(self) -> None:
         found = list(self.make().order(made_view()))
@@ -229,19 +277,6 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
             if any(d.request_id == "victim" and d.finish_reason for d in engine.step()):
                 return second - 20.0
         return float("inf")
-
-    def _plans(self, seed: int) -> list[tuple[str, int, int, int]]:
-        trial = RandomCase.draw(seed)
-        engine, seen = trial.engine(self.make()), list[tuple[str, int, int, int]]()
-        run = engine.runner.run
-
-        def noting(plan: Plan) -> Logits:
-            seen.extend((c.sequence.request.id, c.sequence.index, c.start, c.end) for c in plan.chunks)
-            return run(plan)
-
-        engine.runner.run = noting  # type: ignore[method-assign]
-        drive(engine, trial.arrivals)
-        return seen
 
 
 def _job(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import re
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 from unittest import SkipTest
@@ -13,27 +12,18 @@ from unittest import SkipTest
 from turnout.core.registry.kinds import kind_named
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
+from turnout.testing.checks.fresh_process import importable, run_fresh, run_otherwise_hashed
 
 if TYPE_CHECKING:
     from turnout.testing.suites.embedded import Embedded
 
-__all__ = ["Suite", "is_slow", "skip", "slow"]
+__all__ = ["DoesNotApply", "Suite", "is_slow", "not_for_it", "skip", "slow"]
 
 Plugin = TypeVar("Plugin")
 Test = TypeVar("Test", bound=Callable[..., None])
 
 HEAVY = ("torch", "transformers")
-FRESH = """
-import importlib.util, sys
-sys.path[:] = {path!r}
-try:
-    importlib.import_module({module!r})
-except ModuleNotFoundError as error:
-    if error.name != {module!r}:
-        raise
-    spec = importlib.util.spec_from_file_location({module!r}, {file!r})  # turnout_plugins.py: on no path
-    sys.modules[spec.name] = loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
+LOADED = """
 print(" and ".join(name for name in {heavy!r} if name in sys.modules))
 """
 
@@ -71,6 +61,26 @@ class Suite(Generic[Plugin]):
 
         return Embedded(self.registry())
 
+    def same_elsewhere(
+        self, function: Callable[[Plugin, int], object], seeds: Iterable[int], rule: str
+    ) -> None:
+        """Fail unless `function` of a new plugin and each seed is the same where strings have other hashes.
+
+        A set of strings has another order there. function: from a module, so that a process can import it.
+        """
+        seeds = list(seeds)
+        if not importable(type(self.make()).__module__):
+            skip("its module cannot be imported by its name in another process")
+        try:
+            elsewhere = run_otherwise_hashed(function, [(self.make(), seed) for seed in seeds])
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            skip(f"it cannot be handed to another process: {error}")
+        here = [function(self.make(), seed) for seed in seeds]
+        assert elsewhere == str(here), (
+            f"another process, with other hashes of strings, decides otherwise; {rule}, nor on the order of "
+            "a set of strings"
+        )
+
     # -------------------------------------------------------------- tests for every kind
 
     def test_it_is_of_its_kind(self) -> None:
@@ -99,9 +109,9 @@ class Suite(Generic[Plugin]):
     def test_importing_it_imports_no_torch(self) -> None:
         """The server's own process imports it, and so does every command that lists plugins."""
         if not self.light:
-            skip(f"plugins of kind {self.kind} compute with tensors, and may import torch")
+            not_for_it(f"plugins of kind {self.kind} compute with tensors, and may import torch")
         module = type(self.make()).__module__
-        if module == "__main__" or module not in sys.modules or not _importable(module):
+        if not importable(module):
             skip(f"{module} cannot be imported by its name in another process")
         found = _imports(module)
         assert not found, f"importing {module} imports {found}; import it inside the methods that need it"
@@ -117,9 +127,18 @@ def is_slow(test: object) -> bool:
     return bool(getattr(test, "turnout_slow", False))
 
 
+class DoesNotApply(SkipTest):
+    """Ends a test of what this plugin does not claim, or its kind does not promise."""
+
+
 def skip(why: str) -> NoReturn:
-    """End a test that does not apply to this plugin: it counts as skipped."""
+    """End a test that cannot be made as things are, though the plugin should pass it."""
     raise SkipTest(why)
+
+
+def not_for_it(why: str) -> NoReturn:
+    """End a test that does not apply to this plugin."""
+    raise DoesNotApply(why)
 
 
 @cache
@@ -127,20 +146,7 @@ def _installed() -> Registry:
     return Registry.load()
 
 
-def _importable(module: str) -> bool:
-    from importlib.util import find_spec
-
-    try:
-        return find_spec(module) is not None
-    except ValueError:  # made by hand
-        return False
-
-
 @cache
 def _imports(module: str) -> str:
     """Which heavy packages importing a module imports, in a fresh interpreter with the same path."""
-    file = getattr(sys.modules[module], "__file__", None)
-    code = FRESH.format(path=sys.path, module=module, file=file, heavy=HEAVY)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, f"{module} cannot be imported in a fresh interpreter: {done.stderr[-500:]}"
-    return done.stdout.strip()
+    return run_fresh(module, LOADED.format(heavy=HEAVY))

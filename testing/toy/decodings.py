@@ -23,7 +23,6 @@ Rows = dict[TokenSequence, list[list[float]]]
 class ToyDecoding(Decoding):
     """Serves the requests whose ``stop`` is its name; decides one request at a time."""
 
-    resumes = True
     name: ClassVar[str] = ""
     later: ClassVar[bool] = False
     """It returns `Chosen` tokens, which the engine may read later, if it chose one for each sequence."""
@@ -85,9 +84,9 @@ class ToyLookup(ToyDecoding):
     def choose(self, request: Request, rows: Rows) -> Iterable[Continuation]:
         ((sequence, logits),) = rows.items()
         accepted: list[int] = []
-        for guess, row in zip([*sequence.draft, None], logits, strict=True):
+        for draft_token, row in zip([*sequence.draft, None], logits, strict=True):
             accepted.append(argmax(row))
-            if accepted[-1] != guess:
+            if accepted[-1] != draft_token:
                 break
         return [Continuation(sequence, accepted)]
 

@@ -1,6 +1,9 @@
-"""No document points at something that is not there, and all Python in them is Python."""
+"""No document points at something that is not there, its tables are whole, and its Python is Python."""
 
 from __future__ import annotations
+
+import re
+from itertools import groupby
 
 import pytest
 from documents import ALL, Document
@@ -30,3 +33,18 @@ def test_this_test_can_fail() -> None:
 def test_python_is_python(document: Document) -> None:
     for number, block in enumerate(document.blocks("python"), 1):
         compile(block, f"{document}, block {number}", "exec")
+
+
+@pytest.mark.parametrize("document", ALL, ids=str)
+def test_tables_are_whole(document: Document) -> None:
+    """A blank line in a table ends it, and shows its other rows as text."""
+    lines = document.prose.splitlines()
+    for is_table, part in groupby(lines, key=lambda line: line.startswith("|")):
+        if is_table:
+            head, under, *rows = part
+            assert re.fullmatch(r"[| :-]+", under), f"{document} has rows without a header, from {head!r} on"
+            assert {cells(row) for row in (under, *rows)} == {cells(head)}, f"{document}, table {head!r}"
+
+
+def cells(row: str) -> int:
+    return len(re.findall(r"(?<!\\)\|", row))

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx
-import uvicorn
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.lab.ab.blocks import BlockSize
@@ -19,6 +18,8 @@ from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
+from turnout.server.http.connections.connection import Patience
+from turnout.server.http.connections.http_server import HttpServer
 from turnout.text.tokenizer import Tokenizer
 
 FACTORY = "echo_engine:build"
@@ -75,6 +76,7 @@ def running(
     config: ServerConfig,
     factory: str = FACTORY,
     other: Other | None = None,
+    patience: Patience | None = None,
 ) -> Iterator[RunningServer]:
     listener = socket.create_server(("127.0.0.1", 0))
     started, stop = threading.Event(), asyncio.Event()
@@ -91,13 +93,11 @@ def running(
             await client.start()
         watching = asyncio.create_task(arms.gone())
         app = create_app(arms, config)
-        server = uvicorn.Server(
-            uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
-        )
+        server = HttpServer(app, listener, config, patience)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         servers.append(RunningServer(arms, asyncio.get_running_loop(), url))
         started.set()
-        serving = asyncio.create_task(server.serve([listener]))
+        serving = asyncio.create_task(server.serve())
         await stop.wait()
         server.should_exit = True
         await serving

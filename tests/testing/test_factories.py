@@ -28,6 +28,6 @@ def test_a_view_has_them_in_order_and_answers_its_questions() -> None:
     assert (view.fits(first), view.cached(first), view.predict(first)) == (True, 0, 16.0)
 
 
-def test_a_row_is_behind_output_and_guesses() -> None:
-    row = made_row(made_request(prompt=[1, 2], output=[3, 4]), guesses=[5])
+def test_a_row_is_behind_output_and_drafts() -> None:
+    row = made_row(made_request(prompt=[1, 2], output=[3, 4]), draft_tokens=[5])
     assert (row.position, row.output_length, row.last(2)) == (5, 3, [4, 5])

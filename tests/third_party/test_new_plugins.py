@@ -103,7 +103,7 @@ def test_each_is_listed_with_its_package(site: Path) -> None:
 def test_each_can_be_checked(site: Path, target: list[str]) -> None:
     done = turnout(site, "plugins", "check", *target, cwd=site)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"\nconforms: \d+ passed, \d+ skipped, 0 failed\n$", done.stdout)
+    assert re.search(r"\nconforms: \d+ passed(, [^\n]+)?\n$", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 ::
 
-    row     [ sinks ][ ring of the latest positions, and room for guesses ]
+    row     [ sinks ][ ring of the latest positions, and room for draft tokens ]
     slot     0 .. s   s + (position - s) % ring
 """
 
@@ -17,11 +17,11 @@ from turnout.core.types.messages import KVSnapshot
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence
 
-__all__ = ["GUESSES", "Layout", "Rows"]
+__all__ = ["DRAFT_TOKENS", "Layout", "Rows"]
 
-GUESSES = 32
+DRAFT_TOKENS = 32
 """The most positions that may be written and then rejected without overwriting the window, which is also the
-most that speculation guesses."""
+most that speculation drafts."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def ring(self) -> int:
-        return self.window + GUESSES
+        return self.window + DRAFT_TOKENS
 
     @property
     def length(self) -> int:

@@ -24,7 +24,6 @@ class Beam(Decoding):
     """
 
     streams = False
-    resumes = True
 
     def __init__(
         self,

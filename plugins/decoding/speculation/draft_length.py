@@ -1,8 +1,8 @@
-"""Chooses how many tokens to guess for each sequence: as many as give the most tokens per second, maybe none.
+"""Chooses how many tokens to draft for each sequence: as many as give the most tokens per second, maybe none.
 
 Step times, draft times and acceptance rates are measured while serving. So the controller needs no model of
-the hardware: a server that is busy with many sequences finds that steps with guesses have become slower than
-steps without, and stops guessing.
+the hardware: a server that is busy with many sequences finds that steps with drafts have become slower than
+steps without, and stops drafting.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from turnout.plugins.decoding.speculation.step_times import StepTimes
 __all__ = ["DraftLengthController"]
 
 MARGIN = 1.03
-"""The expected speedup from which guessing is worthwhile."""
+"""The expected speedup from which drafting is worthwhile."""
 MIN_REMAINING_TOKENS = 64
 """Tokens that a sequence is expected to produce at least, if its limit allows; else as many as so far."""
 BURST_STEPS = 4
 """After so many steps in a row that contain other tokens, such as prompts, the next is expected to, too."""
 
 Backlog = Callable[[TokenSequence], int]
-"""Returns how many tokens of a sequence the draft must process before it can guess."""
+"""Returns how many tokens of a sequence the draft must process before it can draft."""
 
 
 class DraftLengthController:
@@ -46,14 +46,14 @@ class DraftLengthController:
         self._draft_times = StepTimes()
         """Times of one forward of the draft, by the number of sequences."""
         self._acceptance = AcceptanceRates()
-        self._max_guesses = max_length
-        """The most guesses in a step: twice those of the latest, so that a wrong expectation costs little."""
+        self._max_draft_tokens = max_length
+        """The most draft tokens in a step: twice those of the latest: a wrong expectation costs little."""
         self._backoff = Backoff()
         self._correction = LatencyCorrection()
         self._expected_seconds = 0.0
         """The expected time of a step with the best draft lengths."""
-        self._own_tokens = self._guesses = 0
-        """Tokens of the current step that are this strategy's, and the guesses among them."""
+        self._own_tokens = self._draft_tokens = 0
+        """Tokens of the current step that are this strategy's, and the draft tokens among them."""
         self._other_tokens: deque[int] = deque([0], maxlen=BURST_STEPS)
         """Tokens of the latest steps that are not this strategy's."""
 
@@ -67,7 +67,7 @@ class DraftLengthController:
     # -------------------------------------------------------------- choosing
 
     def draft_lengths(self, sequences: Sequence[TokenSequence], backlog: Backlog) -> list[int]:
-        """The number of tokens to guess for each sequence; 0: none."""
+        """The number of tokens to draft for each sequence; 0: none."""
         room = max(0, self._max_step_tokens - len(sequences) - max(self._other_tokens))
         if not self._adaptive:
             return _within(room, self._limits(sequences), range(len(sequences)))
@@ -84,12 +84,12 @@ class DraftLengthController:
         if any(wanted):
             self._backoff.reset()
         elif any(self._limits(sequences)):  # otherwise only last tokens are due, which says nothing
-            self._max_guesses = self.max_length
+            self._max_draft_tokens = self.max_length
             self._backoff.begin(len(sequences) if self._informed else 0)
             self._correction.decay()
         # Sequences without a backlog come first: the others' is paid for only once there is room for them.
         order = sorted(range(len(behind)), key=behind.__getitem__)
-        chosen = _within(min(room, self._max_guesses), wanted, order)
+        chosen = _within(min(room, self._max_draft_tokens), wanted, order)
         self._correction.expect(self._expected_seconds if any(chosen) and chosen == best else None)
         skipped = [sequence for sequence, length in zip(sequences, chosen, strict=True) if not length]
         self._acceptance.skip(skipped, everyone=len(skipped) == len(chosen))
@@ -123,7 +123,9 @@ class DraftLengthController:
         base = len(sequences) + min(self._other_tokens)
         rates = np.array([self._acceptance.of(sequence) for sequence in sequences])
         limits, forward = np.array(self._limits(sequences)), self._forward_seconds(len(sequences))
-        return expected_speedups(rates, limits, lambda guesses: self._seconds(base + guesses), forward)
+        return expected_speedups(
+            rates, limits, lambda draft_tokens: self._seconds(base + draft_tokens), forward
+        )
 
     def _pays(self, sequence: TokenSequence, gain: float, backlog: int) -> bool:
         """Whether a sequence gains more than its backlog costs. gain: seconds for each token."""
@@ -158,10 +160,10 @@ class DraftLengthController:
         """Counts tokens of the current step that are this strategy's."""
         self._own_tokens += tokens
 
-    def learn(self, sequence: TokenSequence, guessed: int, accepted: int) -> None:
-        """The guesses for a sequence were verified."""
-        self._guesses += guessed
-        self._acceptance.learn(sequence, guessed, accepted)
+    def learn(self, sequence: TokenSequence, drafted: int, accepted: int) -> None:
+        """The draft tokens for a sequence were verified."""
+        self._draft_tokens += drafted
+        self._acceptance.learn(sequence, drafted, accepted)
 
     def forget(self, sequences: Iterable[TokenSequence]) -> None:
         self._acceptance.forget(sequences)
@@ -170,11 +172,11 @@ class DraftLengthController:
         """Steps in which every token has logits, as in decoding, are the typical ones."""
         self._step_times.record(step.tokens, step.ended - step.started, typical=step.rows == step.tokens)
         self._other_tokens.append(step.tokens - self._own_tokens)
-        if self._guesses:
-            self._max_guesses = max(self.max_length, 2 * self._guesses)
+        if self._draft_tokens:
+            self._max_draft_tokens = max(self.max_length, 2 * self._draft_tokens)
             self._correction.record_step(step.ended - step.started)
         self._correction.cancel()
-        self._own_tokens = self._guesses = 0
+        self._own_tokens = self._draft_tokens = 0
 
 
 def _within(limit: int, wanted: Sequence[int], order: Iterable[int]) -> list[int]:
@@ -189,27 +191,27 @@ def _within(limit: int, wanted: Sequence[int], order: Iterable[int]) -> list[int
 # ------------------------------------------------------------------ pauses
 
 MEASURE_EVERY_STEPS = 64
-"""One step in so many makes no guesses, so that the time of such steps stays known."""
+"""One step in so many drafts nothing, so that the time of such steps stays known."""
 MIN_PAUSE_STEPS = 2
-"""Steps without guesses after a decision not to guess: as many as there are sequences, if that is more, since
+"""Steps without drafts after a decision not to draft: as many as there are sequences, if that is more, since
 the decision takes time for each of them."""
 MAX_REFUSALS = 4
-"""Decisions in a row not to guess, after which each pause is twice as long as the one before."""
+"""Decisions in a row not to draft, after which each pause is twice as long as the one before."""
 MAX_PAUSE_STEPS = 64
 
 
 class Backoff:
-    """Steps in which nothing is guessed and nothing is decided.
+    """Steps in which nothing is drafted and nothing is decided.
 
-    The decision whether to guess takes time, too. While it keeps being "no", it is made ever more rarely.
+    The decision whether to draft takes time, too. While it keeps being "no", it is made ever more rarely.
     """
 
     def __init__(self) -> None:
         self._steps = self._remaining = self._refusals = self._sequences = 0
 
     def skips(self, sequences: int) -> bool:
-        """Counts a step with so many sequences, and returns whether to make it without guesses."""
-        if sequences < self._sequences:  # guesses may pay now, for fewer sequences
+        """Counts a step with so many sequences, and returns whether to make it without draft tokens."""
+        if sequences < self._sequences:  # draft tokens may pay now, for fewer sequences
             self.reset()
         self._sequences = sequences
         self._steps += 1
@@ -218,28 +220,28 @@ class Backoff:
         return pausing or self._steps % MEASURE_EVERY_STEPS == 0
 
     def begin(self, sequences: int) -> None:
-        """Begins a pause, since guesses would not pay. sequences: 0 if too little is known to decide."""
+        """Begins a pause, since draft tokens would not pay. sequences: 0 if too little is known to decide."""
         length = MIN_PAUSE_STEPS << max(0, self._refusals - MAX_REFUSALS)
         self._remaining = max(sequences, min(MAX_PAUSE_STEPS, length)) if sequences else MIN_PAUSE_STEPS
         self._refusals += 1
 
     def reset(self) -> None:
-        """Ends the pause: guesses pay again, or may."""
+        """Ends the pause: draft tokens pay again, or may."""
         self._remaining = self._refusals = 0
 
 
 # ------------------------------------------------------------------ what the expectation leaves out
 
 WEIGHT_OF_LATEST = 0.1
-"""Weight of the latest step with guesses in the factor."""
+"""Weight of the latest step with draft tokens in the factor."""
 DECAY = 0.98
-"""Share of the correction that is left after a decision not to guess: in the end guesses are tried again."""
+"""Share of the correction that is left after a decision not to draft: in the end drafts are tried again."""
 MIN_RATIO, MAX_RATIO = 0.25, 4.0
 """Bounds of what a single step contributes."""
 
 
 class LatencyCorrection:
-    """Learns how much longer steps with guesses take than expected.
+    """Learns how much longer steps with draft tokens take than expected.
 
     It compares the expected and the measured times of steps with the best draft lengths.
     """
@@ -271,5 +273,5 @@ class LatencyCorrection:
             self.factor += WEIGHT_OF_LATEST * (min(MAX_RATIO, max(MIN_RATIO, ratio)) - self.factor)
 
     def decay(self) -> None:
-        """Moves the factor towards 1 after a decision not to guess."""
+        """Moves the factor towards 1 after a decision not to draft."""
         self.factor = 1 + DECAY * (self.factor - 1)

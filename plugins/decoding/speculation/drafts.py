@@ -1,4 +1,4 @@
-"""A sequence's guesses, as its rows of logits verify them."""
+"""A sequence's draft tokens, as its rows of logits verify them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Draft"]
 
 @dataclass(frozen=True)
 class Draft:
-    """The guesses, maybe none, that were computed in a step for choice `index` of a request."""
+    """The draft tokens, maybe none, that were computed in a step for choice `index` of a request."""
 
     sequence: TokenSequence
     index: int
-    guesses: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
     probabilities: Tensor | None = None
-    """fp32 [guesses, vocab_size]: the distributions they were drawn from, for verification by rejection."""
+    """fp32 [tokens, vocab_size]: the distributions they were drawn from, for verification by rejection."""
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The row that each guess is verified by, and the row behind the last guess."""
-        return [Row(self.sequence, self.index, self.guesses[:n]) for n in range(len(self.guesses) + 1)]
+        """The row that each draft token is verified by, and the row behind the last draft token."""
+        return [Row(self.sequence, self.index, self.tokens[:n]) for n in range(len(self.tokens) + 1)]

@@ -1,13 +1,13 @@
 """Verification by rejection sampling: the tokens are distributed as the model's own samples are.
 
-Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", ICML 2023. A guess
-x, drawn from q, is accepted with probability min(1, p(x) / q(x)). The first rejected guess is replaced by a
-draw from max(0, p - q); if all are accepted, one more token is drawn from p.
+Leviathan, Kalman and Matias, "Fast Inference from Transformers via Speculative Decoding", ICML 2023. A draft
+token x, drawn from q, is accepted with probability min(1, p(x) / q(x)). The first rejected one is replaced by
+a draw from max(0, p - q); if all are accepted, one more token is drawn from p.
 
-The device finds the first rejected guess, without a synchronization::
+The device finds the first rejected draft token, without a synchronization::
 
-    rows       0   1   2   3        of a draft of three guesses, two of which are accepted
-    guesses    7   4   9   0
+    rows       0   1   2   3        of a draft of three tokens, two of which are accepted
+    draft      7   4   9   0
     chances   .2  .9  .4  inf       less than p / q in the first two rows
     follows    7   4   5  -1        5 is drawn in row 2, from the rest of p
 """
@@ -33,22 +33,22 @@ __all__ = ["by_rejection"]
 
 
 def by_rejection(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
-    """The token that follows each row, int64 [rows]: a draft's accepted guesses, one more token, then -1.
+    """The token that follows each row, int64 [rows]: a draft's accepted tokens, one more token, then -1.
 
     logits: fp32 [rows, vocab_size], adjusted; the rows of each draft lie together, in the order of drafts.
-    All drafts have guesses, with probabilities. Guesses are accepted by other noise than they were drawn
+    All drafts have tokens, with probabilities. Tokens are accepted by other noise than they were drawn
     with.
     """
     device = logits.device
     weights = token_weights(logits, [row.params for draft in drafts for row in draft.rows])
     target = weights / weights.sum(dim=-1, keepdim=True)
     drawn_from = torch.cat([_probabilities(draft) for draft in drafts])
-    counts = np.array([len(draft.guesses) for draft in drafts])
-    numbers, guesses, of, indices, sources = to_device(_rows(drafts, counts), device)
+    counts = np.array([len(draft.tokens) for draft in drafts])
+    numbers, draft_tokens, of, indices, sources = to_device(_rows(drafts, counts), device)
     chances, seed = to_device(_chances(drafts), device), seed_tensor(_keys(drafts), device)
-    q = drawn_from[sources, guesses].clamp_min(torch.finfo(drawn_from.dtype).tiny)
-    passes = chances < target[numbers, guesses] / q
-    # The rows of each draft; its last row, where no guess passes, fills up to the most rows of any draft.
+    q = drawn_from[sources, draft_tokens].clamp_min(torch.finfo(drawn_from.dtype).tiny)
+    passes = chances < target[numbers, draft_tokens] / q
+    # The rows of each draft; its last row, where none passes, fills up to the most rows of any draft.
     ends = (counts + 1).cumsum()
     table = np.minimum((ends - counts - 1)[:, None] + np.arange(counts.max() + 1), ends[:, None] - 1)
     rows = to_device(table, device)
@@ -58,27 +58,27 @@ def by_rejection(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
     residual = _residual(p, drawn_from[sources[last]])
     tokens = exponential_race(torch.where(rejected[:, None], residual, p), seed[last])
     behind = torch.where(indices == accepted[of], tokens[of], -1)
-    return torch.where(indices < accepted[of], guesses, behind)
+    return torch.where(indices < accepted[of], draft_tokens, behind)
 
 
 def _probabilities(draft: Draft) -> Tensor:
     assert draft.probabilities is not None
-    return draft.probabilities[: len(draft.guesses)]
+    return draft.probabilities[: len(draft.tokens)]
 
 
 def _rows(drafts: Sequence[Draft], counts: Numbers) -> Numbers:
-    """For each row its number, guess, draft, index within the draft, and its guess's number: [5, rows].
+    """For each row its number, token, draft, index within the draft, and its token's number: [5, rows].
 
-    The last row of a draft has no guess; its values there are arbitrary.
+    The last row of a draft has no draft token; its values there are arbitrary.
     """
-    guesses = np.array([token for draft in drafts for token in (*draft.guesses, 0)])
-    numbers, of = np.arange(len(guesses)), np.repeat(np.arange(len(drafts)), counts + 1)
+    draft_tokens = np.array([token for draft in drafts for token in (*draft.tokens, 0)])
+    numbers, of = np.arange(len(draft_tokens)), np.repeat(np.arange(len(drafts)), counts + 1)
     indices = ranges(np.zeros_like(counts), counts + 1)
-    return np.stack([numbers, guesses, of, indices, np.minimum(numbers - of, counts.sum() - 1)])
+    return np.stack([numbers, draft_tokens, of, indices, np.minimum(numbers - of, counts.sum() - 1)])
 
 
 def _chances(drafts: Sequence[Draft]) -> npt.NDArray[np.float64]:
-    """[rows]: a row's guess is accepted if its chance is below p / q; infinite where there is no guess."""
+    """[rows]: a row's draft token is accepted if its chance is below p / q; infinite where a row has none."""
     return np.array(
         [
             chance

@@ -1,4 +1,4 @@
-"""Speculative decoding: a proposer guesses the next tokens, and the model verifies several in one step."""
+"""Speculative decoding: a proposer drafts the next tokens, and the model verifies several in one step."""
 
 from __future__ import annotations
 
@@ -30,33 +30,32 @@ Verify = Literal["auto", "exact", "rejection"]
 
 
 class Speculative(Decoding):
-    """Guesses several tokens ahead and has the model verify them in one step; the answers stay the model's.
+    """Drafts several tokens and has the model verify them in one step; the answers stay the model's.
 
     Serves the requests that `greedy` and `sampling` serve.
     """
 
     wraps = True
-    resumes = True
 
     def __init__(
         self,
-        draft: Annotated[str | None, Field(description="Model that guesses; as `--spec-draft`.")] = None,
+        draft: Annotated[str | None, Field(description="Model that drafts; as `--spec-draft`.")] = None,
         ngram: Annotated[
-            bool, Field(description="Guess what followed the latest tokens before; as `--spec-ngram`.")
+            bool, Field(description="Draft what followed the latest tokens before; as `--spec-ngram`.")
         ] = False,
-        proposer: Annotated[Proposer | None, Field(description="Another plugin that guesses.")] = None,
+        proposer: Annotated[Proposer | None, Field(description="Another plugin that drafts.")] = None,
         k: Annotated[
-            int, Field(ge=1, le=MAX_DRAFT, description="Most guesses for a step; as `--spec-tokens`.")
+            int, Field(ge=1, le=MAX_DRAFT, description="Most draft tokens for a step; as `--spec-tokens`.")
         ] = 5,
         verify: Annotated[
             Verify,
             Field(
-                description="Which guesses are accepted: `exact`, those that would have been chosen anyway; "
+                description="Which tokens are accepted: `exact`, those that would have been chosen anyway; "
                 "`rejection`, more of a draft model's, with the same distribution but not a seed's tokens; "
                 "`auto`: `exact` for requests that name a seed, else `rejection`."
             ),
         ] = "auto",
-        adaptive: Annotated[bool, Field(description="Guess less, or not at all, where it is slower.")] = True,
+        adaptive: Annotated[bool, Field(description="Draft less, or not at all, where it is slower.")] = True,
     ) -> None:
         self._proposer = _proposer(draft, ngram, proposer)
         self._served = (Greedy(), Sampling())
@@ -64,7 +63,7 @@ class Speculative(Decoding):
         self._lengths = DraftLengthController(k, adaptive=adaptive)
         self._proposals: dict[TokenSequence, Proposal] = {}
         """Proposals that are not verified yet."""
-        self._drafts = self._guessed = self._accepted = 0
+        self._drafts = self._drafted = self._accepted = 0
 
     @property
     def rows(self) -> int:
@@ -77,34 +76,34 @@ class Speculative(Decoding):
     def accepts(self, params: SamplingParams) -> bool:
         return any(decoding.accepts(params) for decoding in self._served)
 
-    # -------------------------------------------------------------- guessing
+    # -------------------------------------------------------------- drafting
 
     def draft(self, sequences: Sequence[TokenSequence]) -> Iterable[tuple[TokenSequence, list[int]]]:
-        # A sequence that was not in the last step still has its guesses. Choices that have not forked share
-        # a sequence, and a guess for one of them is of no use to the others.
+        # A sequence that was not in the last step still has its draft. Choices that have not forked share a
+        # sequence, and a draft for one of them is of no use to the others.
         ready = [s for s in sequences if not s.draft and _forked(s.request)]
         lengths = self._lengths.draft_lengths(ready, self._proposer.backlog)
-        wishes = [
+        requests = [
             DraftRequest(sequence, length, self._by_rejection(sequence.request.params))
             for sequence, length in zip(ready, lengths, strict=True)
             if length
         ]
-        for proposal in self._proposals_for(wishes):
+        for proposal in self._proposals_for(requests):
             self._proposals[proposal.sequence] = proposal
             yield proposal.sequence, proposal.tokens
 
-    def _proposals_for(self, wishes: Sequence[DraftRequest]) -> list[Proposal]:
-        """The proposer's proposals. Raises ValueError if they exceed the wishes."""
-        if not wishes:
+    def _proposals_for(self, requests: Sequence[DraftRequest]) -> list[Proposal]:
+        """The proposer's proposals. Raises ValueError if they exceed `requests`."""
+        if not requests:
             return []
-        behind = sum(self._proposer.backlog(wish.sequence) for wish in wishes)
-        longest = max(wish.tokens for wish in wishes)
-        with self._lengths.measure_draft(len(wishes), longest, typical=behind <= len(wishes)):
-            proposals = list(self._proposer.propose(wishes))
-        wanted = {wish.sequence: wish.tokens for wish in wishes}
+        behind = sum(self._proposer.backlog(request.sequence) for request in requests)
+        longest = max(request.tokens for request in requests)
+        with self._lengths.measure_draft(len(requests), longest, typical=behind <= len(requests)):
+            proposals = list(self._proposer.propose(requests))
+        wanted = {request.sequence: request.tokens for request in requests}
         for sequence, tokens, _ in proposals:
             if len(tokens) > wanted.pop(sequence, 0):
-                raise ValueError(f"{type(self._proposer).__name__} guessed what was not asked for: {tokens}")
+                raise ValueError(f"{type(self._proposer).__name__} drafted what was not asked for: {tokens}")
         return [proposal for proposal in proposals if proposal.tokens]
 
     def _by_rejection(self, params: SamplingParams) -> bool:
@@ -142,12 +141,12 @@ class Speculative(Decoding):
             yield Draft(sequence, sequence.index, tuple(sequence.draft), probabilities)
 
     def _learn(self, draft: Draft, accepted: int) -> None:
-        guessed = len(draft.guesses)
-        self._lengths.count(1 + guessed)
-        if guessed:
-            self._lengths.learn(draft.sequence, guessed, accepted)
-        self._drafts += guessed > 0
-        self._guessed += guessed
+        drafted = len(draft.tokens)
+        self._lengths.count(1 + drafted)
+        if drafted:
+            self._lengths.learn(draft.sequence, drafted, accepted)
+        self._drafts += drafted > 0
+        self._drafted += drafted
         self._accepted += accepted
 
     # -------------------------------------------------------------- bookkeeping
@@ -162,7 +161,7 @@ class Speculative(Decoding):
         """The drafts that were verified, the tokens in them, and the tokens that were accepted."""
         return {
             "spec_decode_num_drafts": self._drafts,
-            "spec_decode_num_draft_tokens": self._guessed,
+            "spec_decode_num_draft_tokens": self._drafted,
             "spec_decode_num_accepted_tokens": self._accepted,
         }
 
@@ -176,7 +175,7 @@ def _proposer(draft: str | None, ngram: bool, proposer: Proposer | None) -> Prop
     given = {"draft": draft, "ngram": ngram or None, "proposer": proposer}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
-        raise ConfigError(f"{' and '.join(names)} are given, but only one can guess; choose one of them")
+        raise ConfigError(f"{' and '.join(names)} are given, but only one can draft; choose one of them")
     if proposer is not None:
         return proposer
     if draft is not None:

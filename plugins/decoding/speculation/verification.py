@@ -1,4 +1,4 @@
-"""Verification of guesses: each row of logits gives the model's token, up to the first wrong guess."""
+"""Verification of draft tokens: each row of logits gives the model's token, up to the first rejected one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["verify"]
 
 
 def verify(drafts: Sequence[Draft], logits: Logits) -> Iterable[Continuation]:
-    """The accepted guesses of each draft and one more token. Waits for the device once."""
+    """The accepted tokens of each draft and one more token. Waits for the device once."""
     raw = logits.of(draft.sequence for draft in drafts).float()
     rows = [row for draft in drafts for row in draft.rows]
     follows = _follows(adjust(raw, rows), drafts)
@@ -29,13 +29,13 @@ def verify(drafts: Sequence[Draft], logits: Logits) -> Iterable[Continuation]:
     details = token_logprobs(raw, follows.clamp_min(0), [row.params.logprobs for row in rows])
     tokens, scores = arrival().tolist(), details()
     for draft, span in zip(drafts, _spans(drafts), strict=True):
-        chosen = _accepted(draft.guesses, tokens[span.start : span.stop])
+        chosen = _accepted(draft.tokens, tokens[span.start : span.stop])
         scored = [score for score in scores[span.start : span.start + len(chosen)] if score is not None]
         yield Continuation(draft.sequence, chosen, details=scored or None)
 
 
 def _follows(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
-    """The token that each row chooses, int64 [rows]; -1 in rows behind a guess that is known to be rejected.
+    """The token that each row chooses, int64 [rows]; -1 in rows behind a token that is known to be rejected.
 
     logits: fp32 [rows, vocab_size], adjusted; the rows of each draft lie together, in the order of drafts.
     """
@@ -54,15 +54,15 @@ def _follows(logits: Tensor, drafts: Sequence[Draft]) -> Tensor:
     return follows
 
 
-def _accepted(guesses: Sequence[int], follows: list[int]) -> list[int]:
-    """The guesses that are right, and the token behind them."""
-    for count, guess in enumerate(guesses):
-        if guess != follows[count] or follows[count + 1] < 0:
+def _accepted(draft_tokens: Sequence[int], follows: list[int]) -> list[int]:
+    """The draft tokens that are right, and the token behind them."""
+    for count, draft_token in enumerate(draft_tokens):
+        if draft_token != follows[count] or follows[count + 1] < 0:
             return follows[: count + 1]
     return follows
 
 
 def _spans(drafts: Sequence[Draft]) -> list[range]:
     """The rows of each draft."""
-    ends = list(accumulate(len(draft.guesses) + 1 for draft in drafts))
-    return [range(end - len(draft.guesses) - 1, end) for draft, end in zip(drafts, ends, strict=True)]
+    ends = list(accumulate(len(draft.tokens) + 1 for draft in drafts))
+    return [range(end - len(draft.tokens) - 1, end) for draft, end in zip(drafts, ends, strict=True)]

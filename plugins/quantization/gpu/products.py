@@ -1,4 +1,4 @@
-"""Products with quantized weights as functions of tensors."""
+"""Matrix products with quantized weights, by Triton kernels: functions of tensors."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ __all__ = ["Kind", "Weights", "multiply", "multiply_codes", "quantize"]
 Kind = Literal["int8", "fp8", "int4"]
 
 PROGRAMS = 256
-"""To launch at least, where tiles can be narrower, or inputs be cut into parts, for that: two for each
-multiprocessor of an H100."""
+"""Programs that a kernel should have at least, two for each multiprocessor of an H100: tiles are narrower, or
+inputs are cut into parts, to get as many."""
 FEW_ROWS = 64
-"""Up to as many, inputs are cut; into how many parts depends on the weights alone, not on the rows."""
+"""Rows up to which inputs are cut into parts. Their number depends on the weights alone, not on the rows."""
 MOST_PARTS = 8
+"""Parts into which inputs are cut at most."""
 FEWEST_STEPS = 4
-"""Of a part."""
+"""Steps that a part has at least."""
 JOINED = 512
-"""Outputs that a program joins."""
+"""Outputs whose parts a program adds up."""
 
 
 class Weights(NamedTuple):
-    """weight = code · scale + offset, for each output and group of inputs."""
+    """Quantized weights: weight = code · scale + offset, for each output and group of inputs."""
 
     kind: Kind
     codes: Tensor
-    """[outputs, inputs]: int8, or e4m3 in int8; or uint8 [outputs, inputs / 2], inputs j and j + group / 2
-    of a group in the low and the high half of a byte, 8 more than they are."""
+    """``int8``: int8 [outputs, inputs]. ``fp8``: the bits of e4m3 in int8 [outputs, inputs]. ``int4``: uint8
+    [outputs, inputs / 2], where a byte holds inputs j (low half) and j + group / 2 (high half) of a group,
+    each raised by 8."""
     scale: Tensor
     """float32 [outputs, groups]."""
     offset: Tensor | None = None
-    """As `scale`."""
+    """float32 [outputs, groups]; None: no offset."""
     group: int = 0
-    """Inputs in a group; 0: there is one group, and no offset."""
+    """Inputs in a group; 0: all inputs are one group, without an offset."""
 
     @property
     def outputs(self) -> int:
@@ -51,14 +53,14 @@ class Weights(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Inputs that a program takes at a time, unless its tile is narrow or tall."""
+        """Inputs that a program multiplies at a time, unless its tile is narrow or tall."""
         if self.kind == "int4":
             return self.group
         return 128 if self.scale.shape[1] == 1 else min(128, self.group & -self.group)
 
 
 class _Tiling(NamedTuple):
-    """Such that a program has room on cards with 99 KiB of shared memory."""
+    """How a product is cut into programs, each of which fits in 99 KiB of shared memory."""
 
     rows: int
     columns: int
@@ -77,7 +79,7 @@ class _Tiling(NamedTuple):
 
 
 def _tiling(rows: int, weights: Weights, both: bool = False) -> _Tiling:
-    """both: x is codes, too."""
+    """Chooses the tiling of a product. both: `x` is quantized, too."""
     outputs, inputs, step = weights.outputs, weights.inputs, weights.step
     if rows > FEW_ROWS:
         # A group's sums are kept apart until they are scaled, which takes as many registers again.
@@ -98,7 +100,7 @@ def _tiling(rows: int, weights: Weights, both: bool = False) -> _Tiling:
 
 
 def multiply(x: Tensor, weights: Weights, bias: Tensor | None) -> Tensor:
-    """x · weightsᵀ + bias. x: [rows, inputs] in floating point; returns [rows, outputs] in its dtype."""
+    """Returns x · weightsᵀ + bias, [rows, outputs] in the dtype of `x`: [rows, inputs], in floating point."""
     rows, outputs = len(x), weights.outputs
     tiling = _tiling(rows, weights)
     target, out = _targets(x, x.dtype, tiling, outputs, torch.float32)
@@ -136,9 +138,9 @@ def multiply(x: Tensor, weights: Weights, bias: Tensor | None) -> Tensor:
 def multiply_codes(
     x: Tensor, x_scale: Tensor, weights: Weights, bias: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """x · x_scale · weightsᵀ + bias, in `dtype`.
+    """Returns x · x_scale · weightsᵀ + bias, [rows, outputs] in `dtype`.
 
-    x: codes of the weights' kind, int8 or fp8, [rows, inputs]; x_scale: float32 [rows]; `weights`: one group.
+    x: codes [rows, inputs] of the weights' kind, int8 or fp8. x_scale: float32 [rows]. weights: one group.
     """
     rows, outputs = len(x), weights.outputs
     tiling = _tiling(rows, weights, both=True)
@@ -171,7 +173,7 @@ def multiply_codes(
 
 
 def quantize(x: Tensor, kind: Literal["int8", "fp8"]) -> tuple[Tensor, Tensor]:
-    """Codes, int8 [rows, size], and a scale for each row, float32 [rows]."""
+    """Quantizes the rows of `x`, [rows, size]; returns int8 codes [rows, size] and float32 scales [rows]."""
     rows, size = x.shape
     codes = torch.empty((rows, size), dtype=torch.int8, device=x.device)
     scales = torch.empty(rows, dtype=torch.float32, device=x.device)
@@ -192,7 +194,7 @@ def quantize(x: Tensor, kind: Literal["int8", "fp8"]) -> tuple[Tensor, Tensor]:
 def _targets(
     x: Tensor, dtype: torch.dtype, tiling: _Tiling, outputs: int, summed: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Where products go, and what is returned: the same where there is one part."""
+    """Allocates what the kernel writes and what is returned: one tensor if there is a single part."""
     out = torch.empty((len(x), outputs), dtype=dtype, device=x.device)
     if tiling.parts == 1:
         return out, out
@@ -202,6 +204,7 @@ def _targets(
 def _join(
     parts: Tensor, x_scale: Tensor | None, scale: Tensor | None, bias: Tensor | None, out: Tensor
 ) -> None:
+    """Adds up `parts`, [parts, rows, outputs], scales the sums and adds the bias; writes them to `out`."""
     count, rows, outputs = parts.shape
     join[rows, triton.cdiv(outputs, JOINED)](
         parts,

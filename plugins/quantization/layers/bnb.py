@@ -1,4 +1,4 @@
-"""Linear layers whose weights bitsandbytes encodes and decodes, on whatever device it has operators for."""
+"""Linear layers whose weights bitsandbytes encodes and decodes, on any device that it has operators for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ assert bitsandbytes
 
 
 class FourBitLinear(DecodedLinear):
-    """Blocks of weights along inputs with a scale each; activations stay as they are."""
+    """4-bit weights, with a scale for each block of inputs; activations are not quantized."""
 
     codes: Tensor
     scale: Tensor
@@ -38,14 +38,16 @@ class FourBitLinear(DecodedLinear):
 
 
 class OutlierLinear(DecodedLinear):
-    """LLM.int8(): 8 bits for weights, a scale for each output, and for activations, one for each token."""
+    """LLM.int8(): 8-bit weights with a scale for each output, 8-bit activations with one for each token.
+
+    Activations from `threshold` on, the outliers, are not quantized; 0: there are none."""
 
     codes: Tensor
     scale: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor | None, threshold: float) -> None:
         super().__init__(weight.shape[1], weight.shape[0], bias)
-        # float16 is all that its operator takes on a GPU; there and here scales come from what it was given.
+        # On a GPU the operator takes float16 alone; the scales are those of the weights that it is given.
         codes, largest, _ = OPERATORS.int8_vectorwise_quant(weight.detach().clone(), 0.0)
         self._threshold = threshold
         self.register_buffer("codes", codes)
@@ -55,12 +57,12 @@ class OutlierLinear(DecodedLinear):
         return super().multiply(self._rounded(x.float())).mul_(self.scale)
 
     def _rounded(self, x: Tensor) -> Tensor:
-        """What 8 bits hold of it: products of integers are exact in float32, so these may be floats."""
+        """Rounds activations to what 8 bits can hold. Products of integers are exact in float32."""
         outliers = x.abs() >= self._threshold if self._threshold else torch.zeros_like(x, dtype=torch.bool)
         inner = x.masked_fill(outliers, 0)
         unit = inner.abs().amax(1, keepdim=True).clamp_(min=1e-20).div_(127)
         return torch.where(outliers, x, (inner / unit).round_().mul_(unit))
 
     def decode(self, start: int, stop: int) -> Tensor:
-        """Without the scale, which is applied to outputs."""
+        """Decodes the weights without their scale, which `multiply` applies to the outputs."""
         return self.codes[start:stop].float()

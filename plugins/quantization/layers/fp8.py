@@ -1,4 +1,4 @@
-"""Weights in 8-bit floating point, e4m3. On the CPU."""
+"""Linear layers with weights in 8-bit floating point, e4m3, on the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Fp8BlockLinear", "Fp8Linear", "decode_e4m3"]
 
 
 class Fp8Linear(DecodedLinear):
-    """Weights with a scale for each output feature; activations stay as they are."""
+    """W8A32: e4m3 weights with a scale for each output feature; activations are not quantized."""
 
     codes: Tensor
     scale: Tensor
@@ -26,12 +26,12 @@ class Fp8Linear(DecodedLinear):
         return super().multiply(x).mul_(self.scale)
 
     def decode(self, start: int, stop: int) -> Tensor:
-        """Without the scale, which is applied to outputs."""
+        """Decodes the weights without their scale, which `multiply` applies to the outputs."""
         return decode_e4m3(self.codes[start:stop])
 
 
 class Fp8BlockLinear(DecodedLinear):
-    """Weights with a scale for each block of outputs and inputs, as DeepSeek and Qwen publish them."""
+    """e4m3 weights with a scale for each block of outputs and inputs, as DeepSeek and Qwen publish them."""
 
     codes: Tensor
     scale: Tensor
@@ -52,10 +52,10 @@ class Fp8BlockLinear(DecodedLinear):
 
 
 def decode_e4m3(codes: Tensor) -> Tensor:
-    """float8_e4m3fn to float32, ten times as fast as PyTorch does it on a CPU without such a type.
+    """Converts float8_e4m3fn to float32, ten times as fast as PyTorch on a CPU without such a type.
 
-    Its bits, moved, are a float16 of 1/256: both have subnormal numbers, and float16 has the wider exponent.
-    NaN, the only thing lost, would become 480.
+    Shifted as below, the bits are those of a float16 of 1/256 the value: both formats have subnormal numbers,
+    and float16 has the wider exponent. NaN alone is lost: it becomes 480.
 
     ::
 

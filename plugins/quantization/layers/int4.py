@@ -1,4 +1,4 @@
-"""4-bit weights in groups of inputs, activations as they are. On the CPU."""
+"""A linear layer with 4-bit weights in groups of inputs, on the CPU; activations are not quantized."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from turnout.plugins.quantization.layers.base import DecodedLinear
 __all__ = ["GROUPS", "TILE", "Int4Linear"]
 
 GROUPS = (256, 128, 64, 32)
-"""Inputs that share a scale and a zero point, as PyTorch's kernel knows them."""
+"""Sizes of a group, the inputs that share a scale and a zero point, that PyTorch's kernel supports."""
 TILE = 16
-"""Output features come in multiples of this."""
+"""The number of output features must be a multiple of this."""
 BLOCK = 32
+"""Output features that the kernel packs together."""
 FEW_ROWS = 32
-"""Up to as many rows the kernel is faster than decoding the weights (AVX2)."""
+"""Rows up to which the kernel is faster than decoding the weights (AVX2)."""
 
 
 class Int4Linear(DecodedLinear):
     """W4A16: weight = (code - 8) · scale + offset, for each group; activations are rounded to bfloat16.
 
-    Packed for the kernel, which on AVX2 keeps rows i and i + 16 of 32 in a byte:
+    The codes are packed for the kernel. On AVX2 a byte holds rows i and i + 16 of 32:
 
     ::
 
@@ -44,7 +45,7 @@ class Int4Linear(DecodedLinear):
     ) -> None:
         """codes: uint8 [out, in], 0 to 15; scale, offset: float32 [out, in / group].
 
-        order: int64 [in], which input each column of `codes` is for; None: in their own order.
+        order: int64 [in], the input that each column of `codes` is for; None: column i is for input i.
         """
         super().__init__(codes.shape[1], codes.shape[0], bias)
         self.group = self.in_features // scale.shape[1]
@@ -70,13 +71,13 @@ class Int4Linear(DecodedLinear):
 
 
 def _unpack(blocks: Tensor) -> Tensor:
-    """uint8 [blocks, in, 16] to uint8 [rows, in]."""
+    """Unpacks uint8 [blocks, in, 16] to uint8 [rows, in]."""
     return torch.cat([blocks & 15, blocks >> 4], dim=-1).transpose(1, 2).flatten(0, 1)
 
 
 @cache
 def _layout_is_known() -> bool:
-    """PyTorch chooses the layout by the CPU; where it is another one, only the kernel can read it."""
+    """Whether PyTorch packs codes on this CPU as on AVX2; another layout only its kernel can read."""
     codes = torch.arange(2 * BLOCK * BLOCK).mul_(7).remainder_(16).view(2 * BLOCK, BLOCK)
     packed = torch._convert_weight_to_int4pack_for_cpu(codes.to(torch.int32), 1)
     return torch.equal(_unpack(packed.view(-1, BLOCK, BLOCK // 2)).long(), codes)

@@ -1,4 +1,4 @@
-"""8-bit weights, with activations in 8 bits too or as they are. On the CPU."""
+"""Linear layers with 8-bit weights, and with activations in 8 bits or unquantized, on the CPU."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from turnout.plugins.quantization.layers.base import DecodedLinear, QuantizedLin
 __all__ = ["Int8GroupLinear", "Int8Linear", "Int8WeightLinear", "activation_bits"]
 
 FEW_ROWS = 8
-"""Up to as many rows PyTorch's kernel for 8-bit weights is faster than decoding them (AVX2)."""
+"""Rows up to which PyTorch's kernel for 8-bit weights is faster than decoding them (AVX2)."""
 KERNEL_WIDTH = 32
-"""That kernel reads beyond the end of weights whose width is not a multiple of its vectors."""
+"""Width of the kernel's vectors: it reads beyond the end of weights whose width is not a multiple of it."""
 
 
 class Int8Linear(QuantizedLinear):
@@ -46,7 +46,7 @@ class Int8Linear(QuantizedLinear):
 
 
 def _product(q: Tensor, packed: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """q: uint8 [rows, in]; returns float32 [rows, out]: q times the codes times `scale`, plus `shift`."""
+    """Returns q · codes · scale + shift, float32 [rows, out]. q: uint8 [rows, in]."""
     out: Tensor = torch.ops.onednn.qlinear_pointwise(
         q, 1.0, 0, packed, scale, None, shift, 1.0, 0, torch.float32, "none", [], ""
     )
@@ -55,10 +55,10 @@ def _product(q: Tensor, packed: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 @cache
 def activation_bits() -> int:
-    """8 where the kernel is exact with as many, else 7.
+    """Returns the bits of activations with which the kernel is exact: 8, else 7.
 
     Without VNNI instructions, sums of two products are kept in 16 bits and cut off there: 2 · 255 · 127 does
-    not fit, 2 · 127 · 127 does. Raises ConfigError where neither is exact.
+    not fit, 2 · 127 · 127 does. Raises ConfigError if neither is exact.
     """
     codes = torch.full((32, 64), 127, dtype=torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(codes, None)
@@ -93,12 +93,12 @@ class Int8WeightLinear(DecodedLinear):
         return super().multiply(x).bfloat16().float().mul_(self.scale)
 
     def decode(self, start: int, stop: int) -> Tensor:
-        """Without the scale, which is applied to outputs."""
+        """Decodes the weights without their scale, which `multiply` applies to the outputs."""
         return self.codes[start:stop].float()
 
 
 class Int8GroupLinear(DecodedLinear):
-    """weight = code · scale + offset, for each output feature and group of inputs."""
+    """W8A32: weight = code · scale + offset, for each output feature and group of inputs."""
 
     codes: Tensor
     scale: Tensor
@@ -110,7 +110,7 @@ class Int8GroupLinear(DecodedLinear):
     ) -> None:
         """codes: uint8 [out, in]; scale, offset: float32 [out, groups].
 
-        order: int64 [in], which input each column of `codes` is for; None: in their own order.
+        order: int64 [in], the input that each column of `codes` is for; None: column i is for input i.
         """
         super().__init__(codes.shape[1], codes.shape[0], bias)
         self.register_buffer("codes", codes)

@@ -46,7 +46,7 @@ def decide(sequence, kv, *continuations):
     return [(child.tokens[3:], child.computed) for child in sequence.request.live]
 
 
-def test_right_guesses_are_computed_and_the_token_after_them_is_not(sequence, kv):
+def test_right_drafts_are_computed_and_the_token_after_them_is_not(sequence, kv):
     assert decide(sequence, kv, [4, 5, 6, 1]) == [([4, 5, 6, 1], 6)]
 
 
@@ -54,11 +54,11 @@ def test_what_came_instead_of_a_wrong_guess_is_to_be_computed(sequence, kv):
     assert decide(sequence, kv, [4, 2]) == [([4, 2], 4)]
 
 
-def test_something_is_left_to_compute_when_no_token_came_after_the_guesses(sequence, kv):
+def test_something_is_left_to_compute_when_no_token_came_after_the_drafts(sequence, kv):
     assert decide(sequence, kv, [4, 5]) == [([4, 5], 4)]
 
 
-def test_each_child_has_the_kv_of_the_guesses_that_are_its_own_tokens(sequence, kv):
+def test_each_child_has_the_kv_of_the_drafts_that_are_its_own_tokens(sequence, kv):
     """All of them had as much as the longest: a guess's KV stood for another token, or nothing was left to
     compute and the request stayed for ever."""
     assert decide(sequence, kv, [4, 5, 6, 1], [4, 2], [3]) == [([4, 5, 6, 1], 6), ([4, 2], 4), ([3], 3)]
@@ -70,7 +70,7 @@ def test_several_tokens_that_were_not_guessed_are_all_to_be_computed(sequence, k
     assert decide(sequence, kv, [4, 5, 6]) == [([4, 5, 6], 3)]
 
 
-def test_guesses_beyond_the_budget_are_left_out(monkeypatch):
+def test_drafts_beyond_the_budget_are_left_out(monkeypatch):
     """Several sequences with more guesses than the budget allowed were never granted anything."""
 
     def draft(self, sequences):

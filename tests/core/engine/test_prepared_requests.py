@@ -61,7 +61,7 @@ def test_only_those_that_want_the_request_and_need_something_first_have_work() -
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(ValueError("oh"), "theirs: prepare failed: ValueError: oh"), (RequestError("too deep"), "too deep")],
+    [(ValueError("oh"), "theirs failed: ValueError: oh"), (RequestError("too deep"), "too deep")],
 )
 def test_where_that_fails_the_request_is_refused(error: Exception, message: str) -> None:
     (work,) = LogitsProcessors([("theirs", Compiling(error))]).preparation(SPEC)

@@ -95,7 +95,7 @@ def test_whatever_is_wished_for(wish: str, random_model: Path, card: Tensors) ->
     ],
     ids=["greedy", "sampled", "scored", "mixed", "adjusted"],
 )
-def test_speculation_waits_for_its_guesses_and_for_what_was_chosen(
+def test_speculation_waits_for_its_drafts_and_for_what_was_chosen(
     wishes: tuple[str, ...], drafting: int, guesses: str, card: Tensors
 ) -> None:
     """Once a step each, however many tokens are guessed; but where penalties depend on the guesses."""

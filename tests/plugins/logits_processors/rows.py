@@ -27,7 +27,7 @@ PROCESSORS.start(ServedModel(Path(), VOCABULARY, frozenset()))
 def a_row(
     prompt: list[int] = PROMPT,
     output: list[int] = OUTPUT,
-    guesses: tuple[int, ...] = (),
+    draft_tokens: tuple[int, ...] = (),
     *,
     processors: LogitsProcessors = PROCESSORS,
     **params: Any,
@@ -37,7 +37,7 @@ def a_row(
     request.processors = processors.wanted(request)
     sequence = request.live[0]
     sequence.tokens += output
-    return Row(sequence, 0, guesses)
+    return Row(sequence, 0, draft_tokens)
 
 
 def some_logits(rows: int = 1, seed: int = 0, columns: int = VOCABULARY) -> Tensor:

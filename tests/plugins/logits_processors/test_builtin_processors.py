@@ -76,7 +76,7 @@ def test_no_stop_before_min_tokens() -> None:
     early = adjust(rows, [a_row(min_tokens=4)])
     assert (early == LOWEST).nonzero()[:, 1].tolist() == sorted(STOPS)
     assert torch.equal(adjust(rows, [a_row(min_tokens=3)]), rows)
-    assert torch.equal(adjust(rows, [a_row(guesses=(1,), min_tokens=4)]), rows)
+    assert torch.equal(adjust(rows, [a_row(draft_tokens=(1,), min_tokens=4)]), rows)
 
 
 def test_only_allowed_tokens_are_left() -> None:
@@ -105,8 +105,8 @@ def test_the_last_token_of_a_bad_word_is_held_back_where_the_others_precede_it(
     assert (left == LOWEST).nonzero()[:, 1].tolist() == banned
 
 
-def test_guesses_count_as_output() -> None:
-    row = a_row(guesses=(7, 8), bad_words_token_ids=[[4, 7, 8, 1]], frequency_penalty=1.0)
+def test_drafts_count_as_output() -> None:
+    row = a_row(draft_tokens=(7, 8), bad_words_token_ids=[[4, 7, 8, 1]], frequency_penalty=1.0)
     rows = some_logits()
     left = adjust(rows, [row])
     assert left[0, 1] == LOWEST
@@ -161,7 +161,7 @@ wishes = st.fixed_dictionaries(
 )
 rows_of_all_kinds = st.lists(
     st.builds(
-        lambda prompt, output, guesses, params: a_row(prompt, output, tuple(guesses), **params),
+        lambda prompt, output, draft_tokens, params: a_row(prompt, output, tuple(draft_tokens), **params),
         st.lists(tokens, min_size=1, max_size=8),
         some_tokens,
         some_tokens,
@@ -175,7 +175,7 @@ rows_of_all_kinds = st.lists(
 def reference(logits: Tensor, row: Row) -> list[float]:
     """One row, token by token, as the parameters' definitions have it."""
     params, prompt = row.params, row.request.prompt
-    output = [*row.sequence.output, *row.guesses]
+    output = [*row.sequence.output, *row.draft_tokens]
     counts, values = Counter(output), logits.tolist()
     for token in {*prompt, *output}:
         factor = params.repetition_penalty
@@ -218,6 +218,6 @@ def test_what_is_kept_from_step_to_step_changes_nothing(
         growing.tokens += output[start : start + stride]
         fork.tokens += [7]
         rows = [Row(growing, 0), Row(growing, 0, (1, 1)), Row(fork, 1)]
-        new = [a_row(output=row.sequence.output, guesses=row.guesses, **params) for row in rows]
+        new = [a_row(output=row.sequence.output, draft_tokens=row.draft_tokens, **params) for row in rows]
         logits = some_logits(3, seed=start)
         assert torch.equal(adjust(logits, rows), adjust(logits, new))

@@ -160,7 +160,7 @@ def test_every_kv_backend_serves_it(kv: str, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int8wo"])
-def test_guesses_do_not_change_its_answers(scheme: str) -> None:
+def test_drafts_do_not_change_its_answers(scheme: str) -> None:
     """A draft in other bits than the model it drafts for."""
     proposer = "draft-model:model=turnout-tiny-draft,quantization=int4wo"
     drafted = greedy(scheme, decoding=f"speculative:proposer='{proposer}',k=3")

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from turnout.runner.memory import host_memory
+from turnout.runner import control_groups
 from turnout.runner.memory.host_memory import free_host_memory
 
 MIB = 2**20
@@ -24,8 +24,8 @@ def group(folder: Path, names: tuple[str, str], most: object, used: int, stat: s
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(host_memory, "ROOT", tmp_path / "cgroup")
-    monkeypatch.setattr(host_memory, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(control_groups, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
     available = psutil.virtual_memory()._replace(available=4096 * MIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: available)
     return tmp_path / "cgroup"

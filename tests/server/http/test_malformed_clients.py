@@ -32,11 +32,13 @@ def test_only_the_first_wrong_item_is_reported(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, path: str, field: str, item: object
 ) -> None:
     """An error was made for each of millions of wrong items, which took all the memory."""
-    from turnout.server.http import body
+    from turnout.server.http.bodies import values
 
     counts: list[int] = []
-    explain = body._explain
-    monkeypatch.setattr(body, "_explain", lambda error: counts.append(error.error_count()) or explain(error))
+    explain = values._explain
+    monkeypatch.setattr(
+        values, "_explain", lambda error: counts.append(error.error_count()) or explain(error)
+    )
     response = server.post(path, **{"prompt": "a", field: [item] * 1000})
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith(f"{field}[0]")
@@ -60,7 +62,7 @@ def test_an_echo_is_decoded_once_and_beside_the_event_loop(tokenizer: Tokenizer)
         ids = observed.encode("hello")
         answer = server.post(COMPLETIONS, prompt=ids, echo=True, n=2, max_tokens=len(ids)).json()
     assert answer["choices"][0]["text"] == "hellohello"
-    assert len(observed.threads) == 1 and observed.threads[0].startswith("asyncio")
+    assert len(observed.threads) == 1 and observed.threads[0].startswith("short-texts")
 
 
 @pytest.mark.parametrize(

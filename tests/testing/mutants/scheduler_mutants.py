@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from typing import ClassVar
 
-from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
+from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.types.request import RequestView, request_of
 from turnout.core.types.views import View
 from turnout.plugins.schedulers.fair import Fair
@@ -18,11 +18,17 @@ from turnout.plugins.schedulers.priority import Priority
 __all__ = [
     "ChangesTheRequest",
     "DropsTheSlow",
+    "FalseRunnersFirst",
     "ForgetsAClient",
     "ImpatientVictim",
     "LeavesTheLastOut",
+    "LimitsRunners",
+    "LooksAtRunners",
     "OrdersByChance",
+    "OrdersByHash",
+    "OrdersBySet",
     "PromptsWithoutAsking",
+    "RemembersTheDead",
     "ServesTwice",
     "SquanderedSlots",
     "StarvesTheLong",
@@ -98,6 +104,60 @@ class OrdersByChance(Fcfs):
 
     def order(self, view: View) -> Iterable[RequestView]:
         return [*view.running, *random.sample(view.waiting, len(view.waiting))]
+
+
+class OrdersByHash(Fcfs):
+    """Breaks ties by a number that each process draws anew."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        return [*view.running, *sorted(view.waiting, key=lambda request: hash(request.id))]
+
+
+class OrdersBySet(Fcfs):
+    """Serves client by client, in the order of a set."""
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        clients = {request.client for request in view.waiting}
+        turns = [request for client in clients for request in view.waiting if request.client == client]
+        return [*view.running, *turns]
+
+
+class RemembersTheDead(Fcfs):
+    """Notes what it has seen, for ever."""
+
+    def __init__(self) -> None:
+        self.seen: set[RequestView] = set()
+
+    def order(self, view: View) -> Iterable[RequestView]:
+        self.seen.update(view.running)
+        return view.running + view.waiting
+
+
+class FalseRunnersFirst(Fcfs):
+    """Serves prompts first, and declares the opposite."""
+
+    runners_first: ClassVar[bool] = True
+
+    def order(self, view: View) -> Iterable[Entry]:
+        return [request for request in view.waiting if view.fits(request)] + [*view.running]
+
+
+class LimitsRunners(Fcfs):
+    """Declares runners without a limit, and limits them."""
+
+    runners_first: ClassVar[bool] = True
+
+    def order(self, view: View) -> Iterable[Entry]:
+        return [*(Share(request, 1 << 20) for request in view.running), *view.waiting]
+
+
+class LooksAtRunners(Fcfs):
+    """Orders prompts otherwise while others decode."""
+
+    runners_first: ClassVar[bool] = True
+
+    def order(self, view: View) -> Iterable[Entry]:
+        return [*view.running, *(reversed(view.waiting) if view.running else view.waiting)]
 
 
 class SquanderedSlots(Mlfq):

@@ -8,6 +8,7 @@ from typing import Any
 import kv_mutants
 import memory_mutants
 import pytest
+import router_mutants
 import scheduler_mutants
 import tensor_mutants
 
@@ -21,6 +22,7 @@ from turnout.testing import (
     ModelFamilySuite,
     ProposerSuite,
     QuantizerSuite,
+    RouterSuite,
     SchedulingPolicySuite,
     Suite,
 )
@@ -48,6 +50,7 @@ def mutants() -> list[Any]:
         # What is right takes less than one, what searches some 40: the limit, or less on a faster machine.
         (EvictionPolicySuite, memory_mutants.EVICTIONS, {"microseconds": 10.0}),
         (LengthPredictorSuite, memory_mutants.PREDICTORS, {}),
+        (RouterSuite, router_mutants.ROUTERS, {}),
         (ProposerSuite, tensor_mutants.PROPOSERS, {}),
         (LogitsProcessorSuite, tensor_mutants.PROCESSORS, {}),
         (QuantizerSuite, tensor_mutants.QUANTIZERS, {}),

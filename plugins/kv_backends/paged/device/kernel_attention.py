@@ -69,7 +69,7 @@ class PagedKernels:
         self._bound = BoundAttention(self._lanes, size, launches, to_device(written, self._device))
 
     def shape(self, plan: Plan) -> StepShape | None:
-        """The shape of a decoding step, or of one with equally many guesses for every sequence.
+        """The shape of a decoding step, or of one with equally many draft tokens for every sequence.
 
         None for other steps, and if a shared prefix is read once.
         """

@@ -1,8 +1,8 @@
 """Steps that can be captured: their shapes, and the device memory that all steps of one shape read.
 
 Steps have a shape if all of their sequences compute equally many tokens, as in decoding, or in verifying
-equally many guesses. They are padded to one of few batch sizes with chunks of no tokens, whose tiles read and
-write nothing.
+equally many draft tokens. They are padded to one of few batch sizes with chunks of no tokens, whose tiles
+read and write nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from turnout.plugins.kv_backends.storage.written_slots import written_slots
 __all__ = ["ShapedStep", "padded_batch", "padded_parts", "shape_of"]
 
 
-class Uniform(NamedTuple):
+class EqualChunks(NamedTuple):
     """The kind of a step whose chunks all have the same length."""
 
     sequences: int
@@ -41,7 +41,7 @@ def shape_of(chunks: Sequence[Chunk], share: int) -> StepShape | None:
         return None
     sequences = padded_batch(len(chunks))
     parts = padded_parts(max(chunk.end for chunk in chunks))
-    return StepShape(sequences * length, Uniform(sequences, parts))
+    return StepShape(sequences * length, EqualChunks(sequences, parts))
 
 
 def padded_batch(count: int) -> int:
@@ -62,7 +62,7 @@ class ShapedStep:
 
     def __init__(self, shape: StepShape, share: int, blocks: int, device: torch.device) -> None:
         """blocks: the most blocks of a sequence."""
-        assert isinstance(shape.kind, Uniform)
+        assert isinstance(shape.kind, EqualChunks)
         sequences = shape.kind.sequences
         length = shape.tokens // sequences
         # First rows, starts, lengths, chunks and offsets of the sequences; then the slots of the tokens.

@@ -56,7 +56,7 @@ def assert_distributed(seen: Sequence[int], expected: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("params", [{}, {"temperature": 0.7, "top_p": 0.8}, {"top_k": 3}], ids=str)
-def test_one_or_two_guesses_verified_by_rejection(params: dict[str, Any]) -> None:
+def test_one_or_two_drafts_verified_by_rejection(params: dict[str, Any]) -> None:
     """All that follows from two guesses drawn from a wrong distribution: pairs of tokens."""
     draws, generator = 8_000, torch.Generator().manual_seed(1)
     target = 1.5 * torch.randn(3, VOCABULARY, generator=generator)

@@ -112,7 +112,7 @@ def test_nothing_is_guessed_before_anything_was_measured() -> None:
     assert memory_bound().decode(sequences(3)) == [0, 0, 0]
 
 
-def test_the_likelier_guesses_are_accepted_the_further_ahead_they_go() -> None:
+def test_the_likelier_drafts_are_accepted_the_further_ahead_they_go() -> None:
     lengths = []
     for acceptance in (0.1, 0.5, 0.7, 0.95):
         machine = memory_bound(acceptance=acceptance)
@@ -122,7 +122,7 @@ def test_the_likelier_guesses_are_accepted_the_further_ahead_they_go() -> None:
     assert lengths[0] < 1.5 and lengths[-1] > 4.5
 
 
-def test_few_guesses_are_tried_although_a_prompt_took_long_for_each_token() -> None:
+def test_few_drafts_are_tried_although_a_prompt_took_long_for_each_token() -> None:
     """As on a CPU: arithmetic is what a prompt takes, and reading the weights what a few tokens take."""
     machine = Machine(lambda n: max(1.0, 0.25 * n), lambda n: 0.05, acceptance=0.7)
     machine.prefill(128)
@@ -182,7 +182,7 @@ def test_a_busy_server_loses_next_to_nothing(step: Callable[[int], float], batch
         assert machine.now - started < plain * 1.03
 
 
-def test_a_sequence_whose_guesses_fail_is_left_alone_beside_one_whose_guesses_hold() -> None:
+def test_a_sequence_whose_drafts_fail_is_left_alone_beside_one_whose_drafts_hold() -> None:
     machine = Machine(lambda n: 1 + n / 15, lambda n: 0.02)
     machine.prefill(300)
     good, _ = batch = sequences(2)
@@ -231,7 +231,7 @@ def test_the_end_of_a_request_is_no_reason_to_rest() -> None:
 
 
 @pytest.mark.parametrize("adaptive", [True, False])
-def test_guesses_leave_the_step_its_room_for_others(adaptive: bool) -> None:
+def test_drafts_leave_the_step_its_room_for_others(adaptive: bool) -> None:
     machine = memory_bound(acceptance=0.99)
     machine.lengths = DraftLengthController(5, adaptive=adaptive)
     machine.lengths.start(machine, cost=0.01)  # type: ignore[arg-type]
@@ -253,7 +253,7 @@ def test_a_long_backlog_for_a_short_answer_is_not_worth_it() -> None:
     assert long not in machine.backlogs and short in machine.backlogs
 
 
-def test_the_first_steps_with_many_sequences_try_few_guesses() -> None:
+def test_the_first_steps_with_many_sequences_try_few_drafts() -> None:
     machine = memory_bound()
     machine.prefill(300)
     batch = sequences(64)
@@ -293,7 +293,7 @@ def test_acceptance_starts_hopeful_and_follows_the_evidence() -> None:
     acceptance, (one, other) = AcceptanceRates(), sequences(2)
     assert acceptance.of(one) == pytest.approx(0.7)
     for _ in range(50):
-        acceptance.learn(one, guessed=4, accepted=0)
+        acceptance.learn(one, drafted=4, accepted=0)
     assert acceptance.of(one) < 0.1
     assert acceptance.of(one) < acceptance.of(other) < 0.3
     for _ in range(100):

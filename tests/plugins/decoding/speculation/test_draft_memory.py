@@ -36,7 +36,7 @@ def computed_by(draft: ToyDraft, *sequences: TokenSequence, tokens: int = 3) -> 
     return draft.runner.tokens - before
 
 
-def fresh_guesses(text: TokenSequence, tokens: int = 3) -> list[int]:
+def fresh_drafts(text: TokenSequence, tokens: int = 3) -> list[int]:
     """What a draft guesses that has never seen the sequence before."""
     return propose(ToyDraft(), text, tokens=tokens)[text].tokens
 
@@ -50,29 +50,29 @@ def test_a_prompt_is_computed_once_and_then_only_what_is_new(draft: ToyDraft) ->
     assert computed_by(draft, text) == 1 + 2
 
 
-def test_accepted_guesses_need_not_be_computed_again(draft: ToyDraft) -> None:
+def test_accepted_drafts_need_not_be_computed_again(draft: ToyDraft) -> None:
     text = sequence("r", [1, 2, 3, 4, 5, 6])
     accepted = propose(draft, text)[text].tokens
     text.tokens += [*accepted, 5]
     assert draft.backlog(text) == 1, "the last guess was never run"
     assert computed_by(draft, text) == 2 + 2
-    assert propose(draft, text)[text].tokens == fresh_guesses(text)
+    assert propose(draft, text)[text].tokens == fresh_drafts(text)
 
 
 @pytest.mark.parametrize("right", [0, 1, 2])
-def test_rejected_guesses_are_overwritten(right: int, draft: ToyDraft) -> None:
+def test_rejected_drafts_are_overwritten(right: int, draft: ToyDraft) -> None:
     text = sequence("r", [1, 2, 3, 4, 5, 6])
     for _ in range(6):
         guesses = propose(draft, text)[text].tokens
         text.tokens += [*guesses[:right], (guesses[right] + 1) % 7]
         assert draft.backlog(text) == 0
-        assert propose(draft, text)[text].tokens == fresh_guesses(text)
+        assert propose(draft, text)[text].tokens == fresh_drafts(text)
 
 
 def test_sequences_are_guessed_for_together_as_alone(draft: ToyDraft) -> None:
     texts = [sequence(str(n), [1 + n % 5] * (1 + 3 * n)) for n in range(6)]
     together = propose(draft, *texts)
-    assert [together[text].tokens for text in texts] == [fresh_guesses(text) for text in texts]
+    assert [together[text].tokens for text in texts] == [fresh_drafts(text) for text in texts]
 
 
 def test_a_long_prompt_is_caught_up_with_in_parts() -> None:
@@ -80,7 +80,7 @@ def test_a_long_prompt_is_caught_up_with_in_parts() -> None:
     steps = [propose(draft, long, short) for _ in range(3)]
     assert [long in step for step in steps] == [False, False, True]
     assert all(short in step for step in steps), "it delays no request"
-    assert steps[-1][long].tokens == fresh_guesses(long)
+    assert steps[-1][long].tokens == fresh_drafts(long)
 
 
 def test_choices_that_parted_find_what_the_first_of_them_computed(draft: ToyDraft) -> None:
@@ -91,9 +91,7 @@ def test_choices_that_parted_find_what_the_first_of_them_computed(draft: ToyDraf
     assert list(propose(draft, *siblings)) == [first]
     assert draft.runner.tokens == 49 + 2
     assert computed_by(draft, *siblings) < 20
-    assert [each.tokens for each in propose(draft, *siblings).values()] == [
-        fresh_guesses(s) for s in siblings
-    ]
+    assert [each.tokens for each in propose(draft, *siblings).values()] == [fresh_drafts(s) for s in siblings]
 
 
 def test_a_sequence_without_memory_is_not_guessed_for_and_harms_no_other() -> None:
@@ -109,7 +107,7 @@ def test_who_was_not_asked_for_lately_gives_way_and_is_computed_again() -> None:
     propose(draft, one)
     assert list(propose(draft, other)) == [other]
     assert draft.backlog(one) > 0
-    assert propose(draft, one)[one].tokens == fresh_guesses(one)
+    assert propose(draft, one)[one].tokens == fresh_drafts(one)
 
 
 def test_all_memory_comes_back_whatever_order_they_end_in(draft: ToyDraft) -> None:

@@ -57,7 +57,7 @@ def brute_force(tokens: list[int], count: int, longest: int, shortest: int) -> l
     return []
 
 
-def test_guesses_are_those_of_brute_force_as_the_text_grows() -> None:
+def test_drafts_are_those_of_brute_force_as_the_text_grows() -> None:
     rng = random.Random(0)
     for _ in range(60):
         longest, shortest = rng.randrange(2, 6), rng.randrange(1, 3)

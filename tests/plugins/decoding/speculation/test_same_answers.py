@@ -154,7 +154,7 @@ def test_log_probabilities_come_with_every_token(draft_model: Path, make_engine:
         assert scores[0][index] == pytest.approx(scores[1][index], abs=1e-4)
 
 
-def test_a_stop_inside_the_accepted_guesses_ends_the_answer_there(
+def test_a_stop_inside_the_accepted_drafts_ends_the_answer_there(
     draft_model: Path, make_engine: MakeEngine
 ) -> None:
     (spec,) = greedy_requests(1)

@@ -51,8 +51,8 @@ def masks(rows: list[Row]) -> Tensor:
 
 
 def anew(processor: StructuredOutput, row: Row) -> Tensor:
-    """The same place, by a request that was never seen before, without guesses."""
-    return masks([Row(a_sequence(processor, [*row.sequence.output, *row.guesses]), 0)])[0]
+    """The same place, by a request that was never seen before, without draft tokens."""
+    return masks([Row(a_sequence(processor, [*row.sequence.output, *row.draft_tokens]), 0)])[0]
 
 
 def walk(
@@ -75,10 +75,10 @@ def test_drafts_forks_and_steps_come_to_the_same_masks(processor: StructuredOutp
         fork = sequence.fork()
         sequence.request.live = (*sequence.request.live, fork)
         paths = {(), path, path[:-1], other, other[: len(other) // 2]}
-        rows = [Row(one, 0, guesses) for one in (sequence, fork) for guesses in sorted(paths)]
+        rows = [Row(one, 0, draft_tokens) for one in (sequence, fork) for draft_tokens in sorted(paths)]
         rng.shuffle(rows)
         for row, mask in zip(rows, masks(rows), strict=True):
-            assert torch.equal(mask, anew(processor, row)), row.guesses
+            assert torch.equal(mask, anew(processor, row)), row.draft_tokens
         if END in path:
             break
         sequence.tokens += path[: rng.randint(1, len(path))]
@@ -90,15 +90,15 @@ def test_many_at_once_are_masked_in_several_threads(processor: StructuredOutput)
     rows = []
     for _ in range(40):
         sequence = a_sequence(processor, [])
-        guesses = walk(processor, sequence, 3, rng)
-        rows += [Row(sequence, 0), *([Row(sequence, 0, guesses)] if rng.random() < 0.5 else [])]
+        draft_tokens = walk(processor, sequence, 3, rng)
+        rows += [Row(sequence, 0), *([Row(sequence, 0, draft_tokens)] if rng.random() < 0.5 else [])]
     torch.set_num_threads(2)
     try:
         parallel = StructuredOutput()
         parallel.start(ServedModel(resolve_model("turnout-tiny"), VOCABULARY, frozenset({END})))
     finally:
         torch.set_num_threads(threads)
-    moved = [Row(a_sequence(parallel, []), 0, row.guesses) for row in rows]
+    moved = [Row(a_sequence(parallel, []), 0, row.draft_tokens) for row in rows]
     assert torch.equal(masks(moved), masks(rows))
 
 
@@ -114,12 +114,12 @@ def test_another_engine_goes_on_at_the_same_place(processor: StructuredOutput) -
     assert torch.equal(masks([resumed])[0], anew(processor, resumed))
 
 
-def test_guesses_that_leave_the_grammar_do_no_harm(processor: StructuredOutput) -> None:
+def test_drafts_that_leave_the_grammar_do_no_harm(processor: StructuredOutput) -> None:
     sequence = a_sequence(processor, [])
     (start,) = walk(processor, sequence, 1, random.Random(0))
     forbidden = int((~anew(processor, Row(sequence, 0, (start,)))).nonzero()[5])
-    guesses = (start, forbidden, start)
-    rows = [Row(sequence, 0, guesses[:count]) for count in range(4)]
+    draft_tokens = (start, forbidden, start)
+    rows = [Row(sequence, 0, draft_tokens[:count]) for count in range(4)]
     for together in (masks(rows), masks(rows[:2])):
         assert torch.equal(together[0], anew(processor, rows[0]))
         assert torch.equal(together[1], anew(processor, rows[1]))

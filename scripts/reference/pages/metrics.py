@@ -1,0 +1,43 @@
+"""docs/reference/metrics.md: every metric, from the families that a scrape collects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from prometheus_client.core import Metric
+
+from turnout.core.types.messages import KVSnapshot, Stats
+from turnout.scripts.reference.blocks import Blocks
+from turnout.scripts.reference.tables import code, table
+from turnout.server.metrics.engine_metrics import Scrape
+from turnout.server.metrics.request_metrics import PREFIX, RequestMetrics
+
+
+def blocks() -> Blocks:
+    return {"metrics of the server": _server, "metrics of the engine": _engine}
+
+
+def _server() -> str:
+    return _table(_scrape(None, None))
+
+
+def _engine() -> str:
+    stats = msgspec.convert({**dict.fromkeys(Stats.__struct_fields__, 1), "counters": {}}, Stats)
+    kv = msgspec.convert({**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": []}, KVSnapshot)
+    measured_by_the_server = {family.name for family in _scrape(None, None)}
+    return _table(family for family in _scrape(stats, kv) if family.name not in measured_by_the_server)
+
+
+def _scrape(stats: Stats | None, kv: KVSnapshot | None) -> list[Metric]:
+    requests = RequestMetrics("model", max_model_len=1).registry
+    return list(Scrape(requests, "model", 0, stats, kv, bytes_per_token=1).collect())
+
+
+def _table(families: Iterable[Metric]) -> str:
+    rows = [(code(_name(family)), family.type, family.documentation) for family in families]
+    return table(("metric", "type", "what"), rows)
+
+
+def _name(family: Metric) -> str:
+    return family.name.removeprefix(PREFIX) + ("_total" if family.type == "counter" else "")

@@ -1,0 +1,76 @@
+"""Reads a request's body into a validated model; errors name the field."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeVar
+
+from pydantic import BaseModel
+from starlette.requests import Request
+
+from turnout.server.http.bodies.memory import HeldMemory, held_memory
+from turnout.server.http.bodies.turns import Turns
+from turnout.server.http.bodies.values import BYTES_PER_VALUE, count_values, decode_body
+from turnout.server.http.disconnect import while_connected
+from turnout.server.http.errors import ApiError
+
+__all__ = ["read_body"]
+
+SMALL = 16 * 2**10
+"""Bytes that are decoded at once: handing them to a thread would take longer."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+async def read_body(request: Request, model: type[Model], *, limit: int) -> Model:
+    """The body as a `model`; a field that is null counts as not given.
+
+    Raises RequestError for a body that is not valid, ApiError 413 for more than `limit` bytes, ApiError 415
+    for another media type than JSON, Overloaded where the bodies in flight leave no memory, ClientDisconnect.
+    """
+    _check_media_type(request)
+    memory = held_memory(request)
+    body = await _read(request, limit, memory)
+    memory.hold(len(body) + BYTES_PER_VALUE * count_values(body))
+    if len(body) <= SMALL:
+        return decode_body(body, model)
+    turns: Turns = request.app.state.decoding
+    return await while_connected(request.receive, turns.run(len(body), partial(decode_body, body, model)))
+
+
+def _check_media_type(request: Request) -> None:
+    """A page of another site can make a browser send any body, but not as JSON without being allowed to.
+
+    Without a media type only what is no browser is served: a browser names the page's origin.
+    """
+    given = request.headers.get("content-type", "")
+    media_type = given.partition(";")[0].strip().lower()
+    json = media_type == "application/json" or (
+        media_type.startswith("application/") and media_type.endswith("+json")
+    )
+    if json or not (given or "origin" in request.headers):
+        return
+    message = (
+        f"the body's media type must be application/json, not {given or 'missing'!r}; send the header "
+        "'Content-Type: application/json', with curl as -H 'Content-Type: application/json' or by --json"
+    )
+    raise ApiError(415, message, code="unsupported_media_type")
+
+
+async def _read(request: Request, limit: int, memory: HeldMemory) -> bytearray:
+    """The body's bytes. Raises ApiError 413 for more than `limit`, at once if that many are announced."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    with memory.arriving():
+        async for chunk in request.stream():
+            if len(body) + len(chunk) > limit:
+                raise _too_large(limit)
+            memory.hold(len(body) + len(chunk))
+            body += chunk
+    return body
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, f"the request's body is larger than {limit:,} bytes")

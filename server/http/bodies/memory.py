@@ -1,0 +1,115 @@
+"""A budget of memory for the bodies of all requests in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from turnout.core.errors import Overloaded
+
+__all__ = ["BodyMemory", "BodyMemoryMiddleware", "HeldMemory", "held_memory"]
+
+_KEY = "turnout.body_memory"
+
+
+class BodyMemory:
+    """Bounds the sum of what requests hold.
+
+    When the budget is used up, the request that holds most of those that are still being sent is refused. So
+    a small body comes through however many large ones are on their way.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._used = 0
+        self._arriving: set[HeldMemory] = set()
+
+    @contextmanager
+    def held(self) -> Iterator[HeldMemory]:
+        """What one request holds, for as long as the block lasts."""
+        held = HeldMemory(self)
+        try:
+            yield held
+        finally:
+            held.hold(0)
+
+    def take(self, held: HeldMemory, size: int) -> None:
+        """Let a request hold `size` bytes more, or less. Raises Overloaded."""
+        self._used += size
+        while size > 0 and self._used > self._most and self._used > held.size + size:
+            largest = max(self._arriving | {held}, key=lambda other: other.size + size * (other is held))
+            if largest is held:
+                self._used -= size
+                raise _overloaded()
+            largest.give_up()
+
+    @contextmanager
+    def arriving(self, held: HeldMemory) -> Iterator[None]:
+        """While a request's body is being sent: it may be refused for another."""
+        self._arriving.add(held)
+        try:
+            yield
+        finally:
+            self._arriving.discard(held)
+
+
+class HeldMemory:
+    """The memory that one request holds, in bytes."""
+
+    def __init__(self, memory: BodyMemory) -> None:
+        self._memory = memory
+        self._task: asyncio.Task[object] | None = None
+        self.size = 0
+
+    def hold(self, size: int) -> None:
+        """Hold `size` bytes from now on. Raises Overloaded."""
+        self._memory.take(self, size - self.size)
+        self.size = size
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """While the body is being read, by this task. Raises Overloaded when another takes the memory."""
+        self._task = asyncio.current_task()
+        try:
+            with self._memory.arriving(self):
+                yield
+        except asyncio.CancelledError:
+            if self._task is not None:
+                raise
+            asyncio.current_task().uncancel()  # type: ignore[union-attr]  # this runs in a task
+            raise _overloaded() from None
+
+    def give_up(self) -> None:
+        """Give the memory to another request."""
+        task, self._task = self._task, None
+        self.hold(0)
+        if task is not None:
+            task.cancel()
+
+
+class BodyMemoryMiddleware:
+    """Counts the memory of a request's body until its response has ended."""
+
+    def __init__(self, app: ASGIApp, memory: BodyMemory) -> None:
+        self._app, self._memory = app, memory
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._memory.held() as held:
+            scope[_KEY] = held
+            await self._app(scope, receive, send)
+
+
+def held_memory(request: Request) -> HeldMemory:
+    """What a request holds."""
+    held: HeldMemory = request.scope[_KEY]
+    return held
+
+
+def _overloaded() -> Overloaded:
+    return Overloaded(
+        "the bodies of all requests in flight take the memory set by --body-memory; retry later"
+    )

@@ -1,0 +1,83 @@
+"""Accepts as many connections as there are file descriptors for.
+
+asyncio by itself accepts connections until no descriptor is left. Then neither a file nor another engine can
+be opened, requests in service end with 500, and the log gets thousands of tracebacks a second. Here, the
+connection that has waited longest for its client makes room for the next. While every connection has a
+request in service, further ones wait in the system's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+from collections.abc import Callable, Sized
+
+from turnout.server.http.connections.waiting import WaitingConnections
+
+__all__ = ["take_connections", "usable_descriptors"]
+
+logger = logging.getLogger(__name__)
+
+MAX_DESCRIPTORS = 65536
+"""More than one process can serve, and few enough for every system to grant."""
+RESERVED_DESCRIPTORS = 64
+"""Descriptors for everything but connections; two engines and their successors take half of these."""
+POLL_SECONDS = 0.05
+"""Seconds until it is tried again."""
+
+
+def usable_descriptors() -> int:
+    """The descriptors that connections may take, after raising the process's limit as far as allowed.
+
+    Shells set the limit low (``ulimit -n`` is often 1024, on macOS 256) for the sake of programs that use
+    `select`.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft) - RESERVED_DESCRIPTORS)
+
+
+async def take_connections(
+    listener: socket.socket,
+    protocol: Callable[[], asyncio.Protocol],
+    connections: Sized,
+    most: int,
+    waiting: WaitingConnections,
+) -> None:
+    """Accept connections until cancelled.
+
+    `protocol` makes the protocol of a connection, which is in `connections` for as long as the connection
+    lasts, and in `waiting` while it may be closed to make room.
+    """
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)
+    arriving: set[asyncio.Task[object]] = set()
+    warned = False
+    while True:
+        while len(connections) + len(arriving) >= most:
+            if not warned:
+                warned = True
+                logger.warning(
+                    "%d connections are open, the most that --max-connections and `ulimit -n` allow; idle "
+                    "ones are closed, and more wait",
+                    most,
+                )
+            # A connection that was given up is gone after the next turn of the loop.
+            await asyncio.sleep(0 if waiting.give_up_oldest() else POLL_SECONDS)
+        try:
+            connection, _ = await loop.sock_accept(listener)
+        except OSError:  # the client has left already, or other processes have the system's last descriptor
+            await asyncio.sleep(POLL_SECONDS)
+            continue
+        task = asyncio.create_task(loop.connect_accepted_socket(protocol, connection))
+        arriving.add(task)
+        task.add_done_callback(arriving.discard)
+        # `sock_accept` does not wait while connections keep coming: all else would.
+        await asyncio.sleep(0)

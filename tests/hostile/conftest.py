@@ -1,0 +1,22 @@
+"""A served turnout-tiny, which each test leaves as it was: healthy, and with the same answers to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tiny_server import TinyServer, serving
+
+
+@pytest.fixture(scope="module")
+def tiny_server() -> Iterator[TinyServer]:
+    """One for all tests of a module."""
+    with serving("--kv-memory", "64MiB") as server:
+        yield server
+
+
+@pytest.fixture
+def tiny(tiny_server: TinyServer) -> Iterator[TinyServer]:
+    """The module's server, which is found unharmed when the test has ended."""
+    yield tiny_server
+    tiny_server.check()

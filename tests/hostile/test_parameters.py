@@ -1,0 +1,61 @@
+"""Parameters that multiply: by prompts, by choices, by steps."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import Any
+
+import pytest
+from tiny_server import TinyServer
+
+COMPLETIONS = "/v1/completions"
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"prompt": ["a"] * 2048, "n": 3}, "n"),
+        ({"prompt": ["a"] * 33, "n": 125}, "n"),
+        ({"prompt": [[7] * 2000] * 1100}, "prompt"),
+        ({"stop": ["a" * 4097]}, "stop"),
+        ({"bad_words": ["word"] * 4097}, "bad_words"),
+        ({"stop_token_ids": [1] * 4097}, "stop_token_ids"),
+        ({"prompt": ["a"] * 600, "allowed_token_ids": list(range(4000))}, "prompt"),
+        ({"prompt": ["a " * 900] * 1000, "prompt_logprobs": 20}, "prompt_logprobs"),
+        ({"prompt": ["a"] * 32, "n": 128, "max_tokens": 2000, "logprobs": 20}, "logprobs"),
+        ({"prompt": ["word " * 900] * 60, "n": 64, "echo": True}, "echo"),
+        ({"prompt": ["a " * 900] * 60, "n": 128, "return_token_ids": True}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+    ],
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else None,
+)
+def test_what_multiplies_is_bounded(tiny: TinyServer, body: dict[str, Any], param: str) -> None:
+    response = tiny.post(COMPLETIONS, {"prompt": "a", "max_tokens": 1, **body})
+    assert response.status_code == 400, response.text[:300]
+    error = response.json()["error"]
+    assert error["param"] == param
+    assert "e+" not in error["message"]
+
+
+def slowest_answer(tiny: TinyServer, meanwhile: dict[str, Any]) -> float:
+    """The longest that a small request took while others asked for what is given, in seconds."""
+    others = threading.Thread(target=tiny.post, args=(COMPLETIONS, meanwhile))
+    others.start()
+    slowest = 0.0
+    while others.is_alive():
+        begun = time.perf_counter()
+        assert tiny.answer() == tiny.tokens
+        slowest = max(slowest, time.perf_counter() - begun)
+    others.join()
+    return slowest
+
+
+def test_thousands_of_bad_words_hold_up_no_other_request(tiny: TinyServer) -> None:
+    """Each was compared with the text of each choice in every step: others waited for 9 to 30 seconds."""
+    letters = random.Random(1)
+    words = ["".join(letters.choices("abcdefgh", k=9)) for _ in range(4096)]
+    heavy = {"prompt": "def f(", "n": 64, "max_tokens": 16, "ignore_eos": True, "bad_words": words}
+    plain = {name: value for name, value in heavy.items() if name != "bad_words"}
+    assert slowest_answer(tiny, heavy) < 4 * slowest_answer(tiny, plain) + 2

@@ -1,0 +1,111 @@
+"""The native kernels' threads: how a loop is shared out changes no number, whoever computes its parts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+
+from turnout.kernels import CpuKernels
+from turnout.kernels.build import built_library
+from turnout.kernels.threads import give_back_threads, kernel_threads, take_over_threads
+from turnout.llm import LLM
+from turnout.sampling.by_rows import MIN_SIZE, by_rows
+
+
+@pytest.fixture(scope="module")
+def kernels() -> CpuKernels:
+    return CpuKernels(built_library())
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Leaves PyTorch's threads as they were."""
+    before = torch.get_num_threads()
+    yield
+    give_back_threads()
+    torch.set_num_threads(before)
+
+
+def computed(kernels: CpuKernels, count: int, rows: int = 5) -> Tensor:
+    torch.set_num_threads(count)
+    generator = torch.Generator().manual_seed(0)
+    packed = kernels.pack([torch.randn(1000, 256, generator=generator)])
+    return kernels.linear(torch.randn(rows, 256, generator=generator), packed, None)
+
+
+@pytest.mark.usefixtures("threads")
+def test_any_number_of_threads_computes_the_same(kernels: CpuKernels) -> None:
+    alone = computed(kernels, 1)
+    for count in (2, 3, 7, 300):
+        assert torch.equal(computed(kernels, count), alone)
+
+
+@pytest.mark.usefixtures("threads")
+def test_two_callers_at_once_do_not_meet(kernels: CpuKernels) -> None:
+    alone = computed(kernels, 1, rows=3)
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda _: computed(kernels, 3, rows=3), range(200))
+        assert all(torch.equal(each, alone) for each in found)
+
+
+FORKED = """
+import os, torch
+from turnout.kernels import CpuKernels
+from turnout.kernels.build import built_library
+kernels = CpuKernels(built_library())
+torch.set_num_threads(4)
+packed, x = kernels.pack([torch.ones(1000, 256)]), torch.ones(3, 256)
+before = kernels.linear(x, packed, None)
+child = os.fork()
+if not child:
+    os._exit(0 if torch.equal(kernels.linear(x, packed, None), before) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.usefixtures("kernels")
+def test_a_forked_process_computes_without_the_threads_it_did_not_inherit() -> None:
+    subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60, env={**os.environ})
+
+
+@pytest.mark.usefixtures("threads")
+def test_kernels_take_pytorchs_threads_over_and_give_them_back() -> None:
+    torch.set_num_threads(3)
+    take_over_threads()
+    assert (torch.get_num_threads(), kernel_threads()) == (1, 3)
+    take_over_threads()
+    assert kernel_threads() == 3
+    give_back_threads()
+    assert (torch.get_num_threads(), kernel_threads()) == (3, 3)
+
+
+@pytest.mark.usefixtures("threads", "kernels")
+def test_an_llm_leaves_pytorch_its_threads() -> None:
+    torch.set_num_threads(2)
+    llm = LLM("turnout-tiny", kv_memory="8MiB", max_model_len=64)
+    llm.generate("def", progress=False)
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("threads")
+def test_rows_of_a_large_tensor_are_computed_in_parts_with_the_same_result() -> None:
+    torch.set_num_threads(3)
+    x = torch.randn(7, MIN_SIZE // 7 + 1)
+    parts: list[slice] = []
+
+    def doubled(some: Tensor, part: slice) -> Tensor:
+        parts.append(part)
+        return some * 2 + torch.arange(7)[part, None]
+
+    whole = by_rows(doubled, x)
+    assert parts == [slice(0, 7)]
+    take_over_threads()
+    assert torch.equal(by_rows(doubled, x), whole)
+    assert sorted((part.start, part.stop) for part in parts[1:]) == [(0, 2), (2, 4), (4, 7)]

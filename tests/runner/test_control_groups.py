@@ -1,0 +1,81 @@
+"""A container's quota of CPU time says how many threads compute, though it hides no cores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from turnout.config import EngineConfig
+from turnout.runner import control_groups
+from turnout.runner.compute_setup import ComputeSetup
+from turnout.runner.control_groups import cpu_quota
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(control_groups, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(control_groups, "MEMBERSHIP", tmp_path / "membership")
+    return tmp_path / "cgroup"
+
+
+def member(root: Path, *lines: str) -> None:
+    (root.parent / "membership").write_text("".join(f"{line}\n" for line in lines))
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / f"cpu.{name}").write_text(f"{text}\n")
+
+
+def test_without_control_groups_there_is_no_quota(root: Path) -> None:
+    assert cpu_quota() is None
+    member(root, "0::/")
+    assert cpu_quota() is None
+
+
+def test_the_tightest_group_around_the_process_counts(root: Path) -> None:
+    member(root, "0::/pods/turnout")
+    write(root / "pods" / "turnout", max="max 100000")
+    assert cpu_quota() is None
+    write(root / "pods", max="250000 100000")
+    assert cpu_quota() == 2.5
+
+
+def test_the_older_groups_count_too(root: Path) -> None:
+    member(root, "4:cpu,cpuacct:/docker/1234")
+    write(root / "cpu" / "docker" / "1234", cfs_quota_us="-1", cfs_period_us="100000")
+    assert cpu_quota() is None
+    write(root / "cpu", cfs_quota_us="150000", cfs_period_us="100000")
+    assert cpu_quota() == 1.5
+
+
+@pytest.mark.parametrize(("quota", "threads"), [("350000", 3), ("50000", 1), ("6400000", 4)])
+def test_an_engine_computes_with_as_many_threads_as_the_quota_keeps_running(
+    root: Path, monkeypatch: pytest.MonkeyPatch, quota: str, threads: int
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    member(root, "0::/")
+    write(root, max=f"{quota} 100000")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        setup = ComputeSetup.chosen(EngineConfig(model="turnout-tiny", device="cpu"), "float32")
+        assert str(setup) == f"float32 on cpu, {threads} threads"
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_who_names_a_number_of_threads_gets_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    member(root, "0::/")
+    write(root, max="100000 100000")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        setup = ComputeSetup.chosen(EngineConfig(model="turnout-tiny", device="cpu"), "float32")
+        assert str(setup) == "float32 on cpu, 2 threads"
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,53 @@
+"""More clients than the system lets a server have files open: they wait, and every one is answered."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from test_serve import Launch, launch
+
+from turnout.server.http.connections.accepting import RESERVED_DESCRIPTORS, usable_descriptors
+
+__all__ = ["launch"]
+
+LIMIT = RESERVED_DESCRIPTORS + 16
+
+
+@pytest.fixture
+def limits() -> Iterator[tuple[int, int]]:
+    """Of open files, soft and hard; as they were, afterwards."""
+    found = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield found
+    resource.setrlimit(resource.RLIMIT_NOFILE, found)
+
+
+def few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+
+
+def test_more_clients_than_descriptors_are_all_answered(launch: Launch, folder: Path) -> None:
+    """Half of 500 got a 500, and the log 14,000 tracebacks."""
+    server = launch(folder, preexec_fn=few_files)
+    url = f"{server.url()}/v1/completions"
+
+    def ask(number: int) -> str:
+        body = {"prompt": f"{number:02}", "max_tokens": 20, "user": "slow"}
+        return client.post(url, json=body).json()["choices"][0]["text"]
+
+    alone = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    with httpx.Client(timeout=30, limits=alone) as client, ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(ask, range(32))) == [f"{number:02}" * 10 for number in range(32)]
+    assert server.text().count("connections are open, the most that") == 1
+    assert "Traceback" not in server.text()
+
+
+def test_the_limit_is_raised_as_far_as_it_may_be(limits: tuple[int, int]) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    most = usable_descriptors()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft > 256 and hard == limits[1] and most == soft - RESERVED_DESCRIPTORS

@@ -1,0 +1,133 @@
+"""How long a client may take, with less patience than a server has."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+
+import pytest
+from running_server import RunningServer, eventually, running
+
+from turnout.config import EngineConfig, ServerConfig
+from turnout.server.http.connections.connection import Patience
+from turnout.text.tokenizer import Tokenizer
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+VERSION = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+Connect = Callable[[], socket.socket]
+
+
+@pytest.fixture(scope="module")
+def hasty(tokenizer: Tokenizer) -> Iterator[RunningServer]:
+    patience = Patience(headers=0.5, body=0.5, reading=0.5, leaving=0.5, discarded=100_000)
+    config = ServerConfig(keep_alive_timeout=1)
+    with running(tokenizer, EngineConfig(model="parrot"), config, patience=patience) as server:
+        yield server
+        assert server.http.get("/health").status_code == 200
+
+
+@pytest.fixture
+def connect(hasty: RunningServer) -> Connect:
+    port = int(hasty.url.rpartition(":")[2])
+    return lambda: socket.create_connection(("127.0.0.1", port), timeout=20)
+
+
+def received(connection: socket.socket) -> bytes:
+    parts = []
+    try:
+        while part := connection.recv(2**16):
+            parts.append(part)
+    except ConnectionResetError:
+        parts.append(b"RESET")
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("content", [b"GET /ver", VERSION[:-2], b"\r\n", VERSION + b"GET /ver"])
+def test_headers_that_do_not_end_get_408(connect: Connect, content: bytes) -> None:
+    with closing(connect()) as connection:
+        connection.sendall(content)
+        answer = received(connection)
+    last = answer.rpartition(b"HTTP/1.1 ")[2]
+    assert last.startswith(b"408 ") and b"the headers took longer than 0.5 seconds" in last
+
+
+def test_headers_that_come_byte_by_byte_get_408(connect: Connect) -> None:
+    """Each byte is progress. The time counts from the first."""
+    with closing(connect()) as connection:
+        with suppress(OSError):
+            for byte in VERSION * 2:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.05)
+        assert received(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_connection_without_a_byte_is_closed(connect: Connect) -> None:
+    with closing(connect()) as connection:
+        assert received(connection) in (b"", b"RESET")
+
+
+def test_a_connection_without_another_request_is_closed(connect: Connect) -> None:
+    with closing(connect()) as connection:
+        connection.sendall(VERSION)
+        assert received(connection).count(b"HTTP/1.1 200 ") == 1
+
+
+def test_a_body_that_does_not_come_gets_408(connect: Connect) -> None:
+    with closing(connect()) as connection:
+        connection.sendall(HEAD + b"Content-Length: 100\r\n\r\n{")
+        answer = received(connection)
+    assert answer.startswith(b"HTTP/1.1 408 ") and b"the body came too slowly: 1 bytes" in answer
+
+
+def test_a_body_that_comes_fast_enough_may_take_longer(connect: Connect) -> None:
+    """A second more is given for each 16 KiB."""
+    body = json.dumps({"prompt": "ab", "max_tokens": 4, "user": "x" * 400_000}).encode()
+    with closing(connect()) as connection:
+        connection.sendall(
+            HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:300_000]
+        )
+        time.sleep(1.5)
+        connection.sendall(body[300_000:])
+        assert received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_client_that_does_not_read_loses_its_stream(hasty: RunningServer, connect: Connect) -> None:
+    """It held its place in the engine, and what was generated for it, for as long as it liked."""
+    asked = {"prompt": "a", "max_tokens": 400, "n": 64, "stream": True, "logprobs": 20}
+    body = json.dumps(asked).encode()
+    with closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", int(hasty.url.rpartition(":")[2])))
+        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        eventually(lambda: len(hasty.client.streams), 10)
+        eventually(lambda: not len(hasty.client.streams), 60)
+        eventually(lambda: hasty.work() == 0, 20)
+    ended = [
+        line for line in hasty.http.get("/metrics").text.splitlines() if "request_success_total{" in line
+    ]
+    assert any('"abort"' in line and not line.endswith(" 0.0") for line in ended), ended
+
+
+def test_only_so_much_of_a_refused_body_is_read(connect: Connect) -> None:
+    with closing(connect()) as connection:
+        connection.sendall(
+            HEAD.replace(b"/v1/completions", b"/nothing") + b"Content-Length: 99000000\r\n\r\n"
+        )
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 404 ")
+        with pytest.raises(OSError):
+            for _ in range(99):
+                connection.sendall(b"x" * 1_000_000)
+
+
+def test_a_pipelined_request_is_answered_before_the_clock_starts(connect: Connect) -> None:
+    """While a response is under way, the client owes nothing."""
+    body = json.dumps({"prompt": "a", "max_tokens": 60, "user": "slow"}).encode()
+    with closing(connect()) as connection:
+        request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        connection.sendall(request + b"GET /ver")
+        time.sleep(0.8)
+        connection.sendall(b"sion HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert received(connection).count(b"HTTP/1.1 200 ") == 2

@@ -1,0 +1,117 @@
+"""`turnout serve turnout-tiny` in a process of its own, for clients that mean it harm."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import httpx
+import psutil
+
+__all__ = ["TinyServer", "serving"]
+
+PROMPT = {"prompt": "def add(a, b):", "max_tokens": 8, "temperature": 0}
+
+
+class TinyServer:
+    """A server, and whether it still serves others as it did at first."""
+
+    def __init__(self, *flags: str, key: str | None = None, **options: Any) -> None:
+        command = [sys.executable, "-m", "turnout", "serve", "turnout-tiny", "--port", "0", *flags]
+        self.popen = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+        )
+        self.headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.output: list[str] = []
+        announced = threading.Event()
+        threading.Thread(target=self._read, args=(announced,), daemon=True).start()
+        assert announced.wait(120), self.text()
+        self.url = self.output[-1].split()[-1]
+        self.port = int(self.url.rpartition(":")[2])
+        self.process = psutil.Process(self.popen.pid)
+        self.tokens = self.answer()
+
+    def _read(self, announced: threading.Event) -> None:
+        assert self.popen.stdout is not None
+        with self.popen.stdout as lines:
+            for line in lines:
+                self.output.append(line)
+                if "Turnout serving" in line:
+                    announced.set()
+        announced.set()
+
+    def text(self) -> str:
+        return "".join(self.output)
+
+    def answer(self) -> str:
+        """What the model says to `PROMPT`."""
+        response = self.post("/v1/completions", PROMPT)
+        assert response.status_code == 200, response.text
+        text: str = response.json()["choices"][0]["text"]
+        return text
+
+    def post(self, path: str, content: object, **options: Any) -> httpx.Response:
+        """`content` as JSON, or as it is if it is bytes."""
+        headers = {"Content-Type": "application/json", **self.headers, **options.pop("headers", {})}
+        sent = {"content": content} if isinstance(content, bytes) else {"json": content}
+        return httpx.post(self.url + path, headers=headers, timeout=60, **sent, **options)
+
+    def health(self) -> float:
+        """Seconds until ``/health`` has answered."""
+        begun = time.perf_counter()
+        assert httpx.get(f"{self.url}/health", timeout=60).status_code == 200
+        return time.perf_counter() - begun
+
+    def check(self) -> None:
+        """The server is healthy, and another client gets the same tokens as before."""
+        self.health()
+        assert self.answer() == self.tokens
+        assert "Traceback" not in self.text(), self.text()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def send(self, content: bytes) -> bytes:
+        """The whole answer to bytes on a connection of their own."""
+        with self.connect() as connection:
+            with suppress(OSError):  # the server has stopped reading; its answer is there all the same
+                connection.sendall(content)
+            return read_all(connection)
+
+    def memory(self) -> int:
+        """Bytes that the server's process takes, without its engine's."""
+        return int(self.process.memory_info().rss)
+
+    def end(self) -> None:
+        self.popen.terminate()
+        try:
+            self.popen.wait(20)
+        finally:
+            self.popen.kill()
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    parts: list[bytes] = []
+    try:
+        while part := connection.recv(2**16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+@contextmanager
+def serving(*flags: str, key: str | None = None, **options: Any) -> Iterator[TinyServer]:
+    """A server with these flags; `key` is sent with its own requests."""
+    server = TinyServer(*flags, key=key, **options)
+    try:
+        yield server
+    finally:
+        server.end()
