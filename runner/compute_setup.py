@@ -11,8 +11,8 @@ from turnout.config import EngineConfig
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.kernels import choose_kernels
 from turnout.kernels.threads import kernel_threads
-from turnout.runner.control_groups import cpu_quota
 from turnout.runner.execution.capture import Capture, choose_capture
+from turnout.runner.memory.control_groups import cpu_quota
 from turnout.runner.memory.device import choose_device, choose_dtype
 
 __all__ = ["ComputeSetup"]

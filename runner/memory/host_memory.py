@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from turnout.runner.control_groups import control_groups
+from turnout.runner.memory.control_groups import control_groups
 
 __all__ = ["free_host_memory"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from turnout.runner import control_groups
+from turnout.runner.memory import control_groups
 from turnout.runner.memory.host_memory import free_host_memory
 
 MIB = 2**20

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from turnout.config import EngineConfig
-from turnout.runner import control_groups
 from turnout.runner.compute_setup import ComputeSetup
-from turnout.runner.control_groups import cpu_quota
+from turnout.runner.memory import control_groups
+from turnout.runner.memory.control_groups import cpu_quota
 
 
 @pytest.fixture
