@@ -71,7 +71,7 @@ CHOICES = Limit(
     most=128, unit="choices", what="choices of a prompt (`n`, `best_of`, `beam_width`)", answer="400, `n`"
 )
 LOGPROBS = Limit(
-    most=20, unit="tokens", what="likeliest tokens reported at a position", answer="400, `logprobs`"
+    most=20, unit="tokens", what="most likely tokens reported at a position", answer="400, `logprobs`"
 )
 PROMPTS = Limit(most=2048, unit="prompts", what="prompts of a request", answer="400, `prompt`")
 STOP_STRINGS = Limit(most=32, unit="strings", what="stop strings of a request", answer="400, `stop`")
@@ -109,7 +109,7 @@ COPIES = Limit(
 LOGPROB_ENTRIES = Limit(
     most=2**23,
     unit="entries",
-    what="log-probabilities of a response: of each token one, and of each of the likeliest",
+    what="log-probabilities of a response: of each token one, and of each of the most likely",
     answer="400, `logprobs` or `prompt_logprobs`",
 )
 TOKENIZED = Limit(most=2**20, unit="bytes", what="text to `/tokenize`", answer="400, `prompt`")

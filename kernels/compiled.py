@@ -75,7 +75,7 @@ class CpuKernels:
     """
 
     def __init__(self, path: Path) -> None:
-        """Loads the library at `path`. Raises OSError where that is no such library."""
+        """Loads the library at `path`. Raises OSError if it is not such a library."""
         library = ctypes.CDLL(str(path))
         for name, arguments in SIGNATURES.items():
             function = getattr(library, name)

@@ -92,10 +92,10 @@ def _ranked(
     count = max(limits)
     # Only on a CPU: on other devices the check would cost a synchronization.
     if count > SMALL_NUCLEUS and weights.device.type == "cpu" and _may_be_small(params, limits, vocabulary):
-        likeliest = keys.topk(SMALL_NUCLEUS).indices
-        covered = weights.gather(1, likeliest).sum(dim=-1) >= _nucleus(weights, params, limits)
+        most_likely = keys.topk(SMALL_NUCLEUS).indices
+        covered = weights.gather(1, most_likely).sum(dim=-1) >= _nucleus(weights, params, limits)
         if bool(covered.all()):
-            return weights.gather(1, likeliest), likeliest
+            return weights.gather(1, most_likely), most_likely
     indices = keys.topk(count).indices
     return weights.gather(1, indices), indices
 

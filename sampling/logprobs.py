@@ -35,8 +35,8 @@ def token_logprobs(
     def read() -> list[TokenLogprobs | None]:
         result: list[TokenLogprobs | None] = [None] * len(wanted)
         numbers = zip(rows, chosen_ids().tolist(), chosen().tolist(), top(), strict=True)
-        for row, token, logprob, likeliest in numbers:
-            result[row] = TokenLogprobs(token, logprob, likeliest)
+        for row, token, logprob, most_likely in numbers:
+            result[row] = TokenLogprobs(token, logprob, most_likely)
         return result
 
     return read

@@ -132,7 +132,7 @@ def test_beams_are_what_transformers_searches(llm: LLM) -> None:
             assert beam.beam_score == pytest.approx(score, rel=1e-4)
 
 
-def test_the_best_of_several_are_the_likeliest_of_them(llm: LLM) -> None:
+def test_the_best_of_several_are_the_most_likely_of_them(llm: LLM) -> None:
     asked = {"seed": 4, "max_tokens": 8, "ignore_eos": True, "temperature": 1.0}
     (every,) = llm.generate(PROMPTS[0], SamplingParams(n=6, logprobs=0, **asked), progress=False)
     (best,) = llm.generate(PROMPTS[0], SamplingParams(n=2, best_of=6, **asked), progress=False)

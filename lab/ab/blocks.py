@@ -1,6 +1,6 @@
 """Blocks of time, of which each is one measurement.
 
-Requests that share a queue are no independent measurements, but stretches that are long beside a request
+Requests that share a queue are not independent measurements, but stretches that are long beside a request
 nearly are ("batch means", Law and Carson 1979). Both arms serve in the same stretch, so what the machine and
 the traffic are like just then hits both: they are compared stretch by stretch.
 """

@@ -20,7 +20,7 @@ DEFAULT_VOCABULARY = 4096
 
 
 def ordinary_tokens(vocabulary: int) -> range:
-    """Token ids that are no special ones in any vocabulary we know of.
+    """Token ids that are not special in any vocabulary we know of.
 
     Special tokens stand in the first thousand (Llama 2, Gemma, Mistral) or in the last hundredth (Qwen,
     Llama 3, DeepSeek). Of small vocabularies the first quarter and the last twentieth are left out.

@@ -2,7 +2,7 @@
 
 Each generator is a pydantic model: its fields are the options of ``--workload NAME:option=value,…``,
 validated and described like those of a policy. Every aspect draws from a random source of its own, seeded by
-name, so that another rate, say, changes neither lengths nor who shares what, and all processes make the same.
+name, so that another rate, say, changes neither lengths nor what is shared, and all processes make the same.
 """
 
 from __future__ import annotations

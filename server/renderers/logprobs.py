@@ -31,7 +31,7 @@ def completion_logprobs(names: TokenNames, shown: Sequence[ShownToken], start: i
     return CompletionLogprobs(
         tokens=[names.name(entry.token) for entry in entries],
         token_logprobs=[max(entry.logprob, LOWEST) for entry in entries],
-        top_logprobs=[_likeliest(names, entry, len(entry.top)) for entry in entries],
+        top_logprobs=[_most_likely(names, entry, len(entry.top)) for entry in entries],
         text_offset=[start + token.offset for token in shown],
     )
 
@@ -41,7 +41,7 @@ def echo_logprobs(names: TokenNames, prompt: ScoredPrompt, count: int) -> Comple
     return CompletionLogprobs(
         tokens=[names.name(token) for token in prompt.tokens],
         token_logprobs=[None, *(max(entry.logprob, LOWEST) for entry in prompt.scores)],
-        top_logprobs=[None, *(_likeliest(names, entry, count) for entry in prompt.scores)],
+        top_logprobs=[None, *(_most_likely(names, entry, count) for entry in prompt.scores)],
         text_offset=_offsets(names.tokenizer, prompt.tokens),
     )
 
@@ -67,7 +67,7 @@ def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogpr
     }
 
 
-def _likeliest(names: TokenNames, entry: TokenLogprobs, count: int) -> dict[str, float]:
+def _most_likely(names: TokenNames, entry: TokenLogprobs, count: int) -> dict[str, float]:
     """The `count` most likely tokens and the chosen one, so there may be one more than asked for."""
     return {
         names.name(token): max(value, LOWEST)

@@ -115,7 +115,7 @@ def test_among_equally_likely_tokens_the_lower_id_counts_as_likelier() -> None:
     assert set(drawn.tolist()) == set(range(10))
 
 
-def test_a_top_p_too_small_for_fp32_leaves_the_likeliest_token() -> None:
+def test_a_top_p_too_small_for_fp32_leaves_the_most_likely_token() -> None:
     """It left none, and the whole batch failed."""
     logits = some_logits(8)
     drawn = draw(logits, [a_row(seed=s, top_p=1e-50) for s in range(8)])

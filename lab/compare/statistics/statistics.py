@@ -2,7 +2,7 @@
 
 A repeat serves the same requests with every arm, so the ratio of two arms' figures within a repeat is free
 of what repeats differ in: the draw of the workload and the machine's mood. Requests within a run share a
-queue: they are no independent measurements, but repeats are. So n repeats are n measurements of the ratio's
+queue: they are not independent measurements, but repeats are. So n repeats are n measurements of the ratio's
 logarithm, and the interval is Student's t over them. Bootstrapping five of them claims 95% and holds in 83%
 of cases (``bench/comparison/intervals.py``).
 

@@ -105,7 +105,7 @@ class Sessions:
         systems = [random_tokens(rng, self.system.draw(rng)) for _ in range(self.systems)]
         for number in range(self.sessions):
             at += rng.expovariate(self.rate)
-            # Each has its own randomness: what is said does not depend on who is served first.
+            # Each has its own randomness: what is said does not depend on which is served first.
             session = _Session(number, random.Random(f"session {self.seed} {number}"), self.turns)
             yield self._turn(session, at, rng.choice(systems))
 

@@ -22,7 +22,7 @@ __all__ = ["Int4WeightOnly"]
 class Int4WeightOnly(LinearScheme):
     """W4A16: weights in 4 bits, with a scale and a zero point for each group of inputs.
 
-    Layers whose width is no multiple of 32, or whose outputs no multiple of 16, stay as they are. The head
+    Layers whose width is not a multiple of 32, or whose outputs are not one of 16, stay as they are. The head
     and the embedding, if quantized, are in 8 bits.
     """
 

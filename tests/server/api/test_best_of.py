@@ -13,7 +13,7 @@ from streaming import CHAT, COMPLETIONS
 HI = [{"role": "user", "content": "abc"}]
 
 
-def test_the_likeliest_come_back_best_first(server: RunningServer) -> None:
+def test_the_most_likely_come_back_best_first(server: RunningServer) -> None:
     """Choices 0 to 2 are stopped after 5, 4 and 6 tokens: the fewer, the likelier."""
     body = {"prompt": "abc", "best_of": 3, "max_tokens": 20, "stop": "bcab"}
     everything = server.post(COMPLETIONS, **{**body, "best_of": None, "n": 3}).json()
