@@ -28,7 +28,7 @@ from turnout.core.types.sampling_params import SamplingParams
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy
-from turnout.plugins.logits_processors.grammars import SLICES
+from turnout.plugins.logits_processors.structured.vocabulary import SLICES
 from turnout.plugins.logits_processors.structured_output import StructuredOutput
 from turnout.text.token_bytes import token_bytes
 

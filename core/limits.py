@@ -20,6 +20,13 @@ __all__ = [
     "DEPTH",
     "DETOKENIZED",
     "FIELDS",
+    "FORM",
+    "FORMS_SLOW",
+    "FORM_CHOICES",
+    "FORM_MASKS",
+    "FORM_MEMORY",
+    "FORM_SECONDS",
+    "FORM_TEXT",
     "HEADERS",
     "HEADER_BYTES",
     "HEADER_SECONDS",
@@ -29,6 +36,7 @@ __all__ = [
     "LOGPROB_ENTRIES",
     "MESSAGES",
     "PIPELINED",
+    "PREPARED",
     "PROMPTS",
     "PROMPT_TOKENS",
     "READING_SECONDS",
@@ -65,6 +73,15 @@ class Limit:
     def whole(self) -> int:
         """`most` as an integer."""
         return int(self.most)
+
+    @property
+    def amount(self) -> str:
+        """`most` with its unit, to be read: "32 MiB"."""
+        if self.unit == "bytes":
+            for size, name in ((2**20, "MiB"), (2**10, "KiB")):
+                if self.most % size == 0:
+                    return f"{self.most / size:,.0f} {name}"
+        return f"{self.most:,.10g} {self.unit}"
 
 
 CHOICES = Limit(
@@ -175,6 +192,40 @@ WAITING = Limit(
     what="requests that wait, besides those that run",
     answer="503 with `Retry-After`",
     option="--max-waiting",
+)
+FORM = Limit(
+    most=256 * 2**10,
+    unit="bytes",
+    what="form of structured output: a schema, an expression, a grammar, or its choices together",
+    answer="400, `structured_outputs`",
+)
+FORM_CHOICES = Limit(most=10_000, unit="choices", what="`guided_choice`", answer="400, `structured_outputs`")
+FORM_TEXT = Limit(
+    most=16 * 2**10, unit="bytes", what="text that a form spells out", answer="400, `structured_outputs`"
+)
+FORM_SECONDS = Limit(
+    most=3, unit="seconds", what="processor time to compile a form", answer="400, `structured_outputs`"
+)
+FORM_MEMORY = Limit(
+    most=512 * 2**20, unit="bytes", what="memory to compile a form", answer="400, `structured_outputs`"
+)
+PREPARED = Limit(
+    most=64,
+    unit="requests",
+    what="requests that are being prepared for the engine: their forms wait or are compiled",
+    answer="503",
+)
+FORMS_SLOW = Limit(
+    most=4,
+    unit="requests",
+    what="requests whose forms wait to be compiled and have taken more than 0.25 s",
+    answer="503",
+)
+FORM_MASKS = Limit(
+    most=0.5,
+    unit="seconds",
+    what="processor time that a form may take at tokens that take over 20 ms each",
+    answer="400, or the end of the stream",
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -11,10 +11,10 @@ from turnout.core.engine.admission import Admission, Limits
 from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
 from turnout.core.engine.decoding_dispatch import Decision, DecodingDispatch, by_decoding
 from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
-from turnout.core.engine.logits_processing import LogitsProcessors
+from turnout.core.engine.logits_processing import LogitsProcessors, PreparationWork
 from turnout.core.engine.observers import Observers
 from turnout.core.engine.request_table import RequestTable
-from turnout.core.errors import Overloaded
+from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.observers import StepRecord
 from turnout.core.interfaces.runner import Runner
@@ -81,7 +81,7 @@ class Engine:
 
     # -------------------------------------------------------------- requests
 
-    def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
+    def preparation(self, spec: RequestSpec) -> list[PreparationWork]:
         """Returns the work to do before `add`, in any thread; that and this may raise RequestError."""
         return self._processors.preparation(spec)
 
@@ -182,7 +182,7 @@ class Engine:
         elif len(chosen.choices) == request.params.n:
             deltas, ended = apply_completion(request, chosen), list(request.live)
         else:
-            return self._requests.fail(request, _too_few(chosen), now, "invalid")
+            return self._requests.fail(request, RequestError(_too_few(chosen)), now)
         self._requests.record_progress(request, parents, before, now)
         return self._requests.deliver(request, deltas, ended, now)
 

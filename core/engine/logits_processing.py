@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from operator import getitem
 from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError, as_plugin_errors
-from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
+from turnout.core.interfaces.logits_processor import CancellableWork, LogitsProcessor, Row, ServedModel
 from turnout.core.plugin_faults import PluginFaults
 from turnout.core.types.extra_args import check_known
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from turnout.core.types.request import Request, RequestSpec
 
-__all__ = ["ActiveProcessor", "LogitsProcessors", "adjust"]
+__all__ = ["ActiveProcessor", "LogitsProcessors", "PreparationWork", "adjust"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +26,18 @@ Pick = Callable[["Tensor", list[int]], "Tensor"]
 """Returns the rows of a tensor with these numbers."""
 Put = Callable[["Tensor", list[int], "Tensor"], object]
 """Writes the rows of a tensor with these numbers."""
+
+
+def _as_fault(error: BaseException) -> Exception:
+    """Returns what a processor raised, if it is the processor's; raises what ends the program.
+
+    A panic of an extension written in Rust is no Exception, but a fault like any other.
+    """
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+        raise error
+    return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _put(logits: Tensor, rows: list[int], values: Tensor) -> None:
@@ -44,18 +55,18 @@ class ActiveProcessor:
         self.put: Put = _put
         self._plugin_faults = PluginFaults(logger)
 
-    def preparation(self, spec: RequestSpec) -> Callable[[], object] | None:
+    def preparation(self, spec: RequestSpec) -> PreparationWork | None:
         """Returns the processor's preparation for a request, None for none.
 
-        Raises RequestError if the processor rejects the request or fails, and so does the returned function.
+        Raises RequestError if the processor rejects the request or fails.
         """
-        with self._refusing():
+        with self.refusing():
             work = self.processor.prepare(spec) if self.processor.wants(spec.params) else None
-        return None if work is None else partial(self._carry_out, work)
+        return None if work is None else PreparationWork(self, work)
 
     def wants(self, request: Request) -> bool:
         """Whether the processor applies to a request. Raises RequestError if it rejects it or fails."""
-        with self._refusing():
+        with self.refusing():
             if not self.processor.wants(request.params):
                 return False
             self.processor.check(request)
@@ -65,22 +76,36 @@ class ActiveProcessor:
         """Applies the processor in place. Returns why it failed, if it did; `logits` are invalid then."""
         try:
             self.processor.apply(logits, rows)
-        except Exception as error:
-            return self._plugin_faults.report(self.title, error)
+        except BaseException as error:
+            return self._plugin_faults.report(self.title, _as_fault(error))
         return None
 
-    def _carry_out(self, work: Callable[[], object]) -> None:
-        with self._refusing():
-            work()
-
     @contextmanager
-    def _refusing(self) -> Iterator[None]:
+    def refusing(self) -> Iterator[None]:
+        """Turns what the processor raises in the block into a RequestError that names it."""
         try:
             yield
         except RequestError:
             raise
-        except Exception as error:
-            raise RequestError(self._plugin_faults.report(self.title, error)) from error
+        except BaseException as error:
+            raise RequestError(self._plugin_faults.report(self.title, _as_fault(error))) from error
+
+
+class PreparationWork:
+    """A processor's work for a request. Raises RequestError if that rejects the request or fails."""
+
+    def __init__(self, active: ActiveProcessor, work: Callable[[], object]) -> None:
+        self._active = active
+        self._work = work
+
+    def __call__(self) -> None:
+        with self._active.refusing():
+            self._work()
+
+    def cancel(self) -> None:
+        """Ends the work, if the processor can."""
+        if isinstance(self._work, CancellableWork):
+            self._work.cancel()
 
 
 class LogitsProcessors:
@@ -102,7 +127,7 @@ class LogitsProcessors:
             with as_plugin_errors(active.title):
                 active.processor.start(model)
 
-    def preparation(self, spec: RequestSpec) -> list[Callable[[], object]]:
+    def preparation(self, spec: RequestSpec) -> list[PreparationWork]:
         """Returns what the `prepare` of each processor returned for a request."""
         work = (active.preparation(spec) for active in self._active)
         return [item for item in work if item is not None]

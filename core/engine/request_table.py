@@ -76,9 +76,11 @@ class RequestTable:
 
     # -------------------------------------------------------------- the end of a request
 
-    def fail(self, request: Request, message: str, now: float, kind: str = "internal") -> list[Delta]:
-        """Ends a request because of a fault of its strategy or of a logits processor."""
-        error = Delta(request_id=request.id, finish_reason="error", error=message, error_kind=kind)
+    def fail(self, request: Request, fault: str | RequestError, now: float) -> list[Delta]:
+        """Ends a request because of a fault of its strategy or of a logits processor, or its own."""
+        error = Delta(request_id=request.id, finish_reason="error", error=str(fault), error_kind="internal")
+        if isinstance(fault, RequestError):
+            error = msgspec.structs.replace(error, error_kind="invalid", error_param=fault.param)
         deltas = [msgspec.structs.replace(error, index=sequence.index) for sequence in request.live]
         self._retire(request, request.live, "error", now)
         return deltas

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turnout.core.types.request import Sequence as TokenSequence
     from turnout.core.types.sampling_params import SamplingParams
 
-__all__ = ["LogitsProcessor", "Row", "ServedModel"]
+__all__ = ["CancellableWork", "LogitsProcessor", "Row", "ServedModel"]
 
 
 # A struct, since hundreds are made in a step: it takes a tenth of the time of a dataclass.
@@ -84,6 +84,18 @@ class ServedModel(NamedTuple):
     """Tokens that end a text."""
 
 
+class CancellableWork(ABC):
+    """Work that `prepare` may return in place of a function, to be told when its client leaves."""
+
+    @abstractmethod
+    def __call__(self) -> object:
+        """Does the work, in another thread. May raise RequestError, which rejects the request."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Ends the work, which nobody waits for any more. Called in the engine's thread, at any time."""
+
+
 class LogitsProcessor(ABC):
     """Changes logits for the requests that want it, in every decoding strategy and in every draft."""
 
@@ -112,9 +124,10 @@ class LogitsProcessor(ABC):
         """Returns slow work that a request needs before `check`, such as compiling a grammar; None: none.
 
         Called as the request arrives, if the processor applies. A server calls what is returned once, in
-        another thread, while other requests are served, and then `check`. Raising RequestError in either
-        refuses the request. An engine used without a server (`LLM`) prepares nothing: `check` must do what is
-        still missing.
+        another thread, while other requests are served, and then `check`; it keeps what is returned until
+        then. Raising RequestError in either refuses the request. Return a `CancellableWork` to be told when
+        the client leaves meanwhile. An engine used without a server (`LLM`) prepares nothing: `check` must do
+        what is still missing.
         """
         return None
 
@@ -135,5 +148,5 @@ class LogitsProcessor(ABC):
         engine does not check, and otherwise chooses an arbitrary token.
 
         An exception ends the requests of `rows` with an error that names the plugin; to end only some of
-        them, set their `fault`.
+        them, set their `fault`, to a RequestError if the request is to blame.
         """

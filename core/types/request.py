@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
+from turnout.core.errors import RequestError
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.sampling_params import SamplingParams
 
@@ -208,8 +209,8 @@ class Request:
         self.decoding = decoding
         self.processors: tuple[AdjustsRows, ...] = ()
         """The logits processors that apply to it."""
-        self.fault: str | None = None
-        """Why it cannot continue, if a logits processor failed at it."""
+        self.fault: str | RequestError | None = None
+        """Why it cannot continue, if a logits processor failed at it; a RequestError if that is its fault."""
         self.timing = Timing(arrival=arrival)
         self.limit = limit
         """Length at which its sequences end: prompt plus max_tokens."""

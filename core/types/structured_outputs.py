@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from turnout.core import limits
 from turnout.core.errors import RequestError
 
 __all__ = ["KINDS", "StructuredOutputs"]
@@ -30,7 +31,7 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     def __post_init__(self) -> None:
         if isinstance(self.json, dict):
-            msgspec.structs.force_setattr(self, "json", jsonlib.dumps(self.json, ensure_ascii=False))
+            msgspec.structs.force_setattr(self, "json", _text_of(self.json))
         if isinstance(self.choice, list):
             msgspec.structs.force_setattr(self, "choice", tuple(self.choice))
         for name in ("json", "regex", "grammar"):
@@ -38,9 +39,23 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
                 raise _error(f"{name} must be {'an object or ' if name == 'json' else ''}a string")
         if self.choice is not None and not _texts(self.choice):
             raise _error("choice must be a list of strings, none of them empty")
+        self._check_size()
         if len(self._given) != 1:
             given = " and ".join(self._given) or "none"
             raise _error(f"structured_outputs takes exactly one of {', '.join(KINDS)}, not {given}")
+
+    def _check_size(self) -> None:
+        count, most = len(self.choice or ()), limits.FORM_CHOICES.whole
+        if count > most:
+            raise _error(f"choice has {count:,} texts; at most {most:,} are allowed")
+        for name in ("json", "regex", "grammar", "choice"):
+            given = getattr(self, name)
+            sizes = list(map(_size, given if name == "choice" else [given])) if given else [0]
+            if sum(sizes) > limits.FORM.whole:
+                raise _error(f"{name} has {sum(sizes):,} bytes; at most {limits.FORM.whole:,} are allowed")
+            if name == "choice" and max(sizes) > limits.FORM_TEXT.whole:
+                most = limits.FORM_TEXT.whole
+                raise _error(f"a choice has {max(sizes):,} bytes; at most {most:,} are allowed")
 
     @property
     def kind(self) -> str:
@@ -54,6 +69,20 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 def _texts(choice: object) -> bool:
     return isinstance(choice, tuple) and bool(choice) and all(isinstance(c, str) and c for c in choice)
+
+
+def _text_of(schema: dict[str, Any]) -> str:
+    try:
+        return jsonlib.dumps(schema, ensure_ascii=False)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise _error(f"json must be plain data, and not nested too deeply: {error}") from None
+
+
+def _size(text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise _error("a form of structured output must be valid Unicode, without halves of pairs") from None
 
 
 def _error(what: str) -> RequestError:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
+from turnout.core.errors import RequestError
+from turnout.core.interfaces.logits_processor import CancellableWork, LogitsProcessor, Row, ServedModel
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.core.types.structured_outputs import StructuredOutputs
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
     from torch import Tensor
 
-    from turnout.plugins.logits_processors.bitmasks import DraftPath
+    from turnout.plugins.logits_processors.structured.bitmasks import DraftPath
+    from turnout.plugins.logits_processors.structured.compiler import Grammar
 
 __all__ = ["StructuredOutput"]
 
@@ -33,38 +34,40 @@ class StructuredOutput(LogitsProcessor):
     masks = True
 
     def start(self, model: ServedModel) -> None:
-        from turnout.plugins.logits_processors.bitmasks import Bitmasks
-        from turnout.plugins.logits_processors.grammars import Grammars
-        from turnout.plugins.logits_processors.matchers import Matchers
+        from turnout.plugins.logits_processors.structured.bitmasks import Bitmasks
+        from turnout.plugins.logits_processors.structured.grammars import Grammars
+        from turnout.plugins.logits_processors.structured.mask_time import MaskTime
+        from turnout.plugins.logits_processors.structured.matchers import Matchers
 
         self._grammars = Grammars(model)
-        self._start: WeakKeyDictionary[Request, LLMatcher] = WeakKeyDictionary()
-        self._matchers = Matchers(self._start.__getitem__)
+        self._grammar_of: WeakKeyDictionary[Request, Grammar] = WeakKeyDictionary()
+        self._matchers = Matchers(lambda request: self._grammar_of[request].matcher)
         self._bitmasks = Bitmasks(model.vocab_size)
+        self._time = MaskTime()
 
     def wants(self, params: SamplingParams) -> bool:
         return params.structured_outputs is not None
 
-    def prepare(self, spec: RequestSpec) -> Callable[[], object] | None:
-        form = spec.params.structured_outputs
-        assert form is not None
-        return None if self._grammars.ready(form) else partial(self._grammars.get, form)
+    def prepare(self, spec: RequestSpec) -> CancellableWork | None:
+        from turnout.plugins.logits_processors.structured.preparing import Preparing
+
+        form = _form(spec.params)
+        return None if self._grammars.ready(form) else Preparing(self._grammars, form, spec)
 
     def check(self, request: Request) -> None:
-        form = request.params.structured_outputs
-        assert form is not None
-        self._start[request] = self._grammars.get(form)
+        self._grammar_of[request] = self._grammars.get(_form(request.params))
 
     def apply(self, logits: Tensor, rows: Sequence[Row]) -> None:
         from turnout.kernels.gpu.staging import to_device
-        from turnout.plugins.logits_processors.bitmasks import forbid
+        from turnout.plugins.logits_processors.structured.bitmasks import forbid
 
-        paths = self._paths(rows)
-        masks = self._bitmasks.of([path for found in paths.values() for path in found])
+        with self._time.step(len(rows)):
+            paths = self._paths(rows)
+            masks = self._bitmasks.of([path for found in paths.values() for path in found], self._time)
         mask_of = {
             (sequence, draft_tokens): mask
             for sequence, found in paths.items()
-            if not _failed(sequence.request, found, masks)
+            if not self._failed(sequence.request, found, masks)
             for path in found
             for draft_tokens, mask in path.masks.items()
         }
@@ -73,26 +76,45 @@ class StructuredOutput(LogitsProcessor):
 
     def _paths(self, rows: Sequence[Row]) -> dict[TokenSequence, list[DraftPath]]:
         """The positions of `rows` in the grammar of each sequence; marks requests that violate theirs."""
-        from turnout.plugins.logits_processors.bitmasks import draft_paths
-        from turnout.plugins.logits_processors.matchers import GrammarViolation
+        from turnout.plugins.logits_processors.structured.bitmasks import draft_paths
+        from turnout.plugins.logits_processors.structured.matchers import GrammarViolation
 
         positions: dict[TokenSequence, list[tuple[int, ...]]] = {}
         for row in rows:
             positions.setdefault(row.sequence, []).append(row.draft_tokens)
         found: dict[TokenSequence, list[DraftPath]] = {}
         for sequence, draft_tokens in positions.items():
+            begun = self._time.begin()
             try:
-                found[sequence] = draft_paths(self._matchers.at_end_of(sequence), draft_tokens)
+                paths = found[sequence] = draft_paths(self._matchers.at_end_of(sequence), draft_tokens)
             except GrammarViolation as error:
                 sequence.request.fault = f"structured output failed: {error}"
+            else:
+                paths[0].seconds = self._time.since(begun)
         return found
 
+    def _failed(self, request: Request, paths: Sequence[DraftPath], masks: Tensor) -> bool:
+        """Whether a request cannot go on; if so, it is marked, and the others go on."""
+        from turnout.plugins.logits_processors.structured.compilation import reason_of
+        from turnout.plugins.logits_processors.structured.mask_time import TOO_LONG
 
-def _failed(request: Request, paths: Sequence[DraftPath], masks: Tensor) -> bool:
-    """Whether a request cannot go on; if so, it is marked, and the others go on."""
-    for path in paths:
-        if path.matcher.is_error():
-            request.fault = f"structured output failed: {path.matcher.get_error().strip()}"
-        elif not all(masks[mask].any() for mask in path.masks.values()):
-            request.fault = "structured output failed: no token of the vocabulary can go on from here"
-    return request.fault is not None
+        grammar = self._grammar_of[request]
+        for path in paths:
+            if path.matcher.is_error():
+                request.fault = _fault(reason_of(path.matcher.get_error()))
+                self._grammars.forget(grammar)
+            elif not all(masks[mask].any() for mask in path.masks.values()):
+                request.fault = _fault("no token of the vocabulary can go on from here")
+        if self._time.too_long(request, sum(path.seconds for path in paths)):
+            request.fault = _fault(TOO_LONG)
+            grammar.refusal = TOO_LONG
+        return request.fault is not None
+
+
+def _form(params: SamplingParams) -> StructuredOutputs:
+    assert params.structured_outputs is not None
+    return params.structured_outputs
+
+
+def _fault(reason: str) -> RequestError:
+    return RequestError(f"structured output failed: {reason}", "structured_outputs")

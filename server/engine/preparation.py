@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from turnout.core import limits
+from turnout.core.engine.logits_processing import PreparationWork
 from turnout.core.errors import Overloaded
 from turnout.core.types.request import RequestSpec
 
 __all__ = ["POLL_SECONDS", "Preparation"]
 
-THREADS = 2
-"""More than one, so that slow work does not hold up the next request."""
 POLL_SECONDS = 0.002
 """How often the engine looks for finished work while it has nothing else to do."""
 
@@ -21,44 +21,59 @@ class _Job(NamedTuple):
     """A request and its work."""
 
     request: RequestSpec
+    work: Sequence[PreparationWork]
     done: Future[None]
 
 
 class Preparation:
-    """The requests that are being prepared. For use by the engine's thread alone."""
+    """The requests that are being prepared. For use by the engine's thread alone.
+
+    Each has a thread of its own, so that slow work does not hold up another request's.
+    """
 
     def __init__(self, limit: int) -> None:
-        """Prepare at most `limit` requests at a time."""
-        self._limit = limit
+        """Prepare at most `limit` requests at a time, and no more than there are threads."""
+        self._limit = min(limit, limits.PREPARED.whole)
         self._jobs: dict[str, _Job] = {}
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="prepare")
+        self._threads = ThreadPoolExecutor(limits.PREPARED.whole, thread_name_prefix="prepare")
 
     @property
     def busy(self) -> bool:
         return bool(self._jobs)
 
-    def begin(self, request: RequestSpec, work: Sequence[Callable[[], object]]) -> None:
+    def begin(self, request: RequestSpec, work: Sequence[PreparationWork]) -> None:
         """Start the work of a request. Raises Overloaded if too many requests are being prepared."""
         if len(self._jobs) >= self._limit and request.resume is None:
             raise Overloaded(f"{self._limit} requests are being prepared already; try again later")
-        self._jobs[request.id] = _Job(request, self._threads.submit(_do, work))
+        self._jobs[request.id] = _Job(request, work, self._threads.submit(_do, work))
 
     def cancel(self, request_id: str) -> None:
-        """Drop a request. Its work may go on, but the result is not used."""
+        """Drop a request, and end its work as far as the work can be ended."""
         job = self._jobs.pop(request_id, None)
         if job is not None:
-            job.done.cancel()
+            _end(job)
 
     def finished(self) -> Iterator[tuple[RequestSpec, BaseException | None]]:
-        """The requests prepared by now, in order of arrival, each with the error of its work or None."""
+        """The requests prepared by now, in order of arrival, each with the error of its work or None.
+
+        The work of each lives on until the next is asked for, and so does what it found.
+        """
         for job in [job for job in self._jobs.values() if job.done.done()]:
             del self._jobs[job.request.id]
             yield job.request, job.done.exception()
 
     def close(self) -> None:
+        for job in self._jobs.values():
+            _end(job)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _do(work: Sequence[Callable[[], object]]) -> None:
+def _end(job: _Job) -> None:
+    job.done.cancel()
+    for item in job.work:
+        item.cancel()
+
+
+def _do(work: Sequence[PreparationWork]) -> None:
     for item in work:
         item()

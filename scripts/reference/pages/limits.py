@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.limits import Limit, all_limits
+from turnout.core.limits import all_limits
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import code, table
 
@@ -15,13 +15,7 @@ def _limits() -> str:
     return table(
         ("what", "at most", "option", "answer"),
         [
-            (limit.what, _amount(limit), limit.option and code(limit.option), limit.answer)
+            (limit.what, limit.amount, limit.option and code(limit.option), limit.answer)
             for limit in all_limits().values()
         ],
     )
-
-
-def _amount(limit: Limit) -> str:
-    if limit.unit == "bytes" and limit.most % 2**20 == 0:
-        return f"{limit.most / 2**20:,.0f} MiB"
-    return f"{limit.most:,.10g} {limit.unit}"

@@ -9,7 +9,7 @@ from toy import toy_request
 
 from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.errors import RequestError
-from turnout.core.interfaces.logits_processor import LogitsProcessor
+from turnout.core.interfaces.logits_processor import CancellableWork, LogitsProcessor
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 
@@ -19,7 +19,7 @@ SPEC = toy_request("r", [1, 2], "greedy", 3)
 class Compiling(LogitsProcessor):
     """Has something to do for every request, or fails at that."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.done: list[str] = []
         self.error = error
 
@@ -51,6 +51,28 @@ class Ready(LogitsProcessor):
     def apply(self, logits: object, rows: object) -> None: ...
 
 
+class Panic(BaseException):
+    """As a panic of an extension written in Rust, which is no Exception."""
+
+
+class Cancellable(CancellableWork):
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def __call__(self) -> None: ...
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class CompilingOnDemand(Ready):
+    def __init__(self) -> None:
+        self.work = Cancellable()
+
+    def prepare(self, spec: RequestSpec) -> CancellableWork:
+        return self.work
+
+
 def test_only_those_that_want_the_request_and_need_something_first_have_work() -> None:
     compiling = Compiling()
     found = LogitsProcessors([("a", compiling), ("b", Indifferent()), ("c", Ready())]).preparation(SPEC)
@@ -61,9 +83,27 @@ def test_only_those_that_want_the_request_and_need_something_first_have_work() -
 
 @pytest.mark.parametrize(
     ("error", "message"),
-    [(ValueError("oh"), "theirs failed: ValueError: oh"), (RequestError("too deep"), "too deep")],
+    [
+        (ValueError("oh"), "theirs failed: ValueError: oh"),
+        (Panic("at line 3"), "theirs failed: RuntimeError: Panic: at line 3"),
+        (RequestError("too deep"), "too deep"),
+    ],
 )
-def test_where_that_fails_the_request_is_refused(error: Exception, message: str) -> None:
+def test_where_that_fails_the_request_is_refused(error: BaseException, message: str) -> None:
     (work,) = LogitsProcessors([("theirs", Compiling(error))]).preparation(SPEC)
     with pytest.raises(RequestError, match=f"^{message}$"):
         work()
+
+
+def test_what_ends_the_program_is_no_fault_of_a_processor() -> None:
+    (work,) = LogitsProcessors([("theirs", Compiling(KeyboardInterrupt()))]).preparation(SPEC)
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def test_work_that_can_be_cancelled_is_told_and_other_work_is_not_disturbed() -> None:
+    processor = CompilingOnDemand()
+    for work in LogitsProcessors([("a", processor), ("b", Compiling())]).preparation(SPEC):
+        work.cancel()
+        work()
+    assert processor.work.cancelled

@@ -19,7 +19,7 @@ from turnout.core.types.request import Request, RequestSpec, Resumption
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.models.hub.resolve import resolve_model
 from turnout.plugins.decoding.greedy import Greedy
-from turnout.plugins.logits_processors.bitmasks import forbid
+from turnout.plugins.logits_processors.structured.bitmasks import forbid
 from turnout.plugins.logits_processors.structured_output import StructuredOutput
 
 VOCABULARY = 4096

@@ -10,6 +10,7 @@ from llguidance import LLExecutor, LLMatcher
 from torch import Tensor
 
 from turnout.kernels.threads import kernel_threads
+from turnout.plugins.logits_processors.structured.mask_time import MaskTime
 
 __all__ = ["Bitmasks", "DraftPath", "draft_paths", "forbid"]
 
@@ -33,6 +34,8 @@ class DraftPath:
     """The mask of the first position; a mask for each further draft token follows."""
     consumed: int = 0
     """Draft tokens that the matcher consumed on the way to the first position."""
+    seconds: float = 0.0
+    """Processor time that it took, in steps where that is measured."""
 
     @property
     def further(self) -> list[int]:
@@ -84,8 +87,8 @@ class Bitmasks:
         self._executor = LLExecutor(threads)
         self._parallel = threads > 1
 
-    def of(self, paths: Sequence[DraftPath]) -> Tensor:
-        """The masks of all paths, int32 [masks, words]; sets `first` of each path.
+    def of(self, paths: Sequence[DraftPath], time: MaskTime) -> Tensor:
+        """The masks of all paths, int32 [masks, words]; sets `first` of each path, and `seconds`.
 
         The first mask belongs to no path, and allows all tokens.
         """
@@ -93,10 +96,19 @@ class Bitmasks:
         for path in paths:
             path.first, count = count, count + 1 + len(path.further)
         masks = torch.full((count, self._words), ALL_ALLOWED, dtype=torch.int32)
-        self._fill(masks, [path for path in paths if path.enter()])
+        if time.measuring:
+            self._measure(masks, paths, time)
+        else:
+            self._fill(masks, [path for path in paths if path.enter()])
         for path in paths:
             path.leave()
         return masks
+
+    def _measure(self, masks: Tensor, paths: Sequence[DraftPath], time: MaskTime) -> None:
+        for path in paths:
+            begun = time.begin()
+            self._fill(masks, [path] if path.enter() else [])
+            path.seconds += time.since(begun)
 
     def _fill(self, masks: Tensor, paths: Sequence[DraftPath]) -> None:
         where = masks.data_ptr(), masks.element_size() * self._words, len(masks)

@@ -1,0 +1,116 @@
+"""Compiles forms: first in a process of its own, then, if that went well, in the engine's."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from llguidance import LLMatcher, LLTokenizer
+
+from turnout.core import limits
+from turnout.core.errors import RequestError
+from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.plugins.logits_processors.structured.claims import Claim
+from turnout.plugins.logits_processors.structured.compilation import compiled, in_thread
+from turnout.plugins.logits_processors.structured.compile_client import TOO_LONG, CompileProcess
+from turnout.plugins.logits_processors.structured.frames import Verdict
+from turnout.plugins.logits_processors.structured.lanes import Lane
+from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
+
+__all__ = ["ClaimEnded", "Compiler", "Grammar"]
+
+STACK_MIB = 32
+"""Four times the stack on which the form was tried: what passed there passes here."""
+QUICK_PLACES = 2
+QUICK_SECONDS = 0.25
+"""Processor time that a form may take before it has to wait for others that are slow as well."""
+LEAST_SECONDS = 0.03
+"""The same where many wait."""
+WAIT_SECONDS = 1.0
+"""How long, about, a form may wait for those before it."""
+
+
+class Grammar:
+    """A compiled form. Can be referred to weakly."""
+
+    def __init__(self, form: StructuredOutputs, matcher: LLMatcher, memory: int) -> None:
+        self.form = form
+        self.matcher = matcher
+        """Before the first token, to be copied before use."""
+        self.memory = memory
+        """Bytes that it takes, about."""
+        self.refusal = ""
+        """Why later requests are refused it; empty if they are not."""
+
+
+class ClaimEnded(RequestError):
+    """The client left while its form was compiled."""
+
+
+class Compiler:
+    """Compiles forms in two lanes, so that slow ones hold up slow ones alone. For any thread."""
+
+    def __init__(self, vocabulary: Callable[[], Vocabulary], tables: Callable[[], LLTokenizer]) -> None:
+        """vocabulary, tables: return the model's; either may have to wait for them."""
+        self._process = CompileProcess(vocabulary)
+        self._tables = tables
+        self._quick = Lane(QUICK_PLACES, limits.PREPARED.whole)
+        self._slow = Lane(1, limits.FORMS_SLOW.whole)
+
+    def compile(self, form: StructuredOutputs, claim: Claim, known: Callable[[], Grammar | None]) -> Grammar:
+        """Compiles a form, unless `known` returns it when its turn has come.
+
+        Raises RequestError with the compiler's reason, Overloaded, and ClaimEnded.
+        """
+        with self._quick.place(claim) as got:
+            found = self._attempt(form, claim, known, self._quick_seconds(), got)
+        if found is not None:
+            return found
+        with self._slow.place(claim) as got:
+            found = self._attempt(form, claim, known, limits.FORM_SECONDS.most, got, last=True)
+        if found is not None:
+            return found
+        raise _refusal(
+            form, f"it takes more than {limits.FORM_SECONDS.most:g} s of processor time; make it smaller"
+        )
+
+    def _quick_seconds(self) -> float:
+        share = WAIT_SECONDS * QUICK_PLACES / (1 + self._quick.waiting)
+        return max(LEAST_SECONDS, min(QUICK_SECONDS, share))
+
+    def _attempt(
+        self,
+        form: StructuredOutputs,
+        claim: Claim,
+        known: Callable[[], Grammar | None],
+        seconds: float,
+        got: bool,
+        *,
+        last: bool = False,
+    ) -> Grammar | None:
+        """Returns the compiled form; None if that takes more than `seconds`."""
+        if got and (found := known()) is not None:
+            return found
+        verdict = self._process.tried(form, seconds, claim, last=last) if got else None
+        if verdict is None:
+            raise ClaimEnded("the client left while its form of structured output was compiled")
+        if verdict.signal == TOO_LONG:
+            return None
+        if verdict.signal or verdict.reason:
+            raise _refusal(form, verdict.reason or _death(verdict))
+        tables = self._tables()
+        matcher = in_thread(lambda: compiled(verdict.source, tables), STACK_MIB)
+        return Grammar(form, matcher, verdict.memory)
+
+
+def _refusal(form: StructuredOutputs, reason: str) -> RequestError:
+    what = "JSON schema" if form.kind == "json" else form.kind
+    return RequestError(f"the {what} cannot be compiled: {reason}", "structured_outputs")
+
+
+def _death(verdict: Verdict) -> str:
+    if verdict.signal in (signal.SIGSEGV, signal.SIGBUS):
+        return "it is nested or chained too deeply for the compiler"
+    if verdict.signal in (signal.SIGABRT, signal.SIGKILL):
+        return f"it takes more than {limits.FORM_MEMORY.amount} of memory; make it smaller"
+    return f"the compiler died of {signal.Signals(verdict.signal).name}"
