@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,8 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers
-from turnout.core.errors import as_plugin_errors
+from turnout.core.errors import as_plugin_errors, describe_error
+from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
@@ -39,6 +41,8 @@ from turnout.runner.step_limits import batched_tokens, context_length
 from turnout.runner.weights import load_weights, quantization_of
 
 __all__ = ["AssembledEngine", "build_engine"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -88,7 +92,7 @@ def build_engine(
     resources = EngineResources(
         registry, policies.kv, served, checkpoint.spec, budget, setup, clock, observers
     )
-    _start_decodings(policies, resources)
+    by_name = _start_decodings(policies, resources)
     halves = KVHalves(policies.kv, config.kv, checkpoint.spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
@@ -102,6 +106,7 @@ def build_engine(
         policies.processors,
         overlaps=setup.overlaps,
     )
+    engine.offer_decodings(by_name)
     return AssembledEngine(
         engine=engine,
         ready=_Parts(config, checkpoint, setup, policies, budget, model, resources, kv).ready(),
@@ -114,10 +119,24 @@ def build_engine(
     )
 
 
-def _start_decodings(policies: Policies, resources: EngineResources) -> None:
+def _start_decodings(policies: Policies, resources: EngineResources) -> dict[str, Decoding]:
+    """Starts all decoding strategies; returns those that a request may ask for by name.
+
+    One that cannot start is left out, if no other request gets it.
+    """
     for decoding in policies.decodings:
         with as_plugin_errors(f"decoding strategy {type(decoding).__name__}"):
             decoding.start(resources)
+    started = {}
+    for name, decoding in policies.decodings_by_name.items():
+        try:
+            if decoding not in policies.decodings:
+                decoding.start(resources)
+        except Exception as error:
+            logger.warning("decoding %s is not on offer: %s", name, describe_error(error))
+        else:
+            started[name] = decoding
+    return started
 
 
 def _limits(config: EngineConfig, checkpoint: Checkpoint, budget: Budget) -> Limits:

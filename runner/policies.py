@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.plugins.defaults import KV, KV_EVICTION
-from turnout.runner.choices import PolicyChoice, policy_choices
+from turnout.runner.choices import policy_choices
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,8 @@ class Policies(HostPolicies):
 
     decodings: tuple[Decoding, ...]
     """In the order in which they are asked whether they serve a request."""
+    decodings_by_name: Mapping[str, Decoding]
+    """Those, and others that a request gets only if it asks for them by name."""
     defaults: Mapping[str, Any]
     """Sampling parameters that the decoding of the configuration gives to requests that set none."""
     processors: LogitsProcessors
@@ -67,11 +69,18 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
     Raises ConfigError or PluginError, naming plugin and option.
     """
     asked = policy_choices(registry, config, "decoding")
-    decodings = [registry.create("decoding", spec, **given) for spec, given in asked]
+    decodings = {
+        PluginSpec.parse(spec).name: registry.create("decoding", spec, **given) for spec, given in asked
+    }
+    others = dict(_other_decodings(registry, decodings))
+    offered = {name: each for name, each in others.items() if not each.wraps}
+    # What wraps another strategy and drafts would take memory for drafts, though no request may ask for it.
+    asked_for = {name: each for name, each in others.items() if each.wraps and each.rows == 1}
     return Policies(
         **vars(build_host_policies(registry, config)),
-        decodings=(*decodings, *_other_decodings(registry, asked)),
-        defaults=decodings[-1].defaults,
+        decodings=(*decodings.values(), *offered.values()),
+        decodings_by_name={**decodings, **offered, **asked_for},
+        defaults=[*decodings.values()][-1].defaults,
         processors=LogitsProcessors(registry.logits_processors()),
     )
 
@@ -141,15 +150,11 @@ def build_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapCo
     return Swap() if config.preemption == "swap" else Auto(costs())
 
 
-def _other_decodings(registry: Registry, asked: Iterable[PolicyChoice]) -> Iterator[Decoding]:
-    """Every other one as it comes, but for those that wrap others: a request may ask for any."""
-    names = {PluginSpec.parse(choice.spec).name for choice in asked}
+def _other_decodings(registry: Registry, chosen: Container[str]) -> Iterator[tuple[str, Decoding]]:
+    """Every other one as it comes, by name."""
     for name in registry.names("decoding"):
-        if name not in names:
+        if name not in chosen:
             try:
-                decoding = registry.create("decoding", name)
+                yield name, registry.create("decoding", name)
             except ConfigError as error:  # no configuration named it
                 logger.warning("decoding %s is not on offer: %s", name, error)
-                continue
-            if not decoding.wraps:
-                yield decoding

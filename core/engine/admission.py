@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.logits_processing import LogitsProcessors
-from turnout.core.errors import RequestError
+from turnout.core.errors import RequestError, describe_error
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.request import Request, RequestSpec
 
 __all__ = ["Admission", "Limits"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,12 @@ class Admission:
             self._stops(spec),
         )
         self._check_fits(request)
-        request.processors = self._processors.wanted(request)
+        policy, decoding = self._scheduler.policy, self._dispatch.of(request)
+        request.processors = self._processors.wanted(request, (*policy.extra_args, *decoding.extra_args))
+        with _refusing(policy):
+            policy.check(request.view)
+        with _refusing(decoding):
+            decoding.check(request)
         return request
 
     def _output_limit(self, spec: RequestSpec) -> int:
@@ -95,3 +105,16 @@ class Admission:
                 f"the whole pool holds {kv.capacity}; ask for less or raise --kv-memory",
                 "max_tokens",
             )
+
+
+@contextmanager
+def _refusing(plugin: object) -> Iterator[None]:
+    """Turns what a plugin raises about a request into a refusal that names the plugin."""
+    try:
+        yield
+    except RequestError:
+        raise
+    except Exception as error:
+        name = type(plugin).__name__
+        logger.exception("%s failed to check a request", name)
+        raise RequestError(f"{name} failed to check the request: {describe_error(error)}") from error

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from turnout.core.engine.apply_decisions import RowOwners
-from turnout.core.errors import RequestError
+from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.plugin_faults import PluginFaults
 from turnout.core.types.decision import Chosen, Completion, Continuation, resolve_tokens
@@ -30,20 +30,45 @@ class DecodingDispatch:
     def __init__(self, decodings: Sequence[Decoding], vocab_size: int) -> None:
         self._decodings = tuple(decodings)
         """In the order in which they are asked whether they accept a request."""
+        self._by_name: dict[str, Decoding] = {}
+        """Those that a request may ask for by name, some of which no other request gets."""
         self._vocab_size = vocab_size
         self._drafting = any(type(decoding).draft is not Decoding.draft for decoding in decodings)
         """Whether any of them drafts; if none does, `draft` returns at once."""
         self._plugin_faults = PluginFaults(logger)
 
+    def offer(self, by_name: Mapping[str, Decoding]) -> None:
+        """Lets requests ask for these strategies by name."""
+        self._by_name = dict(by_name)
+
     def choose(self, params: SamplingParams) -> Decoding:
         """Returns the strategy for these parameters. Raises RequestError if none accepts them."""
-        for decoding in self._decodings:
+        for decoding in self._candidates(params.decoding):
             try:
                 if decoding.accepts(params) and decoding.width(params) > 0:
                     return decoding
             except Exception as error:
                 raise RequestError(self._report(decoding, error)) from error
+        if params.decoding is not None:
+            message = f"decoding {params.decoding!r} does not serve these sampling parameters"
+            raise RequestError(message, "decoding")
         raise RequestError("no decoding strategy serves these sampling parameters")
+
+    def _candidates(self, name: str | None) -> Sequence[Decoding]:
+        """Returns the strategies to ask: that of the name, or all. Raises RequestError for unknown names."""
+        if name is None:
+            return self._decodings
+        if name not in self._by_name:
+            known = ", ".join(sorted(self._by_name)) or "none"
+            close = did_you_mean(name[:40], self._by_name)
+            message = f"no decoding strategy is called {name[:40]!r} here; known: {known}{close}"
+            raise RequestError(message, "decoding")
+        return (self._by_name[name],)
+
+    @staticmethod
+    def of(request: Request) -> Decoding:
+        """The strategy that serves a request."""
+        return request.decoding  # type: ignore[return-value]  # a Request knows it as a Strategy
 
     def draft(self, requests: Iterable[Request]) -> None:
         """Asks the strategies to draft for requests about to get logits. A fault costs the drafts alone."""
@@ -124,7 +149,7 @@ class DecodingDispatch:
     def counters(self) -> dict[str, float]:
         """The counters of all strategies; counters of the same name are added up."""
         totals: dict[str, float] = {}
-        for decoding in self._decodings:
+        for decoding in dict.fromkeys((*self._decodings, *self._by_name.values())):
             try:
                 for name, value in decoding.counters().items():
                     totals[name] = totals.get(name, 0) + value

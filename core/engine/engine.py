@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -80,6 +80,11 @@ class Engine:
         )
 
     # -------------------------------------------------------------- requests
+
+    def offer_decodings(self, by_name: Mapping[str, Decoding]) -> None:
+        """Lets requests ask for these strategies by name (`SamplingParams.decoding`); none drafts beyond
+        those that the engine was built with."""
+        self._dispatch.offer(by_name)
 
     def preparation(self, spec: RequestSpec) -> list[PreparationWork]:
         """Returns the work to do before `add`, in any thread; that and this may raise RequestError."""

@@ -132,9 +132,13 @@ class LogitsProcessors:
         work = (active.preparation(spec) for active in self._active)
         return [item for item in work if item is not None]
 
-    def wanted(self, request: Request) -> tuple[ActiveProcessor, ...]:
-        """Returns the processors that apply to a request. Raises RequestError if one rejects it."""
-        check_known(request.params.extra_args, self._extra_args)
+    def wanted(self, request: Request, others: Iterable[str] = ()) -> tuple[ActiveProcessor, ...]:
+        """Returns the processors that apply to a request. Raises RequestError if one rejects it.
+
+        others: extra arguments that other plugins take.
+        """
+        if request.params.extra_args:
+            check_known(request.params.extra_args, self._extra_args.union(others))
         return tuple(active for active in self._active if active.wants(request))
 
 

@@ -31,6 +31,13 @@ class Decoding(ABC):
     """True: it serves requests that other strategies would, as `speculative` does, so it is used only if it
     is chosen by name."""
 
+    extra_args: ClassVar[tuple[str, ...]] = ()
+    """The names of `SamplingParams.extra_args` that it takes of the requests that it serves. Names that no
+    plugin takes are refused."""
+
+    def check(self, request: Request) -> None:  # noqa: B027
+        """Raises RequestError to reject a request that it would serve. Called once, as it arrives."""
+
     def start(self, resources: Resources) -> None:  # noqa: B027
         """Called once, before the first request; may load a model of its own. By default it does nothing.
 

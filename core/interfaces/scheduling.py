@@ -49,6 +49,13 @@ class SchedulingPolicy(ABC):
     nothing else happens to such requests (fast forward). False is always correct. A subclass that overrides
     `order` must declare this again."""
 
+    extra_args: ClassVar[tuple[str, ...]] = ()
+    """The names of request parameters that it takes, and reads in `RequestView.extra_args`. Names that no
+    plugin takes are refused."""
+
+    def check(self, request: RequestView) -> None:
+        """Raises RequestError to reject a request. Called once, as it arrives; it is in no queue yet."""
+
     @abstractmethod
     def order(self, view: View) -> Iterable[Entry]:
         """Returns the requests to serve in this step, in order, without those that should not run now.

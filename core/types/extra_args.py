@@ -1,4 +1,4 @@
-"""Extra arguments: what a client passes to logits processors, by names that they declare."""
+"""Extra arguments: what a client passes to plugins, by names that they declare."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def check_extra_args(given: object) -> None:
 
 
 def check_known(given: Mapping[str, ExtraArg], known: Collection[str]) -> None:
-    """Raises RequestError for a name that no logits processor takes."""
+    """Raises RequestError for a name that no plugin takes."""
     for name in given:
         if name not in known:
             listed = ", ".join(sorted(known)) or "none"
             raise RequestError(
-                f"no logits processor takes the extra argument {_short(name)}; known: {listed}"
+                f"no plugin takes the extra argument {_short(name)}; known: {listed}"
                 f"{did_you_mean(name[:40], known)}",
                 FIELD,
             )

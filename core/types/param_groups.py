@@ -26,11 +26,12 @@ def merge_defaults(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dic
     """Merges the parameters that a client gave with the defaults of the server and the model.
 
     The client chooses between sampling and beam search: if it names a parameter of one, the defaults for the
-    other are left out.
+    other are left out. So are those for beam search if it names a decoding strategy.
     """
     beams = given.get("use_beam_search")
     if beams is None:
-        beams = bool(defaults.get("use_beam_search")) and not SAMPLING.keys() & given.keys()
+        chooses = SAMPLING.keys() & given.keys() or given.get("decoding") is not None
+        beams = bool(defaults.get("use_beam_search")) and not chooses
     excluded = SAMPLING.keys() if beams else {"use_beam_search", *BEAM_SEARCH}
     kept = {name: value for name, value in defaults.items() if name not in excluded}
     return {**kept, **given}

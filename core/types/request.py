@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from types import MappingProxyType
 from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
 from turnout.core.errors import RequestError
+from turnout.core.types.extra_args import ExtraArg
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.sampling_params import SamplingParams
 
@@ -369,6 +372,11 @@ class RequestView:
     def prompt(self) -> tuple[int, ...]:
         """Token ids; a copy."""
         return tuple(self._request.spec.prompt)
+
+    @property
+    def extra_args(self) -> Mapping[str, ExtraArg]:
+        """What the client passed to plugins, by the names that they declare."""
+        return MappingProxyType(self._request.spec.params.extra_args)
 
     @property
     def output_tokens(self) -> int:

@@ -81,8 +81,10 @@ class SamplingParams(
     early_stopping: bool | Literal["never"] = False
     """When to end once `beam_width` beams are finished: at once (True), when the best running beam would not
     rank among them as it is (False), or when it could not however it continued (``never``)."""
+    decoding: str | None = None
+    """The name of the decoding strategy to use; None: the first that accepts the other parameters."""
     extra_args: dict[str, ExtraArg] = {}
-    """Arguments for logits processors of plugins, by the names that they declare."""
+    """Arguments for plugins, by the names that they declare."""
 
     def __post_init__(self) -> None:
         self._take_lists_for_tuples()
@@ -103,6 +105,8 @@ class SamplingParams(
             )
         check_param_lists(self)
         check_extra_args(self.extra_args)
+        if self.decoding is not None and not isinstance(self.decoding, str):
+            raise RequestError(f"decoding must be a strategy's name, not {_short(self.decoding)}", "decoding")
         if self.structured_outputs is not None:
             self._check_structured_outputs()
         self._check_groups()

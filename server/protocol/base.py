@@ -55,6 +55,7 @@ SAMPLING_FIELDS = (
     "beam_width",
     "length_penalty",
     "early_stopping",
+    "decoding",
 )
 """The fields that `SamplingParams` has with the same name and meaning.
 
@@ -170,9 +171,12 @@ class GenerationRequest(StructuredRequest):
     """vLLM's. Of beams: above 0 favours long texts, below 0 short ones."""
     early_stopping: bool | Literal["never"] | None = None
     """vLLM's. Of beams: when the search ends."""
+    decoding: str | None = None
+    """Turnout's. The name of the [decoding strategy](plugins/decoding.md) to use. Default: the first that
+    accepts the other parameters."""
     vllm_xargs: dict[str, Any] | None = None
-    """vLLM's. Arguments that [logits processors](plugins/logits-processors.md#arguments-of-a-request) of
-    plugins take; a name that no processor takes is refused."""
+    """vLLM's. Arguments that [plugins](plugins/logits-processors.md#arguments-of-a-request) take; a name that
+    none takes is refused."""
 
     @field_validator("stop", mode="before")
     @classmethod

@@ -71,6 +71,17 @@ def test_token_ids_and_the_prompt_alone(beams: RunningServer, llm: LLM) -> None:
     assert searched["system_fingerprint"] == beams.client.ready.fingerprint != ""
 
 
+def test_a_request_may_name_its_strategy(beams: RunningServer) -> None:
+    """Then the server's defaults for beams do not apply."""
+    body = {"prompt": PROMPT, "max_tokens": 8, "seed": 3}
+    named = beams.post(COMPLETIONS, **body, decoding="sampling").json()["choices"]
+    assert named == beams.post(COMPLETIONS, **body, use_beam_search=False).json()["choices"]
+    for path, asked in ((COMPLETIONS, body), (CHAT, {"messages": [{"role": "user", "content": "a"}]})):
+        refused = beams.post(path, **asked, decoding="guessing")
+        assert refused.status_code == 400 and refused.json()["error"]["param"] == "decoding"
+        assert "known: beam, greedy, sampling" in refused.json()["error"]["message"]
+
+
 def test_chat_by_the_official_client(beams: RunningServer, llm: LLM) -> None:
     messages = [{"role": "user", "content": "import os"}]
     client = openai.OpenAI(base_url=f"{beams.url}/v1", api_key="none", max_retries=0)
