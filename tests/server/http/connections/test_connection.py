@@ -24,7 +24,7 @@ Connect = Callable[[], socket.socket]
 def hasty(tokenizer: Tokenizer) -> Iterator[RunningServer]:
     patience = Patience(headers=0.5, body=0.5, reading=0.5, leaving=0.5, discarded=100_000)
     config = ServerConfig(keep_alive_timeout=1)
-    with running(tokenizer, EngineConfig(model="parrot"), config, patience=patience) as server:
+    with running(tokenizer, EngineConfig(model="echo"), config, patience=patience) as server:
         yield server
         assert server.http.get("/health").status_code == 200
 
