@@ -9,6 +9,9 @@ from turnout.core.errors import ModelError
 
 __all__ = ["ConfigReader"]
 
+MOST = 2**40
+"""More than any number that a model needs."""
+
 
 class ConfigReader:
     """Reads keys of a known type. A key that is null counts as absent: checkpoints write both."""
@@ -17,18 +20,20 @@ class ConfigReader:
         self.config = config
         self.where = where
 
-    def integer(self, key: str, default: int | None = None) -> int:
-        """A positive integer."""
+    def integer(self, key: str, default: int | None = None, *, most: int = MOST) -> int:
+        """A positive integer, at most `most`."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise self._wrong(key, value, "a positive integer")
+        if value > most:
+            raise self._wrong(key, value, f"at most {most:,}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number; an integer stays an integer."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise self._wrong(key, value, "a positive number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
+            raise self._wrong(key, value, f"a positive number, at most {MOST:,}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -63,7 +68,7 @@ class ConfigReader:
 
     def reject(self, key: str, because: str) -> ModelError:
         """The error for a well-formed value that is not supported."""
-        return ModelError(f"{self.where}: {key} = {self.config.get(key)!r} is not supported: {because}")
+        return ModelError(f"{self.where}: {key} = {_short(self.config.get(key))} is not supported: {because}")
 
     def _value(self, key: str, default: object) -> object:
         value = self.config.get(key)
@@ -74,4 +79,10 @@ class ConfigReader:
         return default
 
     def _wrong(self, key: str, value: object, expected: str) -> ModelError:
-        return ModelError(f"{self.where}: {key} = {value!r} should be {expected}")
+        return ModelError(f"{self.where}: {key} = {_short(value)} should be {expected}")
+
+
+def _short(value: object) -> str:
+    """A value for a message, shortened: an attacker's can be as long as the file."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -11,7 +11,7 @@ from turnout.core.errors import ModelError, as_plugin_errors
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
-from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
+from turnout.models.checkpoints.checkpoint import check_weights_suffice, read_config, read_generation_config
 from turnout.models.hub.resolve import resolve_model
 from turnout.runner.generation_config import end_tokens
 
@@ -48,6 +48,9 @@ def open_checkpoint(registry: Registry, model: str, revision: str | None = None)
     family = registry.family(architectures[0])
     with as_plugin_errors(f"the model family of {architectures[0]}"):
         spec = family.spec(raw)
+        parameters = family.parameter_count(spec)
+    if parameters is not None:
+        check_weights_suffice(folder, parameters)
     quantization = raw.get("quantization_config")
     if quantization is not None and not isinstance(quantization, dict):
         raise ModelError(f"{folder / 'config.json'}: quantization_config should be an object")

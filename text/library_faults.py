@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from turnout.core.errors import RequestError
 
-__all__ = ["refused_by_library"]
+__all__ = ["is_fault", "refused_by_library"]
 
 PANIC = "PanicException"
 """What a library in Rust raises where it would end the process: no Exception, so it passes every handler."""
@@ -18,13 +18,12 @@ def refused_by_library(what: str, param: str) -> Iterator[None]:
     """Turns an error of the block into a RequestError that says what was refused."""
     try:
         yield
-    except Exception as error:
-        raise _refusal(what, param, error) from error
     except BaseException as error:
-        if type(error).__name__ != PANIC:
+        if not is_fault(error):
             raise
-        raise _refusal(what, param, error) from error
+        raise RequestError(f"{what}: {error!s:.200}", param) from error
 
 
-def _refusal(what: str, param: str, error: BaseException) -> RequestError:
-    return RequestError(f"{what}: {error!s:.200}", param)
+def is_fault(error: BaseException) -> bool:
+    """Whether an error is a library's, not an interrupt or the like."""
+    return isinstance(error, Exception) or type(error).__name__ == PANIC

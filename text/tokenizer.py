@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Backend
 from turnout.core.errors import ModelError, RequestError
 from turnout.models.checkpoints.checkpoint import read_json
 from turnout.text.chat_template import ChatTemplate, named_templates
-from turnout.text.library_faults import refused_by_library
+from turnout.text.library_faults import is_fault, refused_by_library
 from turnout.text.text_length import check_length
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
@@ -26,6 +26,9 @@ __all__ = ["FAST", "Tokenizer", "load_tokenizer", "tokenizer_json"]
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json")
 """Files that transformers can build a tokenizer from when there is no ``tokenizer.json``."""
+
+MAX_FILE = 256 * 2**20
+"""Bytes of a tokenizer's file: several times what the largest vocabularies take."""
 
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -182,16 +185,24 @@ class Tokenizer:
 def _load_backend(folder: Path) -> Backend:
     try:
         if (folder / FAST).is_file():
+            _check_size(folder / FAST)
             return Backend.from_file(str(folder / FAST))
         if any((folder / name).is_file() for name in OTHERS):
             return _convert(folder)
-    except Exception as error:  # the tokenizers library raises bare Exception for damaged files
+    except BaseException as error:  # the tokenizers library raises bare Exception for damaged files
+        if isinstance(error, ModelError) or not is_fault(error):
+            raise
         raise ModelError(
             f"cannot read the tokenizer in {folder}: {error}; fetch the model's tokenizer files again"
         ) from error
     raise ModelError(
         f"{folder} holds no tokenizer; looked for {', '.join((FAST, *OTHERS))}; fetch the model's there"
     )
+
+
+def _check_size(path: Path) -> None:
+    if (size := path.stat().st_size) > MAX_FILE:
+        raise ModelError(f"{path} has {size:,} bytes; at most {MAX_FILE:,} are read")
 
 
 def _convert(folder: Path) -> Backend:

@@ -60,6 +60,13 @@ class ModelFamily(ABC):
         - ``logits(hidden)``, which returns `[rows, vocab_size]`.
         """
 
+    def parameter_count(self, spec: ModelSpec) -> int | None:
+        """How many parameters `build` makes; None: unknown.
+
+        A checkpoint whose files are too small for so many is refused before anything is built.
+        """
+        return None
+
     def rename(self, key: str) -> str | None:
         """Turns a checkpoint's tensor name into the module's; None: the tensor is skipped.
 

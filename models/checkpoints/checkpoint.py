@@ -8,10 +8,21 @@ from typing import Any
 
 from turnout.core.errors import ModelError
 
-__all__ = ["INDEX_FILE", "SINGLE_FILE", "read_config", "read_generation_config", "read_json", "weight_files"]
+__all__ = [
+    "INDEX_FILE",
+    "SINGLE_FILE",
+    "check_weights_suffice",
+    "read_config",
+    "read_generation_config",
+    "read_json",
+    "weight_files",
+]
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+MAX_JSON = 64 * 2**20
+"""Bytes of a JSON file, without the tokenizer's: more than the index of the largest models has."""
+MAX_SHARDS = 16_384
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -33,9 +44,13 @@ def read_json(path: Path, *, needed: bool = True) -> dict[str, Any]:
     if not needed and not path.is_file():
         return {}
     try:
+        if (size := path.stat().st_size) > MAX_JSON:
+            raise ModelError(f"{path} has {size:,} bytes; at most {MAX_JSON:,} are read")
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {error}; fetch the checkpoint again") from error
+    except RecursionError:
+        raise ModelError(f"{path} is nested too deeply") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path} should hold a JSON object, not {type(value).__name__}")
     return value
@@ -56,12 +71,27 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelError(f"{folder} holds no weights: expected {SINGLE_FILE} or {INDEX_FILE} with its shards")
 
 
+def check_weights_suffice(folder: Path, parameters: int) -> None:
+    """Raises ModelError if the weight files are too small for that many parameters, even of one bit each.
+
+    Such a model is not built: a small folder could ask for any number of layers of any size.
+    """
+    size = sum(file.stat().st_size for file in weight_files(folder))
+    if parameters > 8 * size:
+        raise ModelError(
+            f"{folder / 'config.json'} asks for {parameters:,} parameters (vocab_size, hidden_size, "
+            f"intermediate_size, num_hidden_layers), but the weights have only {size:,} bytes"
+        )
+
+
 def _shards(folder: Path) -> list[Path]:
     index = folder / INDEX_FILE
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise ModelError(f"{index} should hold a 'weight_map' from tensor names to file names")
     names = sorted(set(weight_map.values()))
+    if len(names) > MAX_SHARDS:
+        raise ModelError(f"{index} names {len(names):,} shards; at most {MAX_SHARDS:,} are read")
     for name in names:
         if Path(name).name != name:
             raise ModelError(f"{index} names {name!r}, which is not a file name in the same folder")

@@ -13,11 +13,14 @@ from turnout.models.checkpoints.truncated import truncated_tensors
 
 __all__ = ["open_tensors"]
 
+MAX_HEADER = 16 * 2**20
+"""Bytes of a header: a tensor takes about a hundred."""
 POINTER = b"version https://git-lfs"
 
 
 def open_tensors(file: Path) -> Any:
     """As `safe_open` for PyTorch. Raises ModelError that says what is wrong with the file."""
+    _check_header_size(file)
     try:
         return safe_open(file, framework="pt")
     except (SafetensorError, OSError) as error:
@@ -31,6 +34,17 @@ def open_tensors(file: Path) -> Any:
                 f"{file} is cut short in the tensor {lost[0]!r}{more}; fetch it again"
             ) from error
         raise ModelError(f"{file} is damaged or cut short ({error}); fetch it again") from error
+
+
+def _check_header_size(file: Path) -> None:
+    """Raises ModelError for a header so long that reading it would take seconds and much memory."""
+    try:
+        with file.open("rb") as content:
+            length = int.from_bytes(content.read(8), "little")
+    except OSError:
+        return  # what is wrong with the file is told when it is opened
+    if MAX_HEADER < length <= file.stat().st_size:
+        raise ModelError(f"{file} has a header of {length:,} bytes; at most {MAX_HEADER:,} are read")
 
 
 def _is_pointer(file: Path) -> bool:

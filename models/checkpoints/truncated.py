@@ -22,5 +22,5 @@ def truncated_tensors(file: Path) -> list[str]:
             header = json.loads(opened.read(length)) if size >= 0 else {}
         ends = {name: entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
         return sorted((name for name, end in ends.items() if end > size), key=ends.__getitem__)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
-from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.model_spec import ModelSpec, RopeSpec
 from turnout.models.config_reader import ConfigReader
 from turnout.models.rope_spec import reachable_positions, read_rope
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["Biases", "DecoderFamily", "read_spec"]
+
+MOST_LAYERS = 4096
+MOST_POSITIONS = 2**28
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
@@ -28,6 +31,16 @@ class DecoderFamily(ModelFamily):
         from turnout.models.decoder.decoder import Decoder
 
         return Decoder(spec)
+
+    def parameter_count(self, spec: ModelSpec) -> int:
+        """The decoder's, added up without building it."""
+        hidden, heads, inner = spec.hidden_size, spec.heads * spec.head_dim, spec.intermediate_size
+        keys = spec.kv_heads * spec.head_dim
+        layer = 2 * hidden * (heads + keys) + 3 * hidden * inner + 2 * hidden
+        layer += spec.qkv_bias * (heads + 2 * keys) + spec.output_bias * hidden
+        layer += spec.mlp_bias * (2 * inner + hidden)
+        embeddings = 1 if spec.tied_embeddings else 2
+        return spec.layers * layer + embeddings * spec.vocab_size * hidden + hidden
 
     def rename(self, key: str) -> str | None:
         # Old checkpoints hold the frequencies, which follow from the config.
@@ -58,11 +71,11 @@ def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> M
         vocab_size=reader.integer("vocab_size"),
         hidden_size=reader.integer("hidden_size"),
         intermediate_size=reader.integer("intermediate_size"),
-        layers=reader.integer("num_hidden_layers"),
+        layers=reader.integer("num_hidden_layers", most=MOST_LAYERS),
         heads=heads,
         kv_heads=_kv_heads(reader, heads),
         head_dim=_head_dim(reader, heads),
-        max_positions=reachable_positions(rope, reader.integer("max_position_embeddings")),
+        max_positions=_positions(reader, rope),
         norm_eps=reader.number("rms_norm_eps", 1e-6),
         rope=rope,
         qkv_bias=biases.qkv,
@@ -72,6 +85,16 @@ def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> M
         dtype=_dtype(reader),
         eos_token_ids=tuple(reader.token_ids("eos_token_id")),
     )
+
+
+def _positions(reader: ConfigReader, rope: RopeSpec) -> int:
+    positions = reachable_positions(rope, reader.integer("max_position_embeddings", most=MOST_POSITIONS))
+    if positions > MOST_POSITIONS:
+        raise ModelError(
+            f"config.json: max_position_embeddings and its scaling give {positions:,} positions; at most "
+            f"{MOST_POSITIONS:,} are supported"
+        )
+    return positions
 
 
 def _check_supported(reader: ConfigReader) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -14,6 +15,7 @@ from turnout.core.errors import TurnoutError
 from turnout.server.generation.generation import Generation
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.json_slices import encode_in_slices
 from turnout.server.renderers.renderer import Renderer
 from turnout.text.choice_text import TextDelta
 
@@ -21,13 +23,20 @@ __all__ = ["respond"]
 
 logger = logging.getLogger(__name__)
 
+LARGE = 8192
+"""Entries from which on a response is rendered in a thread: on the event loop they would take 10 ms."""
+
 
 async def respond(request: Request, generation: Generation, renderer: Renderer, *, stream: bool) -> Response:
     """Raises what the engine refuses, and ClientDisconnect, before anything has been sent."""
     logger.debug("generates for %s", generation.requests[0].id)
     if not stream:
         choices = await while_connected(request.receive, generation.choices())
-        return JsonResponse(renderer.whole(choices, generation))
+        if generation.entries < LARGE:
+            return JsonResponse(renderer.whole(choices, generation))
+        rendering = asyncio.to_thread(lambda: encode_in_slices(renderer.whole(choices, generation)))
+        content = await while_connected(request.receive, rendering)
+        return Response(content, media_type=JsonResponse.media_type)
     deltas = generation.deltas()
     # A refusal must still become a status code, so the response starts with the first delta.
     first = await while_connected(request.receive, _first(deltas))
@@ -63,9 +72,12 @@ async def _events(
     async with aclosing(deltas):
         try:
             if first is not None:
-                yield _rendered(first, generation, renderer, opened)
+                yield await _opened(first, generation, renderer, opened)
             async for delta in deltas:
-                yield _rendered(delta, generation, renderer, opened)
+                if delta.index in opened:
+                    yield renderer.delta(delta, generation)
+                else:
+                    yield await _opened(delta, generation, renderer, opened)
             if closing := renderer.closing(generation):
                 yield closing
         except Exception as error:
@@ -75,9 +87,11 @@ async def _events(
     yield renderer.end()
 
 
-def _rendered(delta: TextDelta, generation: Generation, renderer: Renderer, opened: set[int]) -> bytes:
-    """The events of a delta, after those that open its choice. Notes the choices that were `opened`."""
-    if delta.index in opened:
-        return renderer.delta(delta, generation)
+async def _opened(delta: TextDelta, generation: Generation, renderer: Renderer, opened: set[int]) -> bytes:
+    """The events of a choice's first delta, after those that open the choice, which is noted in `opened`."""
     opened.add(delta.index)
-    return renderer.opening(delta.index, generation) + renderer.delta(delta, generation)
+    if generation.prompt_of(delta.index) is None:
+        opening = renderer.opening(delta.index, generation)
+    else:  # a long prompt has many log-probabilities
+        opening = await asyncio.to_thread(renderer.opening, delta.index, generation)
+    return opening + renderer.delta(delta, generation)

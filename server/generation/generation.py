@@ -87,6 +87,14 @@ class Generation:
         return 0 if self.prompt_only else sum(choice.token_count for choice in self._choices.values())
 
     @property
+    def entries(self) -> int:
+        """About how many tokens, and log-probabilities of tokens, a response shows."""
+        params = self.requests[0].params
+        output = self.completion_tokens * (1 + (params.logprobs or 0))
+        scored = sum(map(len, self._prompt_scores.values())) * (1 + (params.prompt_logprobs or 0))
+        return output + scored * self.returned
+
+    @property
     def cached_tokens(self) -> int:
         """Prompt tokens whose KV memory was found, not computed."""
         return sum(self._cached_tokens.values())

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from turnout.core.errors import ModelError
+from turnout.core.interfaces.models import ModelFamily
 from turnout.models.families import Llama, Qwen2
+from turnout.models.meta_model import count_parameters
 
 QWEN = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -170,3 +172,15 @@ def test_families_and_names_are_listed_without_the_heavy_libraries() -> None:
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("family", [Qwen2(), Llama()], ids=["qwen2", "llama"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}]
+)
+def test_parameters_are_added_up_without_building_the_model(
+    family: ModelFamily, changes: dict[str, Any]
+) -> None:
+    published = QWEN if isinstance(family, Qwen2) else LLAMA
+    spec = family.spec({**published, **changes})
+    assert family.parameter_count(spec) == count_parameters(family, spec)
