@@ -41,10 +41,14 @@ __all__ = [
     "PROMPT_TOKENS",
     "READING_SECONDS",
     "REPEATED",
+    "REQUEST_ID",
     "SEQUENCES",
     "STOP_LENGTH",
     "STOP_STRINGS",
     "STOP_TOKENS",
+    "TEMPLATE_MEMORY",
+    "TEMPLATE_SECONDS",
+    "TEMPLATE_TEXT",
     "TEXTS",
     "TOKENIZED",
     "VALUES",
@@ -136,6 +140,21 @@ TEXTS = Limit(
     unit="texts",
     what="texts that wait to be tokenized",
     answer="503 with `Retry-After`",
+)
+TEMPLATE_SECONDS = Limit(
+    most=2,
+    unit="seconds",
+    what="processor time in which the chat template renders a conversation",
+    answer="400, `messages`",
+)
+TEMPLATE_MEMORY = Limit(
+    most=512 * 2**20,
+    unit="bytes",
+    what="memory in which the chat template renders a conversation",
+    answer="400, `messages`",
+)
+TEMPLATE_TEXT = Limit(
+    most=2**25, unit="characters", what="a conversation, rendered", answer="400, `messages`"
 )
 MESSAGES = Limit(most=16_384, unit="messages", what="messages of a chat", answer="400, `messages`")
 BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="413", option="--max-body-size")

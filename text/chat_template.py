@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatTemplate", "named_templates"]
 
+MAX_FILE = 2**20
+"""Bytes of a template: a hundred times what templates take."""
 TAIL = "<|turnout-end-of-final-message|> "
 """Marks where to cut when the final message is continued. Its space shows whether the template trims text."""
 
@@ -39,6 +41,8 @@ def named_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 def _read(path: Path) -> str:
     try:
+        if (size := path.stat().st_size) > MAX_FILE:
+            raise ModelError(f"the chat template {path} has {size:,} bytes; at most {MAX_FILE:,} are read")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"the chat template {path} cannot be read: {error}") from error
@@ -60,12 +64,12 @@ class ChatTemplate:
     """A template, compiled when first used."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        self._source = source
-        self._special_tokens = dict(special_tokens)
+        self.source = source
+        self.special_tokens = dict(special_tokens)
 
     @cached_property
     def _template(self) -> jinja2.Template:
-        return _environment().from_string(self._source)
+        return _environment().from_string(self.source)
 
     def render(
         self,
@@ -83,7 +87,7 @@ class ChatTemplate:
             text = self._template.render(
                 messages=chat,
                 add_generation_prompt=add_generation_prompt,
-                **{"tools": None, "documents": None, **self._special_tokens, **variables},
+                **{"tools": None, "documents": None, **self.special_tokens, **variables},
             )
         except Exception as error:  # templates are programs: any error is possible
             raise RequestError(

@@ -139,9 +139,14 @@ class Tokenizer:
         return self._templates.get("default") or next(iter(self._templates.values()), None)
 
     @cached_property
-    def _default_template(self) -> ChatTemplate | None:
-        source = self._template_source
-        return ChatTemplate(source, self.special_tokens) if source else None
+    def chat_template(self) -> ChatTemplate:
+        """The checkpoint's template. Raises RequestError where it has none."""
+        if not self._template_source:
+            raise RequestError(
+                "this model has no chat template, so it cannot serve chat; use /v1/completions instead",
+                "messages",
+            )
+        return ChatTemplate(self._template_source, self.special_tokens)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -166,14 +171,7 @@ class Tokenizer:
 
         Raises RequestError when the template cannot render the conversation.
         """
-        template = (
-            ChatTemplate(chat_template, self.special_tokens) if chat_template else self._default_template
-        )
-        if template is None:
-            raise RequestError(
-                "this model has no chat template, so it cannot serve chat; use /v1/completions instead",
-                "messages",
-            )
+        template = ChatTemplate(chat_template, self.special_tokens) if chat_template else self.chat_template
         return template.render(
             messages,
             add_generation_prompt=add_generation_prompt,

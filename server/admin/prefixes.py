@@ -19,8 +19,8 @@ from turnout.core.types.messages import ListPrefixes, PinnedPrefix, PinnedPrefix
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.ab.arms import ServedArm
-from turnout.server.api.context import context_of
-from turnout.server.api.text_pool import LONG, TextPool
+from turnout.server.api.context import Context, context_of
+from turnout.server.api.text_pool import LONG
 from turnout.server.engine.admin_client import fetch, send
 from turnout.server.http.auth import client_of
 from turnout.server.http.bodies.body import read_body
@@ -28,6 +28,7 @@ from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.base import FailFastList, TokenId
 from turnout.server.protocol.chat import Message
+from turnout.text.template_process import TemplateProcesses
 
 __all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_prefix", "unpin_prefix"]
 
@@ -94,11 +95,11 @@ async def pin_prefix(request: Request) -> Response:
     context = context_of(request)
     body = await read_body(request, PrefixRequest, limit=context.config.max_body_size)
     with context.named_arm(request) as arm:
-        return JsonResponse(_state(await _pinned(context.texts, arm, body, client_of(request))))
+        return JsonResponse(_state(await _pinned(context, arm, body, client_of(request))))
 
 
-async def _pinned(texts: TextPool, arm: ServedArm, body: PrefixRequest, client_id: str) -> PinnedPrefix:
-    tokens = await texts.run(LONG, partial(_tokens, arm, body))
+async def _pinned(context: Context, arm: ServedArm, body: PrefixRequest, client_id: str) -> PinnedPrefix:
+    tokens = await context.texts.run(LONG, partial(_tokens, context.templates, arm, body))
     salt = body.cache_salt or ""
     command = PinPrefix(body.name, tokens, salt)
     pinned = await fetch(arm.client, command, PinnedPrefix)
@@ -108,12 +109,12 @@ async def _pinned(texts: TextPool, arm: ServedArm, body: PrefixRequest, client_i
     return pinned
 
 
-def _tokens(arm: ServedArm, body: PrefixRequest) -> list[int]:
+def _tokens(templates: TemplateProcesses, arm: ServedArm, body: PrefixRequest) -> list[int]:
     """The prefix's tokens. Raises RequestError for a prefix that no request could begin with."""
     tokenizer, ready = arm.tokenizer, arm.client.ready
     if body.messages is not None:
         messages = [message.model_dump(exclude_none=True) for message in body.messages]
-        text = tokenizer.chat_text(messages, add_generation_prompt=False)
+        text = templates.render(tokenizer.chat_template, messages, add_generation_prompt=False)
         tokens = tokenizer.encode(text, add_special_tokens=False, limit=ready.max_model_len)
     elif isinstance(body.prompt, str):
         tokens = tokenizer.encode(

@@ -24,6 +24,7 @@ from turnout.server.renderers.chat import ChatRenderer
 from turnout.server.renderers.openai import Wishes
 from turnout.server.renderers.token_names import TokenNames
 from turnout.text.engine_params import engine_params
+from turnout.text.template_process import TemplateProcesses
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["chat", "conversation_text"]
@@ -36,7 +37,7 @@ async def chat(request: Request) -> Response:
     context.check_model(body.model)
     id = f"chatcmpl-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
-        work = partial(_request, arm, body, id, client_of(request))
+        work = partial(_request, context.templates, arm, body, id, client_of(request))
         spec = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
         renderer = ChatRenderer(
             id=id,
@@ -52,24 +53,29 @@ async def chat(request: Request) -> Response:
         return await respond(request, generation, renderer, stream=bool(body.stream))
 
 
-def _request(arm: ServedArm, body: ChatRequest, id: str, client: str) -> RequestSpec:
+def _request(
+    templates: TemplateProcesses, arm: ServedArm, body: ChatRequest, id: str, client: str
+) -> RequestSpec:
     params = engine_params(body.sampling_params(arm.client.ready.defaults), arm.tokenizer)
     check_copies(params, 1)
-    spec = body.request_spec(id, _prompt(arm, body), params, client)
+    spec = body.request_spec(id, _prompt(templates, arm, body), params, client)
     check_logprobs([spec], arm.client.ready.max_model_len)
     return spec
 
 
-def _prompt(arm: ServedArm, body: ChatRequest) -> list[int]:
+def _prompt(templates: TemplateProcesses, arm: ServedArm, body: ChatRequest) -> list[int]:
     """The tokens of a conversation."""
-    text = conversation_text(arm.tokenizer, body.messages, body)
+    text = conversation_text(templates, arm.tokenizer, body.messages, body)
     limit = arm.client.ready.max_model_len
     return arm.tokenizer.encode(text, add_special_tokens=body.add_special_tokens, limit=limit)
 
 
-def conversation_text(tokenizer: Tokenizer, messages: Sequence[Message], options: ChatOptions) -> str:
+def conversation_text(
+    templates: TemplateProcesses, tokenizer: Tokenizer, messages: Sequence[Message], options: ChatOptions
+) -> str:
     """What the chat template makes of a conversation. Raises RequestError."""
-    return tokenizer.chat_text(
+    return templates.render(
+        tokenizer.chat_template,
         [message.model_dump(exclude_none=True) for message in messages],
         add_generation_prompt=options.add_generation_prompt,
         continue_final_message=options.continue_final_message,

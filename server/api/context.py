@@ -19,6 +19,7 @@ from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
 from turnout.server.metrics.kv_stats import KVStats
 from turnout.server.metrics.request_metrics import RequestMetrics
+from turnout.text.template_process import TemplateProcesses
 
 __all__ = ["Context", "context_of"]
 
@@ -32,6 +33,7 @@ class Context:
     load: ServerLoad
     created: int = field(default_factory=lambda: int(time.time()))
     texts: TextPool = field(default_factory=TextPool)
+    templates: TemplateProcesses = field(default_factory=TemplateProcesses)
 
     @cached_property
     def metrics(self) -> Mapping[str, RequestMetrics]:

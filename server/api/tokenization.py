@@ -17,6 +17,7 @@ from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
+from turnout.text.template_process import TemplateProcesses
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["detokenize", "show_tokenizer", "tokenize"]
@@ -28,20 +29,23 @@ async def tokenize(request: Request) -> Response:
     body = await read_body(request, TokenizeRequest, limit=context.config.max_body_size)
     context.check_model(body.model)
     size = len(body.prompt or "") + text_size(body.messages or ())
-    work = partial(_response, context.arms.first, body)
+    work = partial(_response, context.templates, context.arms.first, body)
     return JsonResponse(await while_connected(request.receive, context.texts.run(size, work)))
 
 
-def _response(arm: ServedArm, body: TokenizeRequest) -> TokenizeResponse:
-    tokens = _tokens(arm.tokenizer, body)
+def _response(templates: TemplateProcesses, arm: ServedArm, body: TokenizeRequest) -> TokenizeResponse:
+    tokens = _tokens(templates, arm.tokenizer, body)
     response = TokenizeResponse(len(tokens), arm.client.ready.max_model_len, tokens)
     if body.return_token_strs:
         response.token_strs = [arm.tokenizer.spelling(token) for token in tokens]
     return response
 
 
-def _tokens(tokenizer: Tokenizer, body: TokenizeRequest) -> list[int]:
-    text = conversation_text(tokenizer, body.messages, body) if body.messages else body.prompt or ""
+def _tokens(templates: TemplateProcesses, tokenizer: Tokenizer, body: TokenizeRequest) -> list[int]:
+    if body.messages:
+        text = conversation_text(templates, tokenizer, body.messages, body)
+    else:
+        text = body.prompt or ""
     if (size := len(text.encode())) > limits.TOKENIZED.most:
         raise RequestError(
             f"the text has {size:,} bytes; at most {limits.TOKENIZED.whole:,} are tokenized at once", "prompt"

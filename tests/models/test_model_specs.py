@@ -174,6 +174,9 @@ def test_families_and_names_are_listed_without_the_heavy_libraries() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+TIED = {"tie_word_embeddings": True}
+
+
 @pytest.mark.parametrize("family", [Qwen2(), Llama()], ids=["qwen2", "llama"])
 @pytest.mark.parametrize(
     "changes", [{}, {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}]
