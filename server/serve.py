@@ -39,9 +39,12 @@ def serve(
     with _listen(server_config.host, server_config.port) as listener, _terminable():
         clients = [
             ProcessClient(
-                factory=factory, log_level=server_config.log_level, restarts=server_config.engine_restarts
+                factory=factory,
+                log_level=server_config.log_level,
+                restarts=server_config.engine_restarts,
+                arm=arm,
             )
-            for _ in range(2 if ab else 1)
+            for arm in ((ab.base, ab.name) if ab else ("",))
         ]
         try:
             _serve(listener, clients, ab.base_config if ab else engine_config, server_config, ab)

@@ -79,6 +79,14 @@ class Engine:
             counters=self._dispatch.counters(),
         )
 
+    def locate(self, *, arm: str = "", replica: str = "") -> None:
+        """Says which engine this is among several, for observers."""
+        self._observers.arm, self._observers.replica = arm, replica
+
+    def close(self) -> None:
+        """Tells observers that the engine ends."""
+        self._observers.engine_closed(self._steps, self._requests.output_tokens)
+
     # -------------------------------------------------------------- requests
 
     def offer_decodings(self, by_name: Mapping[str, Decoding]) -> None:
@@ -95,7 +103,9 @@ class Engine:
         self._requests.check_new(spec.id)
         if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
             raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
-        self._requests.arrive(self._admission.admit(spec, self.clock()))
+        request = self._admission.admit(spec, self.clock())
+        self._requests.arrive(request)
+        self._observers.request_arrived(request, self._queues.waiting_count)
 
     def abort(self, request_id: str, index: int | None = None) -> Timing | None:
         """Ends a request, or one of its choices, and frees its memory; ignores unknown ones.
@@ -115,6 +125,9 @@ class Engine:
         self._dispatch.draft(r for r in self._queues.running if r.decode_ready and r.live[0].tokens[-1] >= 0)
         started = self.clock()
         plan, dropped = self.scheduler.plan(started)
+        if self._observers.of_preemptions:
+            for request in self.scheduler.preempted:
+                self._observers.request_preempted(request)
         deltas = [self._requests.drop(drop, started) for drop in dropped]
         logits = self.runner.run(self._with_in_flight(plan)) if plan else None
         deltas += self._resolve_in_flight()
@@ -242,6 +255,8 @@ class Engine:
             running=self._queues.running_count,
             waiting=self._queues.waiting_count,
             kv_free=self._kv.free,
+            arm=self._observers.arm,
+            replica=self._observers.replica,
         )
 
 

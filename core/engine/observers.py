@@ -1,4 +1,4 @@
-"""Calls observers: with a record of each step, and of each request that ended.
+"""Calls observers: with a record of each step, of what happens to requests, and of the engine's end.
 
 Records are built only if there are observers. An observer that raises is logged and not called again.
 """
@@ -9,7 +9,14 @@ import logging
 from collections.abc import Iterable
 
 from turnout.core.errors import describe_error
-from turnout.core.interfaces.observers import Observer, RequestRecord, StepRecord
+from turnout.core.interfaces.observers import (
+    ArrivalRecord,
+    EngineRecord,
+    Observer,
+    PreemptionRecord,
+    RequestRecord,
+    StepRecord,
+)
 from turnout.core.types.request import Request
 
 __all__ = ["Observers"]
@@ -23,10 +30,18 @@ class Observers:
     def __init__(
         self,
         step_finished: Iterable[Observer] = (),
+        request_arrived: Iterable[Observer] = (),
+        request_preempted: Iterable[Observer] = (),
         request_finished: Iterable[Observer] = (),
+        engine_closed: Iterable[Observer] = (),
     ) -> None:
+        self.arm = self.replica = ""
+        """Which engine it is, where there are several."""
         self._step_finished = list(step_finished)
+        self._request_arrived = list(request_arrived)
+        self._request_preempted = list(request_preempted)
         self._request_finished = list(request_finished)
+        self._engine_closed = list(engine_closed)
 
     def watch_steps(self, observer: Observer) -> None:
         """Adds an observer, to be called with ``step=``."""
@@ -34,31 +49,73 @@ class Observers:
 
     def all(self) -> list[Observer]:
         """The observers that are still called."""
-        return [*self._step_finished, *self._request_finished]
+        return [
+            *self._step_finished,
+            *self._request_arrived,
+            *self._request_preempted,
+            *self._request_finished,
+            *self._engine_closed,
+        ]
 
     @property
     def of_steps(self) -> bool:
         return bool(self._step_finished)
 
+    @property
+    def of_preemptions(self) -> bool:
+        return bool(self._request_preempted)
+
     def step_finished(self, record: StepRecord) -> None:
         _tell(self._step_finished, "step", record)
 
+    def request_arrived(self, request: Request, waiting: int) -> None:
+        if self._request_arrived:
+            record = ArrivalRecord(
+                id=request.id,
+                client=request.spec.client,
+                priority=request.spec.priority,
+                prompt_tokens=len(request.prompt),
+                max_tokens=request.limit - len(request.prompt),
+                arrival=request.timing.arrival,
+                waiting=waiting,
+                arm=self.arm,
+                replica=self.replica,
+            )
+            _tell(self._request_arrived, "request", record)
+
+    def request_preempted(self, request: Request) -> None:
+        record = PreemptionRecord(
+            id=request.id,
+            client=request.spec.client,
+            at=request.timing.preempted[-1],
+            preemptions=len(request.timing.preempted),
+            output_tokens=request.output_tokens,
+            arm=self.arm,
+            replica=self.replica,
+        )
+        _tell(self._request_preempted, "request", record)
+
     def request_finished(self, request: Request, reason: str) -> None:
         if self._request_finished:
-            _tell(self._request_finished, "request", _record(request, reason))
+            record = RequestRecord(
+                id=request.id,
+                client=request.spec.client,
+                priority=request.spec.priority,
+                prompt_tokens=len(request.prompt),
+                cached_tokens=request.cached_tokens,
+                output_tokens=request.output_tokens,
+                finish_reason=reason,
+                timing=request.timing,
+                arm=self.arm,
+                replica=self.replica,
+            )
+            _tell(self._request_finished, "request", record)
 
-
-def _record(request: Request, reason: str) -> RequestRecord:
-    return RequestRecord(
-        id=request.id,
-        client=request.spec.client,
-        priority=request.spec.priority,
-        prompt_tokens=len(request.prompt),
-        cached_tokens=request.cached_tokens,
-        output_tokens=request.output_tokens,
-        finish_reason=reason,
-        timing=request.timing,
-    )
+    def engine_closed(self, steps: int, output_tokens: int) -> None:
+        """Tells that the engine ends, once."""
+        observers, self._engine_closed = self._engine_closed, []
+        record = EngineRecord(steps=steps, output_tokens=output_tokens, arm=self.arm, replica=self.replica)
+        _tell(observers, "engine", record)
 
 
 def _tell(observers: list[Observer], argument: str, record: object) -> None:

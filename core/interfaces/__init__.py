@@ -16,7 +16,13 @@ from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, PrefixPins, Span
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
 from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
-from turnout.core.interfaces.observers import RequestRecord, StepRecord
+from turnout.core.interfaces.observers import (
+    ArrivalRecord,
+    EngineRecord,
+    PreemptionRecord,
+    RequestRecord,
+    StepRecord,
+)
 from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.quantization import Adopter, ExportedLayer, Exporter, Quantizer
 from turnout.core.interfaces.resources import Companion, Resources
@@ -26,6 +32,7 @@ from turnout.core.interfaces.scheduling import Drop, Entry, LengthPredictor, Sch
 
 __all__ = [
     "Adopter",
+    "ArrivalRecord",
     "Attend",
     "AttentionBackend",
     "AttentionCapabilities",
@@ -36,6 +43,7 @@ __all__ = [
     "Decoding",
     "DraftRequest",
     "Drop",
+    "EngineRecord",
     "Entry",
     "EvictionPolicy",
     "ExportedLayer",
@@ -48,6 +56,7 @@ __all__ = [
     "ModelCapabilities",
     "ModelFamily",
     "PoolSize",
+    "PreemptionRecord",
     "PrefixPins",
     "Proposal",
     "Proposer",

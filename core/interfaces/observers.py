@@ -1,4 +1,4 @@
-"""The observer interface: the records of each step, and of each request that ended."""
+"""The observer interface: the records of steps, of what happens to requests, and of an engine's end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import msgspec
 
 from turnout.core.types.request import Timing
 
-__all__ = ["Observer", "RequestRecord", "StepRecord"]
+__all__ = [
+    "ArrivalRecord",
+    "EngineRecord",
+    "Observer",
+    "PreemptionRecord",
+    "RequestRecord",
+    "StepRecord",
+]
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +40,10 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True):
     """How many requests wait, after the step."""
     kv_free: int
     """Free token positions of the KV pool, after the step."""
+    arm: str = ""
+    """The arm of a live A/B test that the engine serves; empty without one."""
+    replica: str = ""
+    """The name of the engine among several, as in a simulation; empty for one alone."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +65,65 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Why the last choice ended: ``stop``, ``length``, ``abort`` or ``error``."""
     timing: Timing
     """When things happened to the request."""
+    arm: str = ""
+    """The arm of a live A/B test that the engine serves; empty without one."""
+    replica: str = ""
+    """The name of the engine among several, as in a simulation; empty for one alone."""
+
+
+class ArrivalRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that was admitted to the queue. One that was refused has no record."""
+
+    id: str
+    """As ``RequestView.id``."""
+    client: str
+    """As ``RequestView.client``."""
+    priority: int
+    """As the client gave it."""
+    prompt_tokens: int
+    """The length of the prompt."""
+    max_tokens: int
+    """Output tokens of one choice, at most."""
+    arrival: float
+    """When it arrived, in seconds on the engine's clock."""
+    waiting: int
+    """How many requests wait, this one included."""
+    arm: str = ""
+    """The arm of a live A/B test that the engine serves; empty without one."""
+    replica: str = ""
+    """The name of the engine among several, as in a simulation; empty for one alone."""
+
+
+class PreemptionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A running request that had to give way; it waits now, to go on later."""
+
+    id: str
+    """As ``RequestView.id``."""
+    client: str
+    """As ``RequestView.client``."""
+    at: float
+    """When, in seconds on the engine's clock."""
+    preemptions: int
+    """How often it has been preempted by now."""
+    output_tokens: int
+    """Output tokens so far, over all choices."""
+    arm: str = ""
+    """The arm of a live A/B test that the engine serves; empty without one."""
+    replica: str = ""
+    """The name of the engine among several, as in a simulation; empty for one alone."""
+
+
+class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine that ends. There is none of an engine whose process was killed."""
+
+    steps: int
+    """Steps that it computed."""
+    output_tokens: int
+    """Output tokens of all its requests."""
+    arm: str = ""
+    """The arm of a live A/B test that the engine serves; empty without one."""
+    replica: str = ""
+    """The name of the engine among several, as in a simulation; empty for one alone."""
 
 
 class Observer(NamedTuple):
@@ -62,4 +132,4 @@ class Observer(NamedTuple):
     name: str
     """The name in messages."""
     hook: Callable[..., object]
-    """Called with ``step=`` or ``request=``, a record."""
+    """Called with ``step=``, ``request=`` or ``engine=``, a record."""

@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Protocol
 import pluggy
 
 if TYPE_CHECKING:
-    from turnout.core.interfaces.observers import RequestRecord, StepRecord
+    from turnout.core.interfaces.observers import (
+        ArrivalRecord,
+        EngineRecord,
+        PreemptionRecord,
+        RequestRecord,
+        StepRecord,
+    )
 
 __all__ = ["HOOK_API_VERSION", "PROJECT", "Factory", "Flag", "Register", "hookimpl", "hookspec"]
 
@@ -124,5 +130,20 @@ def step_finished(step: StepRecord) -> None:
 
 
 @hookspec
+def request_arrived(request: ArrivalRecord) -> None:
+    """Called in the engine's process when a request has been admitted, before its first step."""
+
+
+@hookspec
+def request_preempted(request: PreemptionRecord) -> None:
+    """Called in the engine's process when a running request had to give way."""
+
+
+@hookspec
 def request_finished(request: RequestRecord) -> None:
     """Called in the engine's process when a request has ended, however it did."""
+
+
+@hookspec
+def engine_closed(engine: EngineRecord) -> None:
+    """Called in the engine's process when the engine ends; the last call, unless the process is killed."""

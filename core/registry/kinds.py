@@ -45,7 +45,13 @@ KINDS = {
 
 OBSERVER_KIND = "observer"
 """Where hooks that watch are listed; they are not chosen, all of them are called."""
-OBSERVER_HOOKS = ("step_finished", "request_finished")
+OBSERVER_HOOKS = (
+    "step_finished",
+    "request_arrived",
+    "request_preempted",
+    "request_finished",
+    "engine_closed",
+)
 
 _CHOSEN_OTHERWISE = ("proposer", "router", "logits_processor", "model")
 POLICY_KINDS = tuple(name for name in KINDS if name not in _CHOSEN_OTHERWISE)

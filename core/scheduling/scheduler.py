@@ -55,6 +55,8 @@ class Scheduler:
         self.queues = Queues() if queues is None else queues
         self.predictions = GuardedPredictor(predictor)
         self.preemptions = 0
+        self.preempted: list[Request] = []
+        """Those that the latest plan preempted, in order."""
         self.swap_outs = 0
         """How many of the preemptions swapped out what was computed."""
         self._preemption = preemption or Recompute()
@@ -110,6 +112,7 @@ class Scheduler:
         The plan is empty if nothing can run. Dropped requests are removed already. Raises PolicyError if the
         scheduler is strict and the policy is at fault.
         """
+        self.preempted.clear()
         if self.queues.only_finishing:
             return Plan([], self.kv.drain()), []
         view = self._view(now)
@@ -268,6 +271,7 @@ class Scheduler:
         self.queues.preempt(victim)
         victim.timing.preempted.append(step.now)
         self.preemptions += 1
+        self.preempted.append(victim)
         step.preempt(victim)
         return victim is not request
 

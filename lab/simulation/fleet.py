@@ -93,6 +93,9 @@ class Fleet:
     ) -> None:
         """`replicas`: their names; `watch` is told of every step."""
         engines = [build_simulated(config, cost, registry) for _ in replicas]
+        for engine, name in zip(engines, replicas, strict=True):
+            engine.engine.locate(replica=name)
+        self._engines = engines
         self._script = engines[0].script
         self._replicas = [
             SimulatedReplica(engine, fast_forward=fast_forward, watch=watch) for engine in engines
@@ -129,6 +132,8 @@ class Fleet:
                 for at, index in traffic.after(number, time):
                     self._push(at, SENT, index)
                 yield record
+        for engine in self._engines:
+            engine.engine.close()
 
     def _push(self, time: float, what: int, number: int, record: Record | None = None) -> None:
         heappush(self._heap, (time, what, next(self._order), number, record))

@@ -58,9 +58,11 @@ class ProcessClient:
         await client.close()
     """
 
-    def __init__(self, *, factory: str = FACTORY, log_level: str = "info", restarts: int = 0) -> None:
-        self._factory, self._log_level = factory, log_level
-        self._process = EngineProcess(factory, log_level)
+    def __init__(
+        self, *, factory: str = FACTORY, log_level: str = "info", restarts: int = 0, arm: str = ""
+    ) -> None:
+        self._factory, self._log_level, self._arm = factory, log_level, arm
+        self._process = EngineProcess(factory, log_level, arm)
         self._restart_limit = RestartLimit(restarts)
         self._config = ""
         self._most_requests = 0
@@ -273,6 +275,6 @@ class ProcessClient:
         logger.error("%s; starting another engine for %d requests", reason, len(self.streams))
         self._fail_replies(f"{reason}; it is being restarted, ask again")
         self.streams.interrupt()
-        self._process = EngineProcess(self._factory, self._log_level)
+        self._process = EngineProcess(self._factory, self._log_level, self._arm)
         self._process.configure(self._config)
         self._process.listen(self._on_event, self._on_exit)

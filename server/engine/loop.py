@@ -38,6 +38,7 @@ class EngineLoop:
                 self._step()
         finally:
             self._preparation.close()
+            self._engine.close()
 
     def _step(self) -> None:
         for request, error in self._preparation.finished():

@@ -44,6 +44,7 @@ def main() -> None:
             _fail(channel, error, bad_config=isinstance(error, ConfigError))
         if assembled is None:
             return
+        assembled.engine.locate(arm=given.arm)
         try:
             channel.send([assembled.ready])
             with freeze_garbage():
@@ -57,6 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("address")
     parser.add_argument("--factory", required=True, help="what builds the engine, as MODULE:FUNCTION")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--arm", default="", help="the arm of a live A/B test, for observers")
     return parser.parse_args()
 
 

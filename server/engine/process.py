@@ -18,9 +18,9 @@ LAST_MESSAGE_SECONDS = 0.2
 class EngineProcess:
     """A process, and the channel to it. A process is never restarted: another takes its place."""
 
-    def __init__(self, factory: str, log_level: str) -> None:
+    def __init__(self, factory: str, log_level: str, arm: str = "") -> None:
         self._channel = ServerChannel()
-        arguments = [self._channel.address, "--factory", factory, "--log-level", log_level]
+        arguments = [self._channel.address, "--factory", factory, "--log-level", log_level, f"--arm={arm}"]
         self._child = Child("turnout.server.engine.main", arguments)
         self._hear: Callable[[Event], None] | None = None
         self._over = False

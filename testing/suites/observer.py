@@ -10,6 +10,7 @@ from turnout.core.registry.kinds import OBSERVER_HOOKS, OBSERVER_KIND
 from turnout.core.registry.registry import Registry
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing.checks.brute_force import assert_expected_tokens
+from turnout.testing.checks.logged_errors import assert_no_errors_logged
 from turnout.testing.toy.engine import drive, toy_engine, toy_request
 from turnout.testing.toy.runner import toy_kv
 
@@ -41,9 +42,12 @@ class ObserverSuite:
         specs = [toy_request(f"r{i}", [1 + i % 5] * (1 + i), "parallel", 6, n=1 + i % 3) for i in range(12)]
         engine = toy_engine(Fcfs(), toy_kv(24, 4), observers=observers)
         outcome = drive(engine, [(i // 2, spec) for i, spec in enumerate(specs)])
+        left = _watching(observers)
+        with assert_no_errors_logged("turnout.core.engine.observers"):
+            engine.close()
         for spec in specs:
             assert_expected_tokens(spec, outcome)
-        gone = before - _watching(observers)
+        gone = before - left
         assert not gone, (
             f"the engine stopped calling {', '.join(sorted(gone))}, which raised; the log has the error"
         )

@@ -22,7 +22,13 @@ from turnout.core import interfaces
 from turnout.core.engine.logits_processing import adjust
 from turnout.core.interfaces import eviction, logits_processor, proposer, router
 from turnout.core.interfaces import scheduling as policy
-from turnout.core.interfaces.observers import RequestRecord, StepRecord
+from turnout.core.interfaces.observers import (
+    ArrivalRecord,
+    EngineRecord,
+    PreemptionRecord,
+    RequestRecord,
+    StepRecord,
+)
 from turnout.core.interfaces.resources import Companion, Resources
 from turnout.core.registry import hookspecs
 from turnout.core.registry.hookspecs import HOOK_API_VERSION
@@ -95,7 +101,10 @@ GIVEN = [
     KVSnapshot,
     PinnedPrefix,
     StepRecord,
+    ArrivalRecord,
+    PreemptionRecord,
     RequestRecord,
+    EngineRecord,
     SamplingParams,
     RequestSpec,
 ]

@@ -21,7 +21,10 @@ TOLD = {
     "register_logits_processors": "logits-processors",
     "register_models": "models",
     "step_finished": "observers",
+    "request_arrived": "observers",
+    "request_preempted": "observers",
     "request_finished": "observers",
+    "engine_closed": "observers",
 }
 """The page that tells more of a hook."""
 

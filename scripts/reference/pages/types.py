@@ -21,7 +21,13 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "Eviction policies": {"turnout.core.interfaces.eviction": ("CachedBlock",)},
     "Observers": {
-        "turnout.core.interfaces.observers": ("StepRecord", "RequestRecord"),
+        "turnout.core.interfaces.observers": (
+            "StepRecord",
+            "ArrivalRecord",
+            "PreemptionRecord",
+            "RequestRecord",
+            "EngineRecord",
+        ),
         "turnout.core.types.request": ("Timing",),
     },
     "Logits processors, decoding strategies, proposers": {

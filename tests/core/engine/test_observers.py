@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from toy import EOS, ToyGreedy, drive, expected, toy_engine, toy_kv, toy_request
 
+from turnout.config import EngineConfig
 from turnout.core.engine import engine as engine_module
 from turnout.core.engine import observers as observers_module
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers
-from turnout.core.interfaces.observers import Observer, RequestRecord, StepRecord
+from turnout.core.errors import RequestError
+from turnout.core.interfaces.observers import (
+    ArrivalRecord,
+    EngineRecord,
+    Observer,
+    PreemptionRecord,
+    RequestRecord,
+    StepRecord,
+)
 from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
 from turnout.core.registry.hookspecs import hookimpl
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.server.engine.client import ProcessClient
 
 BLOCKS, BLOCK = 32, 4
 
@@ -233,3 +246,100 @@ def test_one_more_can_watch_the_steps_of_an_engine_that_runs() -> None:
     while engine.busy:
         engine.step()
     assert [step.number for step in seen] == list(range(2, engine.stats().steps + 1))
+
+
+# ------------------------------------------------------------------ arrivals, preemptions, the end
+
+
+class Thorough:
+    """A plugin that keeps every record, in order."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    @hookimpl
+    def request_arrived(self, request: ArrivalRecord) -> None:
+        self.seen.append(request)
+
+    @hookimpl
+    def request_preempted(self, request: PreemptionRecord) -> None:
+        self.seen.append(request)
+
+    @hookimpl
+    def request_finished(self, request: RequestRecord) -> None:
+        self.seen.append(request)
+
+    @hookimpl
+    def engine_closed(self, engine: EngineRecord) -> None:
+        self.seen.append(engine)
+
+    def of(self, kind: type) -> list[Any]:
+        return [record for record in self.seen if isinstance(record, kind)]
+
+
+def test_arrivals_come_before_ends_and_refusals_not_at_all() -> None:
+    watcher = Thorough()
+    engine = watched(watcher)
+    with pytest.raises(RequestError):
+        engine.add(toy_request("huge", [1] * 1000, "greedy", 3))
+    drive(engine, workload())
+    arrivals, ends = watcher.of(ArrivalRecord), watcher.of(RequestRecord)
+    assert [record.id for record in arrivals] == [f"r{i}" for i in range(6)]
+    assert [(record.prompt_tokens, record.max_tokens, record.priority) for record in arrivals] == [
+        (5, 3 + i, i) for i in range(6)
+    ]
+    by_id = {record.id: watcher.seen.index(record) for record in arrivals}
+    assert all(by_id[record.id] < watcher.seen.index(record) for record in ends)
+    assert {record.id: record.arrival for record in arrivals} == {r.id: r.timing.arrival for r in ends}
+    assert all(record.waiting >= 1 for record in arrivals)
+
+
+def test_each_preemption_is_told_once() -> None:
+    watcher = Thorough()
+    observers = Observers(**Registry.load(extra=[watcher]).observers())
+    engine = toy_engine(Fcfs(), toy_kv(6, 4), observers=observers)
+    drive(engine, [(0, toy_request(f"r{i}", [1, 2, 3, 4], "lookup", 12)) for i in range(3)])
+    told = watcher.of(PreemptionRecord)
+    assert len(told) == engine.stats().preemptions > 0
+    times = {record.id: record.timing.preempted for record in watcher.of(RequestRecord)}
+    assert {id: [r.at for r in told if r.id == id] for id in times} == times
+    assert [r.preemptions for r in told if r.id == told[0].id] == [*range(1, 1 + len(times[told[0].id]))]
+
+
+def test_records_say_which_engine_it_is_and_when_it_ends() -> None:
+    watcher, steps = Thorough(), Watcher()
+    engine = watched(watcher, steps)
+    engine.locate(arm="long", replica="replica-1")
+    drive(engine, workload())
+    engine.close()
+    engine.close()
+    records = [*watcher.seen, *steps.steps]
+    assert {(record.arm, record.replica) for record in records} == {("long", "replica-1")}  # type: ignore[attr-defined]
+    (end,) = watcher.of(EngineRecord)
+    assert watcher.seen[-1] is end and end.steps == len(steps.steps)
+    assert end.output_tokens == sum(record.output_tokens for record in watcher.of(RequestRecord))
+
+
+def test_a_server_tells_its_arm_and_its_end(tmp_path: Path) -> None:
+    """In the engine's own process, which writes what it saw where the plugin says."""
+    log = tmp_path / "seen"
+    (tmp_path / "turnout_plugins.py").write_text(
+        "from turnout.core.registry.hookspecs import hookimpl\n"
+        "@hookimpl\n"
+        "def engine_closed(engine):\n"
+        f"    open({str(log)!r}, 'w').write(f'{{engine.arm}} {{engine.steps}}')\n"
+    )
+    config = EngineConfig(kv_memory="16MiB", device="cpu", cpu_kernels="torch", plugins_folder=str(tmp_path))
+
+    async def serve() -> None:
+        client = ProcessClient(log_level="critical", arm="long")
+        client.configure(config)
+        await client.start()
+        params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
+        async for _ in client.submit(RequestSpec(id="r", prompt=[1, 2], params=params, seed=0)):
+            pass
+        await client.close()
+
+    asyncio.run(serve())
+    arm, steps = log.read_text().split()
+    assert arm == "long" and int(steps) >= 3
