@@ -6,7 +6,9 @@ backticks. docs/reference/configuration.md adds the docstring below the field; i
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,7 +51,20 @@ def _texts(value: object) -> object:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+Text = Annotated[str, Field(min_length=1)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_texts)]
+
+
+def _listed(value: object) -> object:
+    """Splits as `_names` does, and takes a list in JSON too, as vLLM's flags do."""
+    texts = [value] if isinstance(value, str) else value
+    if isinstance(texts, list | tuple) and len(texts) == 1 and str(texts[0]).startswith("["):
+        with suppress(ValueError):
+            texts = json.loads(str(texts[0]))
+    return _names(texts)
+
+
+Listed = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class _Config(BaseModel):
@@ -224,19 +239,36 @@ class ServerConfig(_Config):
     served_model_name: str | None = Field(
         None, description="Name of the model in the API; default: `--model` as given."
     )
-    api_key: str | None = Field(
-        None,
-        min_length=1,
-        description="Key that clients must send as a bearer token; default: no key is required.",
+    api_key: Texts = Field(
+        (),
+        description="Key that clients must send as a bearer token; repeat the flag for several; default: the "
+        "environment variable `TURNOUT_API_KEY`, or no key is required.",
     )
-    """The header is `Authorization: Bearer KEY`."""
-    admin_key: str | None = Field(
-        None,
-        min_length=1,
-        description="Key that `/admin` requires as a bearer token; default: `/admin` answers only this "
-        "machine.",
+    """The header is `Authorization: Bearer KEY`. Flags show in the list of processes; a file does not."""
+    api_key_file: str | None = Field(
+        None, description="File of keys that clients may send, with names and limits if you like."
+    )
+    """See [keys](../how-to/serve.md#require-an-api-key)."""
+    admin_key: Texts = Field(
+        (),
+        description="Key that `/admin` requires as a bearer token; default: the environment variable "
+        "`TURNOUT_ADMIN_KEY`, or `/admin` answers only this machine.",
     )
     """See [access](admin-api.md#access)."""
+    admin_key_file: str | None = Field(None, description="File of keys that `/admin` accepts.")
+    allowed_hosts: Listed = Field(
+        (),
+        description="Host names that the server answers to besides those of this machine; `*`: any; default: "
+        "any, but none on a loopback address without a key.",
+    )
+    """`*.example.com` stands for all names below. The header `Host` is checked. See
+    [web pages](../how-to/serve.md#web-pages)."""
+    allowed_origins: Listed = Field(
+        (),
+        description="Origins whose web pages may use the server, such as `https://chat.example.com`; `*`: "
+        "any; default: none, and without a key those of this machine.",
+    )
+    """The server answers them with the headers of CORS. See [web pages](../how-to/serve.md#web-pages)."""
     engine_restarts: int = Field(
         3,
         ge=0,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from turnout.config import ServerConfig
 from turnout.core.errors import TurnoutError
-from turnout.server.ab.arm_header import ArmHeaderMiddleware
+from turnout.server.ab.arm_header import ARM_HEADER, ArmHeaderMiddleware
 from turnout.server.ab.arms import Arms
 from turnout.server.admin import ab as admin_ab
 from turnout.server.admin import kv as admin_kv
@@ -24,10 +25,10 @@ from turnout.server.api.context import Context
 from turnout.server.api.health import health
 from turnout.server.api.load import show_load
 from turnout.server.api.metrics import metrics
-from turnout.server.http.auth import AuthMiddleware
+from turnout.server.http.access.auth import AuthMiddleware
 from turnout.server.http.bodies.memory import BodyMemory, BodyMemoryMiddleware
 from turnout.server.http.bodies.turns import Turns
-from turnout.server.http.errors import respond_to_disconnect, respond_to_error
+from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.request_id import RequestIdMiddleware
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
@@ -59,7 +60,7 @@ ROUTES = [
     Route("/admin/prefixes", admin_prefixes.pin_prefix, methods=["POST"]),
     Route("/admin/prefixes/{name}", admin_prefixes.unpin_prefix, methods=["DELETE"]),
 ]
-"""Every path; `server.http.auth` decides which of them need a key."""
+"""Every path; `server.http.access.auth` decides which of them need a key."""
 
 
 def create_app(arms: Arms, config: ServerConfig) -> Starlette:
@@ -68,6 +69,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
     app = Starlette(
         routes=ROUTES,
         middleware=[
+            *_cors(config),
             Middleware(TrailingSlashMiddleware),
             Middleware(RequestIdMiddleware),
             Middleware(AuthMiddleware, config),
@@ -85,3 +87,20 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
     app.state.context = Context(arms, config, load)
     app.state.decoding = Turns("bodies")
     return app
+
+
+def _cors(config: ServerConfig) -> list[Middleware]:
+    """Lets pages of the allowed origins read responses; outermost, since refusals are responses too."""
+    if not config.allowed_origins:
+        return []
+    exposed = [REQUEST_ID, ARM_HEADER, "Retry-After"]
+    every = ["*"]
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=config.allowed_origins,
+            allow_methods=every,
+            allow_headers=every,
+            expose_headers=exposed,
+        )
+    ]

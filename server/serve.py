@@ -15,6 +15,7 @@ from turnout.core.errors import TurnoutError
 from turnout.server.ab.ab_test import ABTest, check_vocabularies
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.engine.client import FACTORY, ProcessClient
+from turnout.server.http.access.keys import check_keys
 from turnout.server.http.request_log import LOG_FORMAT, mark_record
 
 __all__ = ["serve"]
@@ -36,6 +37,7 @@ def serve(
     left.
     """
     _log(server_config.log_level)
+    check_keys(server_config)
     with _listen(server_config.host, server_config.port) as listener, _terminable():
         clients = [
             ProcessClient(

@@ -22,7 +22,7 @@ from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
 from turnout.server.api.text_pool import LONG
 from turnout.server.engine.admin_client import fetch, send
-from turnout.server.http.auth import client_of
+from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse

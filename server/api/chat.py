@@ -16,7 +16,7 @@ from turnout.server.api.context import context_of
 from turnout.server.api.request_sizes import check_copies, check_logprobs
 from turnout.server.api.respond import respond
 from turnout.server.generation.generation import Generation
-from turnout.server.http.auth import client_of
+from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
@@ -37,7 +37,7 @@ async def chat(request: Request) -> Response:
     context.check_model(body.model)
     id = f"chatcmpl-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
-        work = partial(_request, context.templates, arm, body, id, client_of(request))
+        work = partial(_request, context.templates, arm, body, id, client_of(request, body.user))
         spec = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
         renderer = ChatRenderer(
             id=id,

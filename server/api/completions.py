@@ -18,7 +18,7 @@ from turnout.server.api.request_sizes import check_copies, check_logprobs, check
 from turnout.server.api.respond import respond
 from turnout.server.api.text_pool import TextPool
 from turnout.server.generation.generation import Generation
-from turnout.server.http.auth import client_of
+from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.completions import CompletionRequest, Prompt
@@ -38,7 +38,7 @@ async def completions(request: Request) -> Response:
     context.check_model(body.model)
     id = f"cmpl-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
-        preparing = _prepared(context.texts, arm, body, id, client_of(request))
+        preparing = _prepared(context.texts, arm, body, id, client_of(request, body.user))
         requests, echoes = await while_connected(request.receive, preparing)
         renderer = CompletionRenderer(
             id=id,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager, suppress
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from turnout.core.errors import TurnoutError
+from turnout.core.errors import RequestError, TurnoutError
 from turnout.server.generation.generation import Generation
+from turnout.server.http.access.auth import count_tokens
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.json_slices import encode_in_slices
@@ -30,17 +31,29 @@ LARGE = 8192
 async def respond(request: Request, generation: Generation, renderer: Renderer, *, stream: bool) -> Response:
     """Raises what the engine refuses, and ClientDisconnect, before anything has been sent."""
     logger.debug("generates for %s", generation.requests[0].id)
-    if not stream:
+    with _counted(request, generation):
+        if stream:
+            deltas = generation.deltas()
+            # A refusal must still become a status code, so the response starts with the first delta.
+            first = await while_connected(request.receive, _first(deltas))
+            return EventStream(_events(generation, renderer, first, deltas))
         choices = await while_connected(request.receive, generation.choices())
-        if generation.entries < LARGE:
-            return JsonResponse(renderer.whole(choices, generation))
-        rendering = asyncio.to_thread(lambda: encode_in_slices(renderer.whole(choices, generation)))
-        content = await while_connected(request.receive, rendering)
-        return Response(content, media_type=JsonResponse.media_type)
-    deltas = generation.deltas()
-    # A refusal must still become a status code, so the response starts with the first delta.
-    first = await while_connected(request.receive, _first(deltas))
-    return EventStream(_events(generation, renderer, first, deltas))
+    if generation.entries < LARGE:
+        return JsonResponse(renderer.whole(choices, generation))
+    rendering = asyncio.to_thread(lambda: encode_in_slices(renderer.whole(choices, generation)))
+    content = await while_connected(request.receive, rendering)
+    return Response(content, media_type=JsonResponse.media_type)
+
+
+@contextmanager
+def _counted(request: Request, generation: Generation) -> Iterator[None]:
+    """Counts the tokens of a request for its key, unless the engine refuses the request."""
+    count_tokens(request, lambda: generation.prompt_tokens + generation.completion_tokens)
+    try:
+        yield
+    except RequestError:
+        count_tokens(request, lambda: 0)
+        raise
 
 
 class EventStream(StreamingResponse):

@@ -27,6 +27,7 @@ REQUEST_KEY = "turnout.request_id"
 """Where a request's scope has its name."""
 NOT_FOUND = 404
 TIMEOUT = 408
+TOO_MANY = 429
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for a client that has left, for the log alone."""
 
@@ -74,6 +75,8 @@ def error_body(error: Exception) -> ErrorBody:
 def _kind(status: int) -> str:
     if status == TIMEOUT:
         return "timeout_error"
+    if status == TOO_MANY:
+        return "rate_limit_error"
     return "invalid_request_error" if status < 500 else "server_error"
 
 

@@ -273,14 +273,14 @@ class GenerationRequest(StructuredRequest):
         )
 
     def request_spec(self, id: str, prompt: list[int], params: SamplingParams, client: str) -> RequestSpec:
-        """The request for the engine. `client` stands for the client where the request names no user."""
+        """The request for the engine. `client`: as policies see the client."""
         return RequestSpec(
             id=id,
             prompt=prompt,
             params=params,
             seed=concrete_seed(self.seed),
             priority=self.priority,
-            client=self.user or client,
+            client=client,
             deadline=_seconds(self.deadline_ms),
             ttft_deadline=_seconds(self.ttft_deadline_ms),
             timing=bool(self.timing),

@@ -88,7 +88,7 @@ def answers_over_http(llm: LLM, bodies: list[dict[str, Any]]) -> list[list[dict[
     async def ask() -> list[list[dict[str, Any]]]:
         app = create_app(Arms.of_one(LocalClient(llm), llm.tokenizer), ServerConfig())
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as http:
             return await asyncio.gather(*(_choices(http, body) for body in bodies))
 
     return asyncio.run(ask())

@@ -29,13 +29,20 @@ class TinyServer:
         )
         self.headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self.output: list[str] = []
+        self.process = psutil.Process(self.popen.pid)
+        try:
+            self.url = self._announced()
+            self.port = int(self.url.rpartition(":")[2])
+            self.tokens = self.answer()
+        except BaseException:
+            self.end()
+            raise
+
+    def _announced(self) -> str:
         announced = threading.Event()
         threading.Thread(target=self._read, args=(announced,), daemon=True).start()
-        assert announced.wait(120), self.text()
-        self.url = self.output[-1].split()[-1]
-        self.port = int(self.url.rpartition(":")[2])
-        self.process = psutil.Process(self.popen.pid)
-        self.tokens = self.answer()
+        assert announced.wait(120) and "Turnout serving" in self.text(), self.text()
+        return self.output[-1].split()[-1]
 
     def _read(self, announced: threading.Event) -> None:
         assert self.popen.stdout is not None

@@ -19,7 +19,7 @@ from turnout.server.admin.ab import ArmState
 from turnout.server.admin.kv import KVReport
 from turnout.server.admin.prefixes import PrefixRequest, PrefixState
 from turnout.server.app import ROUTES
-from turnout.server.http.auth import ADMIN
+from turnout.server.http.access.auth import ADMIN
 from turnout.server.protocol.responses import TimingReport, Usage
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
 

@@ -79,7 +79,7 @@ def test_a_client_that_leaves_frees_its_work(server: RunningServer, stream: bool
         {"prompt": prompt, "stream": stream, "max_tokens": 500, "n": 2, "user": "slow"}
     ).encode()
     host, port = server.url.removeprefix("http://").split(":")
-    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(head.encode() + body)
         eventually(lambda: server.work() > 0)

@@ -1,0 +1,107 @@
+"""Decides who is served: by host and page, by key, and by what a key may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from turnout.config import ServerConfig
+from turnout.server.http.access.keys import Key, Keys, name_of
+from turnout.server.http.access.sites import Sites, is_loopback, names_loopback
+from turnout.server.http.errors import ApiError, respond_to_error
+
+__all__ = ["ADMIN", "OPEN", "AuthMiddleware", "client_of", "count_tokens"]
+
+OPEN = frozenset({"/health", "/ping", "/load", "/metrics"})
+"""Paths that need no key, for monitoring and load balancers."""
+HEALTH = frozenset({"/health", "/ping"})
+"""Paths that tell nothing, and are answered for any host and page."""
+ADMIN = "/admin/"
+_KEY, _TOKENS = "turnout.key", "turnout.tokens"
+
+
+def client_of(request: Request, user: str | None = None) -> str:
+    """The client that a request counts as: its key's name, else its `user`, else a name for its key.
+
+    A key that the operator has named keeps its name: no client takes another's place by its `user`.
+    """
+    key: Key | None = request.scope.get(_KEY)
+    if key is not None and key.named:
+        return key.name
+    return user or name_of(_bearer_token(request))
+
+
+def count_tokens(request: Request, tokens: Callable[[], int]) -> None:
+    """Have the tokens of a request counted when it has ended, for its key's limit."""
+    request.scope[_TOKENS] = tokens
+
+
+class AuthMiddleware:
+    """Responds 401 without a right key, 403 where host, page or machine may not ask, 429 beyond a limit."""
+
+    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+        self._app = app
+        self._api_keys, self._admin_keys = Keys.for_api(config), Keys.for_admin(config)
+        self._sites = Sites(config, keyless=not self._api_keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # there are no WebSockets here
+        request = Request(scope)
+        with ExitStack() as counted:
+            try:
+                key = self._admitted(request)
+                if key is not None and request.method == "POST":  # the others only ask what there is
+                    counted.enter_context(key.usage.request())
+            except ApiError as refusal:
+                response = await respond_to_error(request, refusal)
+                await response(scope, receive, send)
+                return
+            scope[_KEY] = key
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                if key is not None and _TOKENS in scope:
+                    key.usage.spend(scope[_TOKENS]())
+
+    def _admitted(self, request: Request) -> Key | None:
+        """The key that a request is admitted by; None without one. Raises ApiError."""
+        path = request.scope["path"]
+        if path in HEALTH:
+            return None
+        if (refusal := self._sites.refusal(request.headers)) is not None:
+            raise refusal
+        if path in OPEN:
+            return None
+        token, admin = _bearer_token(request), path.startswith(ADMIN)
+        if admin and self._admin_keys:
+            return _found(self._admin_keys, token, "admin key", "invalid_admin_key")
+        key = _found(self._api_keys, token, "API key", "invalid_api_key") if self._api_keys else None
+        if admin and not _is_local(request):
+            message = "without --admin-key, /admin answers only to clients on the server's own machine"
+            raise ApiError(403, message, code="admin_forbidden")
+        return key
+
+
+def _found(keys: Keys, token: bytes, what: str, code: str) -> Key:
+    if (key := keys.find(token)) is not None:
+        return key
+    message = f"a valid {what} is required, as the header 'Authorization: Bearer KEY'"
+    raise ApiError(401, message, code=code, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _bearer_token(request: Request) -> bytes:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip(" ").encode("latin-1") if scheme.lower() == "bearer" else b""
+
+
+def _is_local(request: Request) -> bool:
+    """The request comes from this machine, neither through a proxy nor from another site's web page."""
+    headers = request.headers
+    sender = request.client.host if request.client else ""
+    addressed, page = f"//{headers.get('host', '')}", headers.get("origin", "//localhost")
+    forwarded = {"forwarded", "via", "x-forwarded-for", "x-real-ip"} & set(headers.keys())
+    return not forwarded and is_loopback(sender) and all(names_loopback(url) for url in (addressed, page))

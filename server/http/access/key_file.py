@@ -1,0 +1,80 @@
+"""Reads a file of keys: a key a line, or a YAML or JSON list with names and limits.
+
+::
+
+    - name: search
+      key: 6b1f…
+      requests-in-flight: 8
+      requests-per-minute: 600
+      tokens-per-minute: 100000
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from turnout.core.errors import ConfigError, did_you_mean
+
+__all__ = ["KeyEntry", "read_key_file"]
+
+
+class KeyEntry(BaseModel):
+    """A key, and what it may do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    key: str = Field(min_length=1)
+    name: str | None = Field(None, min_length=1, max_length=64)
+    requests_in_flight: int | None = Field(None, gt=0)
+    requests_per_minute: int | None = Field(None, gt=0)
+    tokens_per_minute: int | None = Field(None, gt=0)
+
+
+def read_key_file(path: str) -> list[KeyEntry]:
+    """The keys of a file. Raises ConfigError, whose message never has a key."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"cannot read the key file {path}: {reason}") from None
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError:
+        content = None  # a key may be no YAML
+    entries = _listed(path, content) if isinstance(content, list | dict) else _lines(text)
+    if not entries:
+        raise ConfigError(f"the key file {path} has no key: expected is a key a line, or a YAML list of keys")
+    return entries
+
+
+def _lines(text: str) -> list[KeyEntry]:
+    """Empty lines and those that begin with ``#`` are no keys."""
+    lines = (line.strip() for line in text.splitlines())
+    return [KeyEntry(key=line) for line in lines if line and not line.startswith("#")]
+
+
+def _listed(path: str, content: object) -> list[KeyEntry]:
+    if isinstance(content, dict):
+        raise ConfigError(f"the key file {path} is a mapping; expected is a list, whose items have a 'key'")
+    assert isinstance(content, list)
+    return [_entry(path, number, item) for number, item in enumerate(content, 1)]
+
+
+def _entry(path: str, number: int, item: object) -> KeyEntry:
+    if isinstance(item, str):
+        item = {"key": item}
+    if not isinstance(item, dict):
+        raise ConfigError(f"{path}, key {number}: expected is text, or a mapping with a 'key'")
+    try:
+        return KeyEntry(**{str(name).replace("-", "_"): value for name, value in item.items()})
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+    name = ".".join(map(str, problem["loc"]))
+    known = [field.replace("_", "-") for field in KeyEntry.model_fields]
+    if problem["type"] == "extra_forbidden":
+        hint = did_you_mean(name.replace("_", "-"), known)
+        raise ConfigError(f"{path}, key {number}: unknown field {name!r}; known: {', '.join(known)}{hint}")
+    raise ConfigError(f"{path}, key {number}: {name.replace('_', '-')}: {problem['msg']}")

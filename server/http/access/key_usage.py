@@ -1,0 +1,85 @@
+"""What a key has used of its limits: requests in flight, and requests and tokens a minute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from turnout.core.clock import Clock, monotonic
+from turnout.server.http.errors import ApiError
+
+__all__ = ["KeyUsage"]
+
+
+class _Bucket:
+    """Holds what a minute allows at most, and fills again over a minute."""
+
+    def __init__(self, per_minute: int, now: float) -> None:
+        self.per_minute = per_minute
+        self._level, self._at = float(per_minute), now
+
+    def take(self, amount: float, now: float) -> None:
+        """It may take more than there is, and then first has to be refilled."""
+        self._fill(now)
+        self._level -= amount
+
+    def wait(self, amount: float, now: float) -> float:
+        """Seconds until `amount` is there."""
+        self._fill(now)
+        return max(0.0, (amount - self._level) * 60 / self.per_minute)
+
+    def _fill(self, now: float) -> None:
+        self._level = min(self.per_minute, self._level + (now - self._at) * self.per_minute / 60)
+        self._at = now
+
+
+class KeyUsage:
+    """A key's limits, each None for none, and what is left of them.
+
+    Tokens are counted when a request has ended, so a key may exceed its tokens once by what it has in flight,
+    and then waits the longer.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_flight: int | None = None,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        clock: Clock = monotonic,
+    ) -> None:
+        self._clock, now = clock, clock()
+        self._most_in_flight = in_flight
+        self.in_flight = 0
+        self._requests = None if requests_per_minute is None else _Bucket(requests_per_minute, now)
+        self._tokens = None if tokens_per_minute is None else _Bucket(tokens_per_minute, now)
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """A request, for as long as it takes. Raises ApiError 429 where a limit is reached."""
+        now = self._clock()
+        if self._most_in_flight is not None and self.in_flight >= self._most_in_flight:
+            raise _exceeded(f"{self._most_in_flight} requests at once", 1)
+        if self._tokens is not None and (wait := self._tokens.wait(1, now)):
+            raise _exceeded(f"{self._tokens.per_minute:,} tokens a minute", wait)
+        if self._requests is not None:
+            if wait := self._requests.wait(1, now):
+                raise _exceeded(f"{self._requests.per_minute:,} requests a minute", wait)
+            self._requests.take(1, now)
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+
+    def spend(self, tokens: int) -> None:
+        """Count the tokens of a request's prompts and outputs."""
+        if self._tokens is not None:
+            self._tokens.take(tokens, self._clock())
+
+
+def _exceeded(limit: str, seconds: float) -> ApiError:
+    retry = math.ceil(seconds)
+    message = f"this API key may have {limit}; retry in {retry} s"
+    return ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(retry)})

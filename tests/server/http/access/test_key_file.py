@@ -1,0 +1,77 @@
+"""Files of keys: their forms, and messages that tell no key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turnout.config import ServerConfig
+from turnout.core.errors import ConfigError
+from turnout.server.http.access.key_file import KeyEntry, read_key_file
+from turnout.server.http.access.keys import API_KEY_VARIABLE, Keys
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "keys"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("secret\n", [KeyEntry(key="secret")]),
+        ("# mine\n12345\n\nab: c\n", [KeyEntry(key="12345"), KeyEntry(key="ab: c")]),
+        ("- one\n- {key: two, name: b}\n", [KeyEntry(key="one"), KeyEntry(key="two", name="b")]),
+        ('[{"key": "x", "tokens-per-minute": 5}]', [KeyEntry(key="x", tokens_per_minute=5)]),
+        ("- key: y\n  requests_in_flight: 2\n", [KeyEntry(key="y", requests_in_flight=2)]),
+    ],
+)
+def test_a_file_has_lines_or_a_list(tmp_path: Path, text: str, entries: list[KeyEntry]) -> None:
+    assert read_key_file(written(tmp_path, text)) == entries
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no key"),
+        ("# nothing\n", "has no key"),
+        ("team: {key: hidden}\n", "is a mapping; expected is a list"),
+        ("- {key: hidden, tokens-per-day: 5}\n", "key 1: unknown field 'tokens_per_day'; known: key, name"),
+        ("- one\n- {name: b}\n", "key 2: key: Field required"),
+        ("- {key: hidden, name: b, tokens-per-minute: many}\n", "key 1: tokens-per-minute: Input should be"),
+        ("- [hidden]\n", "key 1: expected is text, or a mapping"),
+        ("- {key: 12345}\n", "key 1: key: Input should be a valid string"),
+    ],
+)
+def test_a_wrong_file_is_refused_without_telling_a_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_key_file(written(tmp_path, text))
+    assert message in str(refused.value)
+    assert "hidden" not in str(refused.value) and "12345" not in str(refused.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the key file .*: No such file"):
+        read_key_file(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("text", ["one\none\n", "- {key: one, name: a}\n- {key: two, name: a}\n"])
+def test_each_key_and_name_is_given_once(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="is given twice in"):
+        Keys.for_api(ServerConfig(api_key_file=written(tmp_path, text)))
+
+
+def test_the_environment_counts_where_nothing_else_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(API_KEY_VARIABLE, "of the environment")
+    assert Keys.for_api(ServerConfig()).find(b"of the environment")
+    assert not Keys.for_api(ServerConfig(api_key="flag")).find(b"of the environment")
+    monkeypatch.setenv(API_KEY_VARIABLE, "")
+    assert not Keys.for_api(ServerConfig())
+
+
+def test_a_key_may_be_any_text() -> None:
+    keys = Keys.for_api(ServerConfig(api_key=("sécret", "b,c")))
+    assert keys.find("sécret".encode()) and keys.find(b"b,c")
+    assert not keys.find(b"b") and not keys.find(b"")
