@@ -123,7 +123,9 @@ class EngineConfig(_Config):
     )
     """Compiling [`native`](../explanation/performance-cpu.md) takes
     a few seconds; the result is kept in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`). The
-    compiler is `$CXX`, `c++`, `g++` or `clang++`; start-up says why `auto` chose `torch`."""
+    compiler is `$CXX`, `c++`, `g++` or `clang++`; start-up says why `auto` chose `torch`. Of the variants for
+    AVX2, AVX-512, its bfloat16 and AMX, the best that the machine runs is taken, or the one that
+    `TURNOUT_CPU_VARIANT` names; `turnout doctor` tells them and tests the kernels."""
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
         description="Kernels for norms, gates and rotations on a GPU: `triton`, which are fused, or `torch`, "

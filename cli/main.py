@@ -21,6 +21,7 @@ COMMANDS = {
     "profile": LazyCommand("turnout.cli.profile:command", "Measure how long steps take on this machine."),
     "quantize": LazyCommand("turnout.cli.quantize:command", "Write a checkpoint with quantized weights."),
     "eval": LazyCommand("turnout.cli.eval:command", "Measure how good a model's predictions are."),
+    "doctor": LazyCommand("turnout.cli.doctor:command", "Say what this machine has, and test the kernels."),
     "plugins": LazyCommand(
         "turnout.cli.plugins.group:command", "List the available policies, or describe one."
     ),

@@ -12,18 +12,20 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["BuildError", "built_library", "find_compiler"]
+from turnout.kernels.variants import Variant, VariantError, cpu_features, usable_variants
+
+__all__ = ["BuildError", "BuiltLibrary", "UnknownFlags", "built_library", "find_compiler"]
 
 SOURCES = Path(__file__).parent / "native"
 FLAGS = (
     "-std=c++17",
     "-O3",
-    "-march=native",
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -39,15 +41,45 @@ class BuildError(Exception):
     """Says in one line why there is no library."""
 
 
-def built_library() -> Path:
-    """Returns the compiled library, which is compiled now if there is none yet. Raises BuildError."""
+class BuiltLibrary(NamedTuple):
+    path: Path
+    variant: str
+
+
+def built_library(variants: Sequence[Variant] | None = None) -> BuiltLibrary:
+    """Returns the library of the first variant that the compiler knows, which is compiled if there is none.
+
+    variants: those that this machine can run, the best first; None: `usable_variants`. Raises BuildError.
+    """
     compiler = find_compiler()
-    folder = _cache_folder() / _key(compiler)
+    try:
+        variants = usable_variants() if variants is None else variants
+    except VariantError as error:
+        raise BuildError(str(error)) from None
+    unknown: BuildError | None = None
+    for variant in variants:
+        try:
+            return BuiltLibrary(_library(compiler, variant), variant.name)
+        except UnknownFlags as error:
+            unknown = error
+    raise unknown or BuildError("no variant of the kernels runs on this machine")
+
+
+class UnknownFlags(BuildError):
+    """The compiler does not know a variant's flags."""
+
+
+def _library(compiler: str, variant: Variant) -> Path:
+    folder = _cache_folder() / _key(compiler, variant)
     library = folder / "kernels.so"
     if not library.exists():
         try:
+            _call([compiler, *variant.flags, "-x", "c++", "-fsyntax-only", os.devnull])
+        except BuildError as error:
+            raise UnknownFlags(str(error)) from None
+        try:
             folder.mkdir(parents=True, exist_ok=True)
-            _compile(compiler, library)
+            _compile(compiler, variant, library)
         except OSError as error:
             raise BuildError(f"the kernels cannot be kept in {folder}: {error.strerror}") from error
     return library
@@ -70,30 +102,23 @@ def _cache_folder() -> Path:
     return Path(base) / "turnout" / "kernels"
 
 
-def _key(compiler: str) -> str:
+def _key(compiler: str, variant: Variant) -> str:
     """Hashes all that the library depends on: different machines may share a home folder."""
-    digest = hashlib.sha256(repr((FLAGS, platform.machine(), _cpu_features())).encode())
+    machine = platform.machine(), sorted(cpu_features())
+    digest = hashlib.sha256(repr((FLAGS, variant.flags, machine)).encode())
     digest.update(_call([compiler, "--version"]).encode())
     for file in sorted(SOURCES.iterdir()):
         digest.update(file.name.encode() + file.read_bytes())
     return digest.hexdigest()[:24]
 
 
-def _cpu_features() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
-
-
-def _compile(compiler: str, library: Path) -> None:
+def _compile(compiler: str, variant: Variant, library: Path) -> None:
     """Compiles the sources at the same time, and links them; the library appears whole or not at all."""
     with _scratch_folder(library.parent) as folder, ThreadPoolExecutor() as pool:
 
         def compiled(source: Path) -> str:
             target = str(folder / f"{source.stem}.o")
-            _call([compiler, *FLAGS, "-c", str(source), "-o", target])
+            _call([compiler, *FLAGS, *variant.flags, "-c", str(source), "-o", target])
             return target
 
         objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))

@@ -27,6 +27,7 @@ SIGNATURES = {
     "turnout_pack": [POINTER] * 2 + [LONG] * 4 + [INT] * 2,
     "turnout_linear": [POINTER] * 4 + [LONG] * 4 + [INT] * 3,
     "turnout_gather": [POINTER] * 3 + [LONG] * 3 + [INT],
+    "turnout_half_unit": [],
     "turnout_half_pack": [POINTER] * 2 + [LONG] * 3 + [INT],
     "turnout_half_linear": [POINTER] * 4 + [LONG] * 4 + [INT],
     "turnout_half_gather": [POINTER] * 3 + [LONG] * 2,
@@ -74,8 +75,8 @@ class CpuKernels:
     Methods take tensors on the CPU, contiguous unless their docstrings say otherwise.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Loads the library at `path`. Raises OSError if it is not such a library."""
+    def __init__(self, path: Path, variant: str = "") -> None:
+        """Loads the library of `variant` at `path`. Raises OSError if it is not such a library."""
         library = ctypes.CDLL(str(path))
         for name, arguments in SIGNATURES.items():
             function = getattr(library, name)
@@ -83,7 +84,10 @@ class CpuKernels:
         library.turnout_panel.restype = LONG
         library.turnout_is_bfloat16.restype = INT
         library.turnout_integer_zero.restype = INT
+        library.turnout_half_unit.restype = LONG
+        self.variant = variant
         self._library = library
+        self._half_unit: int = library.turnout_half_unit()
         self._panel: int = library.turnout_panel()
         self.integers = IntegerKernels(library, self._panel)
 
@@ -102,7 +106,7 @@ class CpuKernels:
         narrow = half or all(self.is_bfloat16(weight) for weight in weights)
         inputs, outputs = weights[0].shape[1], sum(len(weight) for weight in weights)
         panels = -(-outputs // self._panel)
-        depth = inputs + inputs % 2 if half else inputs  # those of bfloat16 go in pairs
+        depth = -(-inputs // self._half_unit) * self._half_unit if half else inputs
         dtype = torch.bfloat16 if narrow else torch.float32
         numbers = self.integers.room(panels * self._panel * depth, dtype=dtype).zero_()
         first = 0

@@ -20,7 +20,7 @@ inline Shorts products_of_pairs(Bytes x, Bytes w) {
     return (Shorts)_mm512_maddubs_epi16((__m512i)x, (__m512i)w);
 }
 inline Ints products_of_pairs(Shorts a, Shorts b) { return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
-#elif defined(__AVX2__) && !defined(__AVX512F__)
+#elif defined(__AVX2__) && !defined(__AVX512F__) && !defined(TILES)
 #define MULTIPLIES 1
 inline Shorts products_of_pairs(Bytes x, Bytes w) {
     return (Shorts)_mm256_maddubs_epi16((__m256i)x, (__m256i)w);

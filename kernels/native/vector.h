@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(TILES)
 constexpr int WIDTH = 16;
 #elif defined(__AVX__)
 constexpr int WIDTH = 8;

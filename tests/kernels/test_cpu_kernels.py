@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from turnout.kernels import CpuKernels, choose_kernels
+from turnout.kernels import CpuKernels
 from turnout.kernels.compiled import BlockTables
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -18,11 +18,8 @@ TOLERANCE = {
 
 
 @pytest.fixture(scope="module")
-def kernels() -> CpuKernels:
-    made, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
-    if made is None:
-        pytest.skip(note)
-    return made
+def kernels(variant_kernels: CpuKernels) -> CpuKernels:
+    return variant_kernels
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:

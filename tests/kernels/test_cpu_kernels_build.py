@@ -36,7 +36,7 @@ def test_they_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without optimizing, which takes longest: tests that compute build with all `FLAGS`."""
     monkeypatch.setattr(build, "FLAGS", tuple(flag for flag in build.FLAGS if flag != "-O3"))
     library = built_library()
-    assert [file.name for file in library.parent.iterdir()] == ["kernels.so"]
+    assert [file.name for file in library.path.parent.iterdir()] == ["kernels.so"]
     monkeypatch.setattr(build, "_compile", None)
     assert built_library() == library
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from turnout.kernels import choose_kernels
+from turnout.kernels import CpuKernels
 from turnout.kernels.integers import IntegerKernels, IntegerWeights, Precision
 
 ROWS = [1, 2, 3, 5, 6, 7, 13, 31, 97, 200]
@@ -16,11 +16,8 @@ EIGHT = [Precision.W8A8, Precision.W8A16]
 
 
 @pytest.fixture(scope="module")
-def kernels() -> IntegerKernels:
-    made, note = choose_kernels("auto", torch.device("cpu"), torch.float32)
-    if made is None:
-        pytest.skip(note)
-    return made.integers
+def kernels(variant_kernels: CpuKernels) -> IntegerKernels:
+    return variant_kernels.integers
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

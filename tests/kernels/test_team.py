@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,15 +14,14 @@ import torch
 from torch import Tensor
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.build import built_library
 from turnout.kernels.threads import give_back_threads, kernel_threads, take_over_threads
 from turnout.llm import LLM
 from turnout.sampling.by_rows import MIN_SIZE, by_rows
 
 
 @pytest.fixture(scope="module")
-def kernels() -> CpuKernels:
-    return CpuKernels(built_library())
+def kernels(variant_kernels: CpuKernels) -> CpuKernels:
+    return variant_kernels
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ FORKED = """
 import os, torch
 from turnout.kernels import CpuKernels
 from turnout.kernels.build import built_library
-kernels = CpuKernels(built_library())
+kernels = CpuKernels(*built_library())
 torch.set_num_threads(4)
 packed, x = kernels.pack([torch.ones(1000, 256)]), torch.ones(3, 256)
 before = kernels.linear(x, packed, None)
@@ -70,7 +70,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """
 
 
-@pytest.mark.usefixtures("kernels")
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="there is no compiler")
 def test_a_forked_process_computes_without_the_threads_it_did_not_inherit() -> None:
     subprocess.run([sys.executable, "-c", FORKED], check=True, timeout=60, env={**os.environ})
 
@@ -86,7 +86,7 @@ def test_kernels_take_pytorchs_threads_over_and_give_them_back() -> None:
     assert (torch.get_num_threads(), kernel_threads()) == (3, 3)
 
 
-@pytest.mark.usefixtures("threads", "kernels")
+@pytest.mark.usefixtures("threads")
 def test_an_llm_leaves_pytorch_its_threads() -> None:
     torch.set_num_threads(2)
     llm = LLM("turnout-tiny", kv_memory="8MiB", max_model_len=64)

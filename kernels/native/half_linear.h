@@ -1,0 +1,39 @@
+// Where the results of a linear layer in bfloat16 go.
+#pragma once
+
+#include <algorithm>
+
+#include "pairs.h"
+
+// Where the columns of a panel go.
+struct HalfTarget {
+    BFloat16* data;
+    int64_t stride;
+    int64_t columns;       // that there are, from the panel's first on
+    const BFloat16* bias;  // to add, or null
+
+    HalfTarget column(int64_t count) const {
+        return {data + count, stride, columns - count, bias ? bias + count : nullptr};
+    }
+};
+
+inline void put(const HalfTarget& out, int64_t row, const Floats (&sums)[VECTORS]) {
+    BFloat16 part[PANEL];
+    BFloat16* const line = out.data + row * out.stride;
+    BFloat16* const to = out.columns >= PANEL ? line : part;
+    BFloat16 bias[PANEL] = {};
+    if (out.bias) std::copy_n(out.bias, std::min(PANEL, out.columns), bias);
+    for (int v = 0; v < VECTORS; v++) store(to + v * WIDTH, sums[v] + load(bias + v * WIDTH));
+    if (to == part) std::copy_n(part, out.columns, line);
+}
+
+// Inputs of a packed layer come in multiples of this; missing ones are zeros.
+#if defined(TILES)
+constexpr int64_t HALF_UNIT = 32;
+#else
+constexpr int64_t HALF_UNIT = 2;
+#endif
+
+// out = x[rows][inputs] · packed panels (+ bias): in tile_linear.cpp or, where there are no tiles, in pair_linear.cpp.
+void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t panels,
+                     const HalfTarget& out, int threads);

@@ -1,0 +1,81 @@
+// Tiles of Intel's AMX: registers of 16 rows of 64 bytes, and products of them. Or the same arithmetic in plain C++,
+// so that a machine without tiles can test what is computed by them.
+#pragma once
+
+#include "vector.h"
+
+#if defined(TILES) && !defined(EMULATED_TILES)
+
+#include <immintrin.h>
+
+// All eight tiles whole, while it exists; of one thread. The registers are given back, since to keep them makes
+// switching threads slower.
+class WholeTiles {
+   public:
+    WholeTiles() {
+        struct alignas(64) {
+            uint8_t palette = 1, start = 0, reserved[14] = {};
+            uint16_t bytes[16] = {};
+            uint8_t rows[16] = {};
+        } config;
+        for (int t = 0; t < 8; t++) config.bytes[t] = 64, config.rows[t] = 16;
+        asm volatile("" : : "r"(&config) : "memory");  // the instruction declares only the first bytes
+        _tile_loadconfig(&config);
+    }
+    ~WholeTiles() { _tile_release(); }
+    WholeTiles(const WholeTiles&) = delete;
+};
+
+// Macros, since a tile's number is part of the instruction.
+#define TILE_ZERO(t) _tile_zero(t)
+#define TILE_LOAD(t, from, stride) _tile_loadd(t, from, stride)
+#define TILE_STORE(t, to, stride) _tile_stored(t, to, stride)
+#define TILE_ADD_PAIRS(c, a, b) _tile_dpbf16ps(c, a, b)
+
+#elif defined(TILES)
+
+struct EmulatedTile {
+    uint8_t bytes[16][64];
+};
+inline thread_local EmulatedTile emulated_tiles[8];
+
+class WholeTiles {
+   public:
+    WholeTiles() {}
+    ~WholeTiles() {}
+    WholeTiles(const WholeTiles&) = delete;
+};
+
+#define TILE_ZERO(t) (emulated_tiles[t] = {})
+#define TILE_LOAD(t, from, stride) load_emulated(t, from, stride)
+#define TILE_STORE(t, to, stride) store_emulated(t, to, stride)
+#define TILE_ADD_PAIRS(c, a, b) add_emulated_pairs(c, a, b)
+
+// Rows lie `stride` bytes apart.
+inline void load_emulated(int tile, const void* from, int64_t stride) {
+    for (int row = 0; row < 16; row++)
+        std::memcpy(emulated_tiles[tile].bytes[row], (const uint8_t*)from + row * stride, 64);
+}
+
+inline void store_emulated(int tile, void* to, int64_t stride) {
+    for (int row = 0; row < 16; row++)
+        std::memcpy((uint8_t*)to + row * stride, emulated_tiles[tile].bytes[row], 64);
+}
+
+// Tile c: float32 [16][16] += tile a: bfloat16 [16][32] · tile b: bfloat16 [16][16][2], inputs in pairs.
+inline void add_emulated_pairs(int c, int a, int b) {
+    float sums[16];
+    BFloat16 x[32], w[32];
+    for (int row = 0; row < 16; row++) {
+        std::memcpy(sums, emulated_tiles[c].bytes[row], 64);
+        std::memcpy(x, emulated_tiles[a].bytes[row], 64);
+        for (int pair = 0; pair < 32; pair += 2) {
+            std::memcpy(w, emulated_tiles[b].bytes[pair / 2], 64);
+            for (int column = 0; column < 16; column++)
+                sums[column] += widen(x[pair]) * widen(w[2 * column]) + widen(x[pair + 1]) * widen(w[2 * column + 1]);
+        }
+        std::memcpy(emulated_tiles[c].bytes[row], sums, 64);
+    }
+}
+
+#endif

@@ -1,0 +1,121 @@
+"""Compares what the native kernels compute on this machine with the same sums in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from turnout.kernels.compiled import BlockTables, CpuKernels
+from turnout.kernels.integers import Precision
+
+__all__ = ["Check", "self_test"]
+
+ROWS = (1, 3, 20, 40)
+INPUTS, OUTPUTS = 300, 130
+FLOATS = {"float32": (torch.float32, 1e-5), "bfloat16": (torch.bfloat16, 2**-7)}
+"""The largest error, as a part of the largest number of the result."""
+
+
+ErrorOf = Callable[[CpuKernels, torch.dtype, int], float]
+
+
+class Check(NamedTuple):
+    """A kernel's largest error, as a part of the largest number of its result."""
+
+    kernel: str
+    error: float
+    bound: float
+
+    @property
+    def passed(self) -> bool:
+        return self.error <= self.bound
+
+
+def self_test(kernels: CpuKernels) -> Iterator[Check]:
+    """Yields a check of each kernel."""
+    for name, (dtype, bound) in FLOATS.items():
+        for kernel, error in (
+            ("linear", _linear),
+            ("norm", _norm),
+            ("gate", _gate),
+            ("rotation", _rotation),
+            ("attention", _attention),
+        ):
+            yield Check(f"{kernel}, {name}", _worst(error, kernels, dtype), bound)
+    for precision in Precision:
+        yield Check(f"linear, {precision.name}", _integers(kernels, precision), 2**-6)
+
+
+def _worst(error: ErrorOf, kernels: CpuKernels, dtype: torch.dtype) -> float:
+    return max(error(kernels, dtype, rows) for rows in ROWS)
+
+
+def _normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _error(found: Tensor, expected: Tensor) -> float:
+    """A result that is not a number is infinitely wrong."""
+    error = (found.double() - expected).abs().max() / expected.abs().max()
+    return float(error.nan_to_num(nan=torch.inf))
+
+
+def _linear(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    weight, x, bias = (_normal(*shape).to(dtype) for shape in ((OUTPUTS, INPUTS), (rows, INPUTS), (OUTPUTS,)))
+    expected = F.linear(x.double(), weight.double(), bias.double())
+    return _error(kernels.linear(x, kernels.pack([weight]), bias), expected)
+
+
+def _integers(kernels: CpuKernels, precision: Precision) -> float:
+    """Weights are codes already; only inputs are rounded."""
+    integers, inputs = kernels.integers, 512
+    low, high = (0, 15) if precision is Precision.W4A16 else (-127, 127)
+    codes = torch.randint(low, high + 1, (OUTPUTS, inputs), generator=torch.Generator().manual_seed(1))
+    dtype = torch.uint8 if precision is Precision.W4A16 else torch.int8
+    scale = (_normal(OUTPUTS, 1).abs() + 0.1).bfloat16().float()
+    center, offset = (8, torch.zeros_like(scale)) if precision is Precision.W4A16 else (0, None)
+    packed = integers.pack(precision, codes.to(dtype), scale, offset, None)
+    weight, x = (codes.double() - center) * scale.double(), _normal(20, inputs, seed=2)
+    return _error(integers.linear(x, packed), F.linear(x.double(), weight))
+
+
+def _norm(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    x, delta, weight = (_normal(n, INPUTS, seed=n).to(dtype) for n in (rows, rows, 1))
+    expected = F.rms_norm((x + delta).double(), (INPUTS,), weight[0].double(), 1e-6)
+    return _error(kernels.norm(x.clone(), delta, weight[0], 1e-6), expected)
+
+
+def _gate(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    both = _normal(rows, 2 * OUTPUTS).to(dtype)
+    return _error(kernels.gate(both), F.silu(both[:, :OUTPUTS].double()) * both[:, OUTPUTS:].double())
+
+
+def _rotation(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    angles = _normal(rows, 1, 32)
+    cosine, sine = (torch.cat((part, part), dim=-1).to(dtype) for part in (angles.cos(), angles.sin()))
+    x = _normal(rows, 3, 64).to(dtype)
+    first, second = x.double().chunk(2, dim=-1)
+    expected = x.double() * cosine.double() + torch.cat((-second, first), dim=-1) * sine.double()
+    kernels.rotate(x, cosine, sine)
+    return _error(x, expected)
+
+
+def _attention(kernels: CpuKernels, dtype: torch.dtype, rows: int) -> float:
+    """A chunk of `rows` tokens behind 70 others, over blocks that lie in reverse."""
+    start, size, heads, kv_heads, dim = 70, 16, 6, 2, 64
+    blocks = -(-(start + rows) // size)
+    slots = torch.arange(blocks - 1, -1, -1)[None] * size
+    keys, values = (_normal(blocks * size, kv_heads, dim, seed=seed).to(dtype) for seed in (1, 2))
+    q = _normal(rows, heads, dim).to(dtype)
+    tables = BlockTables(size, torch.tensor([0]), torch.tensor([rows]), torch.tensor([start]), slots)
+    where = (slots[0][:, None] + torch.arange(size)).reshape(-1)[: start + rows]
+    k, v = (part[where].double().transpose(0, 1) for part in (keys, values))
+    mask = torch.ones(rows, start + rows, dtype=torch.bool).tril(start)
+    expected = F.scaled_dot_product_attention(
+        q.double().transpose(0, 1), k, v, attn_mask=mask, enable_gqa=True
+    )
+    return _error(kernels.attend(q, keys, values, tables), expected.transpose(0, 1))

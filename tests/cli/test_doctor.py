@@ -1,0 +1,51 @@
+"""`turnout doctor` tells what the machine has, and finds kernels that compute something else."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from turnout.cli.main import cli
+from turnout.kernels import choice, self_test
+from turnout.kernels.self_test import Check
+from turnout.kernels.variants import VARIABLE
+
+
+@pytest.fixture(autouse=True)
+def fresh_choice() -> None:
+    choice._kernels.cache_clear()
+
+
+def doctor() -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["doctor"])
+    return result.exit_code, result.output
+
+
+def test_a_healthy_machine() -> None:
+    status, output = doctor()
+    assert status == 0
+    assert "chosen: the best that runs here" in output
+    assert "attention, bfloat16  right" in output
+    assert "WRONG" not in output
+
+
+def test_a_named_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "native")
+    assert f"native       named by {VARIABLE}" in doctor()[1]
+
+
+def test_a_kernel_that_computes_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = [Check("linear, float32", 0.0, 1e-5), Check("norm, float32", 0.25, 1e-5)]
+    monkeypatch.setattr(self_test, "self_test", lambda kernels: checks)
+    status, output = doctor()
+    assert status == 1
+    assert "linear, float32  right" in output
+    assert "norm, float32    WRONG: off by 2.5e-01 of the largest number" in output
+    assert "serve with --cpu-kernels torch" in output
+
+
+def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    status, output = doctor()
+    assert status == 0
+    assert "none, PyTorch's operators serve: there is no C++ compiler (no-such-compiler)" in output
