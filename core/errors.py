@@ -2,13 +2,15 @@
 
 TurnoutError
 ├── ConfigError            a flag, key or option that cannot be used as given
+│   ├── NoRoom             memory that was asked for and is not free now
 │   ├── UnknownPlugin      a policy name that is not registered
 │   └── PluginError        a plugin that failed, is misspelt or conflicts with another
 │       └── PolicyError    a policy that gave an invalid answer
 ├── ModelError             a checkpoint that is missing, damaged or not supported
 ├── RequestError           one request that cannot be served; the others go on
 │   ├── Overloaded         one that could be served, but not now
-│   └── Dropped            one that the scheduling policy dropped
+│   ├── Dropped            one that the scheduling policy dropped
+│   └── Interrupted        one that was begun and cannot go on in another engine
 └── EngineError            the engine failed, at one request or as a whole
     └── EngineGone         the whole engine failed or ended
 """
@@ -24,7 +26,9 @@ __all__ = [
     "Dropped",
     "EngineError",
     "EngineGone",
+    "Interrupted",
     "ModelError",
+    "NoRoom",
     "Overloaded",
     "PluginError",
     "PolicyError",
@@ -43,6 +47,10 @@ class TurnoutError(Exception):
 
 class ConfigError(TurnoutError):
     """A flag, key or option that cannot be used as given."""
+
+
+class NoRoom(ConfigError):
+    """Memory that was asked for and is not free now. It may be later, as when another process has ended."""
 
 
 class UnknownPlugin(ConfigError):
@@ -80,6 +88,10 @@ class Dropped(RequestError):
     """A request that the scheduling policy dropped."""
 
 
+class Interrupted(RequestError):
+    """A request that an engine began that died, and that cannot go on in another one."""
+
+
 class EngineError(TurnoutError):
     """The engine failed, at one request or as a whole."""
 
@@ -88,7 +100,7 @@ class EngineGone(EngineError):
     """The whole engine failed or ended, not one request."""
 
 
-def describe_error(error: Exception) -> str:
+def describe_error(error: BaseException) -> str:
     """Returns the message of an error, with the type in front unless it is a TurnoutError."""
     name, text = type(error).__name__, str(error)
     if not text:

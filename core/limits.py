@@ -42,6 +42,7 @@ __all__ = [
     "READING_SECONDS",
     "REPEATED",
     "REQUEST_ID",
+    "RESTART_WAIT",
     "SEQUENCES",
     "STOP_LENGTH",
     "STOP_STRINGS",
@@ -245,6 +246,12 @@ FORM_MASKS = Limit(
     unit="seconds",
     what="processor time that a form may take at tokens that take over 20 ms each",
     answer="400, or the end of the stream",
+)
+RESTART_WAIT = Limit(
+    most=600,
+    unit="seconds",
+    what="wait of a request for an engine that takes the place of one that died",
+    answer="503, and until it is ready for each new request",
 )
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from turnout.core.errors import ConfigError, PluginError, as_plugin_errors
 from turnout.core.interfaces.quantization import Exporter, Quantizer
+from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.registry.registry import Registry
 from turnout.models.meta_model import linear_layers
 
@@ -28,7 +29,7 @@ def exporter_of(registry: Registry, name: str, quantizer: Quantizer) -> Exporter
 
     Raises ConfigError where it has no exporter, PluginError where no quantizer would read the result.
     """
-    with as_plugin_errors(f"quantizer {name}"):
+    with as_plugin_errors(f"{title_of(quantizer, 'quantization')}: exporter"):
         exporter = quantizer.exporter()
     if exporter is None:
         raise ConfigError(
@@ -42,6 +43,7 @@ def exporter_of(registry: Registry, name: str, quantizer: Quantizer) -> Exporter
             "but no quantizer has this name, so nothing could read them; the plugin should register one with "
             "an adopter"
         )
+    name_plugin(exporter, title_of(quantizer, "quantization"))
     return exporter
 
 
@@ -53,8 +55,10 @@ def select_layers(module: nn.Module, quantization: str, quantizer: Quantizer) ->
     linear = linear_layers(module)
     embeddings = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Embedding)}
     tied = {id(embedding.weight) for embedding in embeddings.values()}
-    with as_plugin_errors(f"quantizer {type(quantizer).__name__}"):
+    title = title_of(quantizer, "quantization")
+    with as_plugin_errors(f"{title}: wants"):
         wanted = [name for name, layer in linear.items() if quantizer.wants(name, layer)]
+    with as_plugin_errors(f"{title}: wants_embedding"):
         wanted_embeddings = [name for name in embeddings if quantizer.wants_embedding(name)]
     for name in wanted_embeddings:
         raise ConfigError(

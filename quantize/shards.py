@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from turnout.core.errors import as_plugin_errors
 from turnout.core.interfaces.quantization import ExportedLayer, Exporter
+from turnout.core.plugin_faults import title_of
 from turnout.models.checkpoints.checkpoint import INDEX_FILE, read_config, weight_files
 from turnout.models.checkpoints.saving import save_tensors
 from turnout.models.checkpoints.tensor_files import open_tensors
@@ -70,7 +71,7 @@ class ShardWriter:
                 value = self.smoothing.apply(name, value)
             if part == "weight" and layer in self.layers.quantized:
                 prefix = source.key.removesuffix("weight")
-                with as_plugin_errors(f"{type(self.exporter).__name__} on {layer}"):
+                with as_plugin_errors(f"{title_of(self.exporter, 'quantization')} on {layer}: export"):
                     exported = _checked(self.exporter.export(layer, value))
                     schemes[layer] = json.dumps(exported.scheme)
                 tensors |= {prefix + part: tensor.contiguous() for part, tensor in exported.tensors.items()}
@@ -93,7 +94,7 @@ class ShardWriter:
                 schemes[layer] = json.loads(metadata[layer])
         size = sum((self.folder / name).stat().st_size for name in names)
         _write_json(self.folder / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": weight_map})
-        with as_plugin_errors(type(self.exporter).__name__):
+        with as_plugin_errors(f"{title_of(self.exporter, 'quantization')}: config"):
             stated = self.exporter.config(schemes, self.layers.unquantized)
             quantization = {"quant_method": self.exporter.quant_method, **stated}
             config = {**read_config(self.checkpoint.folder), "quantization_config": quantization}

@@ -19,6 +19,7 @@ from turnout.core.engine.observers import Observers
 from turnout.core.errors import as_plugin_errors, describe_error
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.logits_processor import ServedModel
+from turnout.core.plugin_faults import PLUGIN_ERRORS, title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.scheduler import Scheduler
@@ -93,7 +94,7 @@ def build_engine(
         registry, policies.kv, served, checkpoint.spec, budget, setup, clock, observers
     )
     by_name = _start_decodings(policies, resources)
-    halves = KVHalves(policies.kv, config.kv, checkpoint.spec, setup.context)
+    halves = KVHalves(policies.kv, checkpoint.spec, setup.context)
     make_eviction = partial(build_eviction, registry, config, policies.kv)
     kv = build_kv_memory(halves, budget, model, policies.eviction, make_eviction, taken=resources.taken)
     engine = Engine(
@@ -105,6 +106,7 @@ def build_engine(
         observers,
         policies.processors,
         overlaps=setup.overlaps,
+        named_decodings=policies.named_decodings,
     )
     engine.offer_decodings(by_name)
     return AssembledEngine(
@@ -125,14 +127,14 @@ def _start_decodings(policies: Policies, resources: EngineResources) -> dict[str
     One that cannot start is left out, if no other request gets it.
     """
     for decoding in policies.decodings:
-        with as_plugin_errors(f"decoding strategy {type(decoding).__name__}"):
+        with as_plugin_errors(f"{title_of(decoding, 'decoding')}: start"):
             decoding.start(resources)
     started = {}
     for name, decoding in policies.decodings_by_name.items():
         try:
             if decoding not in policies.decodings:
                 decoding.start(resources)
-        except Exception as error:
+        except PLUGIN_ERRORS as error:
             logger.warning("decoding %s is not on offer: %s", name, describe_error(error))
         else:
             started[name] = decoding

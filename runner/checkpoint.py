@@ -9,6 +9,7 @@ from typing import Any
 
 from turnout.core.errors import ModelError, as_plugin_errors
 from turnout.core.interfaces.models import ModelFamily
+from turnout.core.plugin_faults import title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.checkpoints.checkpoint import check_weights_suffice, read_config, read_generation_config
@@ -46,7 +47,7 @@ def open_checkpoint(registry: Registry, model: str, revision: str | None = None)
             f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
         )
     family = registry.family(architectures[0])
-    with as_plugin_errors(f"the model family of {architectures[0]}"):
+    with as_plugin_errors(f"{title_of(family, 'model')}: spec"):
         spec = family.spec(raw)
         parameters = family.parameter_count(spec)
     if parameters is not None:

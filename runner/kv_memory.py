@@ -10,11 +10,12 @@ from functools import partial
 import torch
 from torch import nn
 
-from turnout.core.errors import ConfigError, as_plugin_errors
+from turnout.core.errors import NoRoom, as_plugin_errors
 from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
+from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, SwapCosts
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.execution.model_runner import ModelRunner
@@ -29,24 +30,34 @@ __all__ = ["KVHalves", "KVMemory", "build_kv_memory"]
 
 @dataclass(frozen=True)
 class KVHalves:
-    """Builds the halves of a backend for one model. An exception of the backend names the backend."""
+    """Builds the halves of a backend for one model. An exception of the backend names the backend.
+
+    The halves are named as the backend is, so that a fault in service names it too.
+    """
 
     backend: KVBackend
-    name: str
     spec: ModelSpec
     context: ComputeContext
 
     def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
-        with self.blamed():
-            return self.backend.cache(size, eviction)
+        with self.blamed("cache"):
+            cache = self.backend.cache(size, eviction)
+        name_plugin(cache, self._title)
+        return cache
 
     def attention(self, cache: KVCache) -> AttentionBackend:
-        with self.blamed():
-            return self.backend.attention(self.spec, cache, self.context)
+        with self.blamed("attention"):
+            attention = self.backend.attention(self.spec, cache, self.context)
+        name_plugin(attention, self._title)
+        return attention
 
-    def blamed(self) -> AbstractContextManager[None]:
-        """Returns a context in which exceptions name the backend, for calls of a half that is built."""
-        return as_plugin_errors(f"kv backend {self.name!r}")
+    def blamed(self, method: str) -> AbstractContextManager[None]:
+        """Returns a context in which exceptions name the backend and the method that is called in it."""
+        return as_plugin_errors(f"{self._title}: {method}")
+
+    @property
+    def _title(self) -> str:
+        return title_of(self.backend, "kv")
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,7 @@ def build_kv_memory(
     activations = _activations(halves, budget, model, make_eviction()) if budget.sized_by_device else None
     swap, tokens = SwapMemory(budget), budget.tokens(taken, activations)
     cache = halves.cache(PoolSize(tokens, swap.positions(tokens)), eviction)
-    with halves.blamed():
+    with halves.blamed("snapshot"):
         budget.check(cache)
         positions = cache.snapshot().swap
     costs = partial(_swap_costs, halves, budget, model, make_eviction)
@@ -114,7 +125,7 @@ def _activations(halves: KVHalves, budget: Budget, model: nn.Module, eviction: E
         runner = ModelRunner(model, halves.attention(cache), budget.device)
         return step_bytes(runner, cache, tokens, budget.max_model_len, meter)
     except torch.OutOfMemoryError as error:
-        raise ConfigError(
+        raise NoRoom(
             f"{budget.device} has too little memory for a step of max_num_batched_tokens={tokens:,} beside "
             "the weights; lower it, or quantize"
         ) from error

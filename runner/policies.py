@@ -16,6 +16,7 @@ from turnout.core.interfaces.kv import KVBackend, KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
+from turnout.core.scheduling.guarded_eviction import GuardedEviction
 from turnout.core.scheduling.preemption import Auto, Preemption, Recompute, Swap, SwapCosts
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.plugins.defaults import KV, KV_EVICTION
@@ -58,6 +59,8 @@ class Policies(HostPolicies):
     """In the order in which they are asked whether they serve a request."""
     decodings_by_name: Mapping[str, Decoding]
     """Those, and others that a request gets only if it asks for them by name."""
+    named_decodings: int
+    """How many of them, from the first on, the configuration names."""
     defaults: Mapping[str, Any]
     """Sampling parameters that the decoding of the configuration gives to requests that set none."""
     processors: LogitsProcessors
@@ -80,6 +83,7 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
         **vars(build_host_policies(registry, config)),
         decodings=(*decodings.values(), *offered.values()),
         decodings_by_name={**decodings, **offered, **asked_for},
+        named_decodings=len(decodings),
         defaults=[*decodings.values()][-1].defaults,
         processors=LogitsProcessors(registry.logits_processors()),
     )
@@ -125,13 +129,14 @@ def build_kv(registry: Registry, config: EngineConfig) -> KVBackend:
 
 
 def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> EvictionPolicy:
-    """One for each KV cache: it remembers that cache's blocks."""
+    """One for each KV cache, guarded: it remembers that cache's blocks."""
     if config.kv_eviction is not None and not kv.evicts:
         raise ConfigError(
             f"kv_eviction={config.kv_eviction!r} has nothing to choose from: kv backend {config.kv!r} "
             f"keeps no memory after a request ends; leave it out or choose another backend, such as {KV}"
         )
-    return registry.create("kv_eviction", config.kv_eviction or KV_EVICTION)
+    policy = registry.create("kv_eviction", config.kv_eviction or KV_EVICTION)
+    return GuardedEviction(policy, strict=config.strict_plugins)
 
 
 def build_preemption(config: EngineConfig, swap: int, costs: Callable[[], SwapCosts]) -> Preemption:

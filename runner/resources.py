@@ -56,8 +56,8 @@ class EngineResources:
         checkpoint = open_checkpoint(self.registry, name)
         context = self.setup.context
         model = load_weights(self.registry, checkpoint, quantization, context, progress=False)
-        halves = KVHalves(self.kv, self.budget.config.kv, checkpoint.spec, context)
-        with halves.blamed():
+        halves = KVHalves(self.kv, checkpoint.spec, context)
+        with halves.blamed("bytes_per_token"):
             bytes_per_token = self.kv.bytes_per_token(checkpoint.spec, context.dtype.itemsize)
         size = PoolSize(self.budget.tokens_beside(name, bytes_per_token, memory))
         cache = halves.cache(size, build_eviction(self.registry, self.budget.config, self.kv))

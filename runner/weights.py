@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from turnout.core.errors import ConfigError, ModelError
+from turnout.core.errors import ConfigError, ModelError, NoRoom, as_plugin_errors
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
+from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.models.checkpoints.checkpoint import weight_files
@@ -33,7 +34,8 @@ def load_weights(
     Raises ConfigError where the checkpoint is quantized in another way, or where its weights do not fit.
     """
     adopter = _adopter(registry, checkpoint, quantization)
-    if adopter is None and PluginSpec.parse(quantization).name == UNQUANTIZED:
+    plain = PluginSpec.parse(quantization).name == UNQUANTIZED
+    if adopter is None and plain:
         _check_room(checkpoint, context)
     return load_model(
         checkpoint.folder,
@@ -41,6 +43,7 @@ def load_weights(
         checkpoint.spec,
         context,
         quantizer=adopter or registry.create("quantization", quantization),
+        quantized=adopter is None and not plain,
         progress=progress,
     )
 
@@ -54,7 +57,7 @@ def _check_room(checkpoint: Checkpoint, context: ComputeContext) -> None:
     free = free_memory(device)
     if needed > free:
         kind = str(dtype).removeprefix("torch.")
-        raise ConfigError(
+        raise NoRoom(
             f"the weights take {format_bytes(needed)} in {kind}, but {device} has {format_bytes(free)} free; "
             "take a smaller model, --quantization, a smaller --dtype, or free memory"
         )
@@ -81,4 +84,9 @@ def _adopter(registry: Registry, checkpoint: Checkpoint, asked: str) -> Adopter 
             f"{checkpoint.folder / 'config.json'}: quantization_config: quant_method = {method!r} is not "
             "supported; take the checkpoint with unquantized weights, and choose --quantization"
         )
-    return registry.create("quantization", str(method)).adopter(config)
+    quantizer = registry.create("quantization", str(method))
+    title = title_of(quantizer, "quantization")
+    with as_plugin_errors(f"{title}: adopter"):
+        adopter = quantizer.adopter(config)
+    name_plugin(adopter, title)
+    return adopter

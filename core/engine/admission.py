@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.logits_processing import LogitsProcessors
-from turnout.core.errors import RequestError, describe_error
+from turnout.core.errors import Interrupted, RequestError
+from turnout.core.interfaces.decoding import Decoding
+from turnout.core.plugin_faults import title_of
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.request import Request, RequestSpec
 
@@ -44,20 +44,21 @@ class Admission:
     def admit(self, spec: RequestSpec, now: float) -> Request:
         """Builds the request of `spec`. Raises RequestError, with the numbers, if it can never be served."""
         self._check_tokens(spec)
+        decoding, width = self._dispatch.choose(spec.params)
+        _check_resumes(spec, decoding)
         request = Request(
             spec,
-            self._dispatch.choose(spec.params),
+            decoding,
             now if spec.arrival is None else spec.arrival,
             len(spec.prompt) + self._output_limit(spec),
             self._stops(spec),
+            width,
         )
         self._check_fits(request)
-        policy, decoding = self._scheduler.policy, self._dispatch.of(request)
-        request.processors = self._processors.wanted(request, (*policy.extra_args, *decoding.extra_args))
-        with _refusing(policy):
-            policy.check(request.view)
-        with _refusing(decoding):
-            decoding.check(request)
+        others = (*self._scheduler.policy.extra_args, *decoding.extra_args)
+        request.processors = self._processors.wanted(request, others)
+        self._scheduler.check(request)
+        self._dispatch.check(request)
         return request
 
     def _output_limit(self, spec: RequestSpec) -> int:
@@ -107,14 +108,10 @@ class Admission:
             )
 
 
-@contextmanager
-def _refusing(plugin: object) -> Iterator[None]:
-    """Turns what a plugin raises about a request into a refusal that names the plugin."""
-    try:
-        yield
-    except RequestError:
-        raise
-    except Exception as error:
-        name = type(plugin).__name__
-        logger.exception("%s failed to check a request", name)
-        raise RequestError(f"{name} failed to check the request: {describe_error(error)}") from error
+def _check_resumes(spec: RequestSpec, decoding: Decoding) -> None:
+    """Raises Interrupted where the text would change silently: the strategy's state died with its engine."""
+    if spec.resume is not None and spec.resume.choices and not decoding.resumes:
+        raise Interrupted(
+            f"the engine that served this request died, and {title_of(decoding, 'decoding')} cannot go on "
+            "from the tokens so far (`resumes`); send the request again"
+        )

@@ -76,6 +76,7 @@ def apply_completion(request: Request, completion: Completion) -> list[Delta]:
 
     The caller frees the memory of the sequences that are still live.
     """
+    request.ended = len(completion.choices)
     # Each live sequence got its next token, whether or not a choice ends with it.
     request.output_tokens += len(request.live)
     return [
@@ -136,9 +137,14 @@ def _delta(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
     request = sequence.request
     shown = tokens if request.decoding.streams else sequence.output if reason else []
     scored = request.spec.params.logprobs is not None
+    index = sequence.index
+    if reason:
+        if not request.decoding.streams:  # its sequences come and go, so its choices are numbered as they end
+            index = request.ended
+        request.ended += 1
     return Delta(
         request_id=request.spec.id,
-        index=sequence.index,
+        index=index,
         tokens=shown,
         logprobs=sequence.details[len(sequence.details) - len(shown) :] if scored else None,
         finish_reason=reason,

@@ -6,9 +6,16 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from turnout.core.engine.apply_decisions import RowOwners
+from turnout.core.engine.decision_checks import (
+    check_completion,
+    check_continuations,
+    check_lineage,
+    check_tokens,
+    goes_on,
+)
 from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.plugin_faults import PluginFaults
+from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults
 from turnout.core.types.decision import Chosen, Completion, Continuation, resolve_tokens
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Logits
@@ -16,39 +23,62 @@ from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 
-__all__ = ["Decision", "DecodingDispatch", "by_decoding"]
+__all__ = ["Decision", "Decisions", "DecodingDispatch", "Read", "by_decoding"]
 
 logger = logging.getLogger(__name__)
 
 Decision = list[Continuation] | Completion
 """What to do with one request."""
+Decisions = Mapping[Request, Decision | str]
+"""For each request what to do with it, or a message that says why it cannot go on."""
+Read = Sequence[tuple[int, TokenLogprobs | None] | str]
+"""For each row the token and its details, or a message that says why it cannot be used."""
+
+_OURS = "turnout."
 
 
 class DecodingDispatch:
     """The decoding strategies of an engine: chooses one for each request, and calls and checks them."""
 
-    def __init__(self, decodings: Sequence[Decoding], vocab_size: int) -> None:
+    def __init__(self, decodings: Sequence[Decoding], vocab_size: int, named: int = 1) -> None:
+        """named: how many of them, from the first on, the configuration names."""
         self._decodings = tuple(decodings)
         """In the order in which they are asked whether they accept a request."""
+        self._named = frozenset(self._decodings[:named])
         self._by_name: dict[str, Decoding] = {}
         """Those that a request may ask for by name, some of which no other request gets."""
         self._vocab_size = vocab_size
-        self._drafting = any(type(decoding).draft is not Decoding.draft for decoding in decodings)
-        """Whether any of them drafts; if none does, `draft` returns at once."""
-        self._plugin_faults = PluginFaults(logger)
+        self._drafting = {each for each in decodings if type(each).draft is not Decoding.draft}
+        """Those that draft; without any, `draft` returns at once."""
+        self._thorough = {each for each in decodings if not type(each).__module__.startswith(_OURS)}
+        self._plugin_faults = PluginFaults("decoding", logger)
 
     def offer(self, by_name: Mapping[str, Decoding]) -> None:
         """Lets requests ask for these strategies by name."""
         self._by_name = dict(by_name)
 
-    def choose(self, params: SamplingParams) -> Decoding:
-        """Returns the strategy for these parameters. Raises RequestError if none accepts them."""
+    def choose(self, params: SamplingParams) -> tuple[Decoding, int]:
+        """Returns the strategy for these parameters, and the request's width.
+
+        Raises RequestError if none accepts them, or if one that the configuration names fails: what it would
+        have done with the request, no other strategy does.
+        """
+        fault = ""
         for decoding in self._candidates(params.decoding):
+            asked = "accepts"
             try:
-                if decoding.accepts(params) and decoding.width(params) > 0:
-                    return decoding
-            except Exception as error:
-                raise RequestError(self._report(decoding, error)) from error
+                if not decoding.accepts(params):
+                    continue
+                asked = "width"
+                width = decoding.width(params)
+                _check_width(decoding, params, width)
+                return decoding, width
+            except PLUGIN_ERRORS as error:
+                fault = self._plugin_faults.report(decoding, asked, error)
+                if decoding in self._named:
+                    break
+        if fault:
+            raise RequestError(fault)
         if params.decoding is not None:
             message = f"decoding {params.decoding!r} does not serve these sampling parameters"
             raise RequestError(message, "decoding")
@@ -75,67 +105,146 @@ class DecodingDispatch:
         if not self._drafting:
             return
         for decoding, group in by_decoding(requests).items():
-            try:
-                for sequence, draft_tokens in decoding.draft([s for request in group for s in request.live]):
-                    _check_tokens(draft_tokens, self._vocab_size)
-                    sequence.draft = draft_tokens[: sequence.room - 1]
-            except Exception as error:
-                self._report(decoding, error)
+            if decoding in self._drafting:
+                self._draft(decoding, {s: None for request in group for s in request.live})
+
+    def _draft(self, decoding: Decoding, sequences: Mapping[TokenSequence, None]) -> None:
+        try:
+            for sequence, draft_tokens in decoding.draft(list(sequences)):
+                if sequence not in sequences:
+                    raise ValueError(f"drafted for {sequence!r}, which it was not asked about")
+                draft_tokens = draft_tokens[: sequence.room - 1]
+                check_tokens(draft_tokens, self._vocab_size)
+                sequence.draft = draft_tokens
+        except PLUGIN_ERRORS as error:
+            self._plugin_faults.report(decoding, "draft", error)
+
+    # -------------------------------------------------------------- decisions
 
     def decide(
         self, decoding: Decoding, requests: Sequence[Request], logits: Logits, *, later: bool = False
-    ) -> dict[Request, Decision] | Chosen | str:
-        """Returns the decision for each of `requests`, or, if the strategy failed, a message that says why.
+    ) -> Decisions | Chosen:
+        """Returns the decision for each of `requests`; asks one by one if the strategy fails at all of them.
 
-        `later`: returns `Chosen` as it is, without waiting, if the strategy gives it and drafts nothing.
+        If `later`, `Chosen` tokens are returned as they are, for the caller to resolve.
         """
         try:
             decisions = decoding.decide(requests, logits)
-            if later and isinstance(decisions, Chosen) and decoding.rows == 1:
+            if later and isinstance(decisions, Chosen):
                 return decisions
-            return _by_request(requests, decisions, self._vocab_size)
-        except Exception as error:
-            return self._report(decoding, error)
+            return self._checked(decoding, requests, decisions)
+        except PLUGIN_ERRORS as error:
+            return self._one_by_one(decoding, requests, logits, error)
 
     def resolve_decisions(
-        self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
-    ) -> dict[Request, Decision] | str:
+        self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen, logits: Logits
+    ) -> Decisions:
         """Waits for the chosen tokens, and returns what `decide` returns."""
         try:
-            return _by_request(requests, chosen, self._vocab_size)
-        except Exception as error:
-            return self._report(decoding, error)
+            return self._checked(decoding, requests, chosen)
+        except PLUGIN_ERRORS as error:
+            return self._one_by_one(decoding, requests, logits, error)
+
+    def _one_by_one(
+        self, decoding: Decoding, requests: Sequence[Request], logits: Logits, error: BaseException
+    ) -> Decisions:
+        """Asks about each request again, alone: only those end at which the strategy fails again."""
+        message = self._plugin_faults.report(decoding, "decide", error)
+        if len(requests) == 1:
+            return {requests[0]: message}
+        found: dict[Request, Decision | str] = {}
+        for request in requests:
+            try:
+                found |= self._checked(decoding, [request], decoding.decide([request], logits))
+            except PLUGIN_ERRORS as again:
+                found[request] = self._plugin_faults.report(decoding, "decide", again)
+        return found
+
+    def _checked(
+        self,
+        decoding: Decoding,
+        requests: Sequence[Request],
+        decisions: Iterable[Continuation | Completion],
+    ) -> Decisions:
+        """Groups decisions by request, with a message for each request whose decision cannot be applied.
+
+        Raises ValueError for decisions about other requests.
+        """
+        continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
+        completed: dict[Request, Completion] = {}
+        for decision in decisions:
+            request = decision.request if isinstance(decision, Completion) else decision.parent.request
+            if request not in continued:
+                raise ValueError(f"decided about {request!r}, which it was not asked about")
+            if isinstance(decision, Completion):
+                completed[request] = decision
+            else:
+                continued[request].append(decision)
+        thorough, changed = decoding in self._thorough, dict[Request, Completion | str]()
+        for request, chosen in continued.items():
+            try:
+                if not completed or (completion := completed.get(request)) is None:
+                    check_continuations(request, chosen, self._vocab_size, thorough=thorough)
+                elif chosen:
+                    raise ValueError(f"both continued and completed {request!r}")
+                else:
+                    check_completion(completion, self._vocab_size)
+                    changed[request] = completion
+            except PLUGIN_ERRORS as error:
+                changed[request] = self._plugin_faults.report(decoding, "decide", error)
+        return {**continued, **changed} if changed else continued
+
+    # -------------------------------------------------------------- tokens in flight
 
     def row_owners(
         self, decoding: Decoding, requests: Sequence[Request], chosen: Chosen
-    ) -> dict[Request, RowOwners] | str:
+    ) -> Mapping[Request, RowOwners | str]:
         """Returns the rows of each request's tokens and their parents, without waiting for the tokens.
 
-        If what was chosen is invalid, returns a message that says why.
+        For a request for which what was chosen is invalid, a message that says why.
         """
         rows: dict[Request, RowOwners] = {request: [] for request in requests}
+        faults: dict[Request, str] = {}
         try:
             if len(chosen.tokens) != len(chosen.parents):
                 raise ValueError(f"chose {len(chosen.tokens)} tokens for {len(chosen.parents)} sequences")
             for row, parent in enumerate(chosen.parents):
                 if parent.request not in rows:
                     raise ValueError(f"chose for {parent.request!r}, which it was not asked about")
-                _check_lives(parent)
                 rows[parent.request].append((row, parent))
-            if not all(rows.values()):
-                raise ValueError("chose nothing for a request that it was asked about")
-        except Exception as error:
-            return self._report(decoding, error)
-        return rows
+        except PLUGIN_ERRORS as error:
+            return dict.fromkeys(requests, self._plugin_faults.report(decoding, "decide", error))
+        for request, owners in rows.items():
+            if len(owners) == 1 and goes_on(request, owners[0][1]):
+                continue
+            try:
+                check_lineage(request, [parent for _, parent in owners])
+            except ValueError as error:
+                faults[request] = self._plugin_faults.report(decoding, "decide", error)
+        return {**rows, **faults} if faults else rows
 
-    def resolve(self, decoding: Decoding, chosen: Chosen) -> list[tuple[int, TokenLogprobs | None]] | str:
-        """Waits for the token of each parent and its details; returns a message if they are invalid."""
+    def resolve(self, decoding: Decoding, chosen: Chosen) -> Read | str:
+        """Waits for the token of each parent and its details; returns a message if they cannot be read."""
         try:
             tokens = resolve_tokens(chosen)
-            _check_tokens((token for token, _ in tokens), self._vocab_size)
-            return tokens
-        except Exception as error:
-            return self._report(decoding, error)
+        except PLUGIN_ERRORS as error:
+            return self._plugin_faults.report(decoding, "Chosen.read", error)
+        try:
+            check_tokens((token for token, _ in tokens), self._vocab_size)
+        except ValueError:
+            return [self._read(decoding, *each) for each in tokens]
+        return tokens
+
+    def _read(
+        self, decoding: Decoding, token: int, details: TokenLogprobs | None
+    ) -> tuple[int, TokenLogprobs | None] | str:
+        try:
+            check_tokens((token,), self._vocab_size)
+        except ValueError as error:
+            return self._plugin_faults.report(decoding, "decide", error)
+        return token, details
+
+    # -------------------------------------------------------------- bookkeeping
 
     def forget(self, request: Request, sequences: Collection[TokenSequence]) -> None:
         """Tells the strategy of a request that these sequences are gone. A fault is only logged."""
@@ -143,8 +252,22 @@ class DecodingDispatch:
             decoding: Decoding = request.decoding  # type: ignore[assignment]  # a Request knows it as a Strategy
             try:
                 decoding.forget(list(sequences))
-            except Exception as error:
-                self._report(decoding, error)
+            except PLUGIN_ERRORS as error:
+                self._plugin_faults.report(decoding, "forget", error)
+
+    def check(self, request: Request) -> None:
+        """Asks the strategy of a request whether it rejects it. Raises RequestError if it does, or fails."""
+        decoding = self.of(request)
+        try:
+            decoding.check(request)
+        except RequestError:
+            raise
+        except PLUGIN_ERRORS as error:
+            raise RequestError(self._plugin_faults.report(decoding, "check", error)) from error
+
+    def blame(self, request: Request, what: str) -> str:
+        """Reports what the strategy of a request did wrong over all its decisions; returns the message."""
+        return self._plugin_faults.report(request.decoding, "decide", ValueError(what))
 
     def counters(self) -> dict[str, float]:
         """The counters of all strategies; counters of the same name are added up."""
@@ -152,60 +275,10 @@ class DecodingDispatch:
         for decoding in dict.fromkeys((*self._decodings, *self._by_name.values())):
             try:
                 for name, value in decoding.counters().items():
-                    totals[name] = totals.get(name, 0) + value
-            except Exception as error:
-                self._report(decoding, error)
+                    totals[str(name)] = totals.get(name, 0) + float(value)
+            except PLUGIN_ERRORS as error:
+                self._plugin_faults.report(decoding, "counters", error)
         return totals
-
-    def _report(self, decoding: Decoding, error: Exception) -> str:
-        return self._plugin_faults.report(f"decoding strategy {type(decoding).__name__}", error)
-
-
-def _by_request(
-    requests: Sequence[Request], decisions: Iterable[Continuation | Completion], vocab_size: int
-) -> dict[Request, Decision]:
-    """Groups decisions by request. Raises ValueError for decisions that cannot be applied."""
-    continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
-    completed: dict[Request, Completion] = {}
-    for decision in decisions:
-        request = decision.request if isinstance(decision, Completion) else decision.parent.request
-        if request not in continued:
-            raise ValueError(f"decided about {request!r}, which it was not asked about")
-        if isinstance(decision, Completion):
-            _check(decision)
-            completed[request] = decision
-        elif decision.tokens:
-            _check_lives(decision.parent)
-            _check_tokens(decision.tokens, vocab_size)
-            continued[request].append(decision)
-        else:
-            raise ValueError(f"continued {request!r} with no token")
-    for request, chosen in continued.items():
-        if not chosen and request not in completed:
-            raise ValueError(f"gave no continuation for {request!r}")
-        if chosen and request in completed:
-            raise ValueError(f"both continued and completed {request!r}")
-    return {request: completed.get(request, chosen) for request, chosen in continued.items()}
-
-
-def _check_lives(parent: TokenSequence) -> None:
-    if parent not in parent.request.live:
-        raise ValueError(f"continued a sequence of {parent.request!r} that is no longer live")
-
-
-def _check_tokens(tokens: Iterable[int], vocab_size: int) -> None:
-    """Raises ValueError for a token outside the vocabulary: it would be read from beyond the embedding."""
-    for token in tokens:
-        if not 0 <= token < vocab_size:
-            raise ValueError(f"gave token {token!r}, which is outside the vocabulary of {vocab_size} tokens")
-
-
-def _check(completion: Completion) -> None:
-    request, choices = completion
-    if len(choices) > request.params.n:
-        raise ValueError(f"completed {request!r} with {len(choices)} choices, n is {request.params.n}")
-    if not all(choice.tokens for choice in choices):
-        raise ValueError(f"completed {request!r} with a choice without tokens")
 
 
 def by_decoding(requests: Iterable[Request]) -> dict[Decoding, list[Request]]:
@@ -215,3 +288,10 @@ def by_decoding(requests: Iterable[Request]) -> dict[Decoding, list[Request]]:
         decoding: Decoding = request.decoding  # type: ignore[assignment]  # a Request knows it as a Strategy
         groups.setdefault(decoding, []).append(request)
     return groups
+
+
+def _check_width(decoding: Decoding, params: SamplingParams, width: object) -> None:
+    """Raises ValueError for a width that the request's choices do not fit into."""
+    least = params.n if decoding.streams else 1
+    if type(width) is not int or width < least:
+        raise ValueError(f"gave the width {width!r} for n={params.n}; expected an int from {least} on")

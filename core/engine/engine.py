@@ -9,7 +9,7 @@ from itertools import chain
 from turnout.core.clock import Clock
 from turnout.core.engine.admission import Admission, Limits
 from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
-from turnout.core.engine.decoding_dispatch import Decision, DecodingDispatch, by_decoding
+from turnout.core.engine.decoding_dispatch import Decision, Decisions, DecodingDispatch, by_decoding
 from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
 from turnout.core.engine.logits_processing import LogitsProcessors, PreparationWork
 from turnout.core.engine.observers import Observers
@@ -41,13 +41,17 @@ class Engine:
         processors: LogitsProcessors | None = None,
         *,
         overlaps: bool = False,
+        named_decodings: int = 1,
     ) -> None:
-        """overlaps: whether a step is handed to the device before the tokens of the last one are known."""
+        """overlaps: whether a step is handed to the device before the tokens of the last one are known.
+
+        named_decodings: how many of `decodings`, from the first on, the configuration names.
+        """
         self.scheduler = scheduler
         self.runner = runner
         self.limits = limits
         self.clock = clock
-        self._dispatch = DecodingDispatch(decodings, limits.vocab_size)
+        self._dispatch = DecodingDispatch(decodings, limits.vocab_size, named_decodings)
         self._processors = processors or LogitsProcessors()
         self._admission = Admission(limits, scheduler, self._dispatch, self._processors)
         self._observers = observers or Observers()
@@ -172,23 +176,21 @@ class Engine:
         for decoding, answer in answers.items():
             requests = ready[decoding]
             if not isinstance(answer, Chosen):
-                deltas += self._apply_all(requests, answer)
+                deltas += self._apply_all(answer)
             elif not later:
                 deltas += self._apply_all(
-                    requests, self._dispatch.resolve_decisions(decoding, requests, answer)
+                    self._dispatch.resolve_decisions(decoding, requests, answer, logits)
                 )
             else:
                 deltas += self._append_placeholders(decoding, requests, answer)
         return deltas
 
-    def _apply_all(self, requests: list[Request], decisions: dict[Request, Decision] | str) -> list[Delta]:
+    def _apply_all(self, decisions: Decisions) -> list[Delta]:
         now = self.clock()
-        if isinstance(decisions, str):
-            return [delta for request in requests for delta in self._requests.fail(request, decisions, now)]
         deltas = []
         for request, chosen in decisions.items():
-            if request.fault is not None:
-                deltas += self._requests.fail(request, request.fault, now)
+            if request.fault is not None or isinstance(chosen, str):
+                deltas += self._requests.fail(request, request.fault or str(chosen), now)
             else:
                 deltas += self._apply(request, chosen, now)
         return deltas
@@ -211,14 +213,13 @@ class Engine:
     ) -> list[Delta]:
         """Continues requests by tokens that are not known yet; `_resolve_in_flight` replaces them."""
         rows, now = self._dispatch.row_owners(decoding, requests, chosen), self.clock()
-        if isinstance(rows, str):
-            return [delta for request in requests for delta in self._requests.fail(request, rows, now)]
         first, deltas = sum(len(each.chosen.parents) for each in self._in_flight), list[Delta]()
         in_flight = InFlightTokens(decoding, chosen, now)
-        self._in_flight.append(in_flight)
+        if not all(isinstance(owners, str) for owners in rows.values()):
+            self._in_flight.append(in_flight)
         for request, owners in rows.items():
-            if request.fault is not None:
-                deltas += self._requests.fail(request, request.fault, now)
+            if request.fault is not None or isinstance(owners, str):
+                deltas += self._requests.fail(request, request.fault or str(owners), now)
                 continue
             before, parents = request.output_tokens, request.live
             in_flight.owners[request] = append_placeholders(request, owners, first, self._kv)
@@ -241,7 +242,11 @@ class Engine:
                     continue
                 if request.timing.first_token == each.chosen_at:
                     request.timing.first_token = now
-                deltas += self._requests.deliver(request, *each.deltas(request, tokens), now)
+                known = each.deltas(request, tokens)
+                if isinstance(known, str):
+                    deltas += self._requests.fail(request, known, now)
+                else:
+                    deltas += self._requests.deliver(request, *known, now)
         return deltas
 
     def _step_record(self, plan: Plan, started: float) -> StepRecord:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from turnout.core.engine.apply_decisions import RowOwners, resolve_placeholder
+from turnout.core.engine.decoding_dispatch import Read
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.types.decision import Chosen
-from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import Request, Sequence
 
@@ -25,18 +25,19 @@ class InFlightTokens:
     owners: dict[Request, RowOwners] = field(default_factory=dict)
     """For each request, the rows of its tokens and the sequences that continue with them."""
 
-    def deltas(
-        self, request: Request, known: list[tuple[int, TokenLogprobs | None]]
-    ) -> tuple[list[Delta], list[Sequence]]:
+    def deltas(self, request: Request, known: Read) -> tuple[list[Delta], list[Sequence]] | str:
         """Replaces the placeholders of a request; returns its deltas and the sequences that ended.
 
-        known: the token and its details for each row. Sequences that ended in the meantime are skipped.
+        known: the token and its details for each row. Sequences that ended in the meantime are skipped. If
+        a token cannot be used, returns the message that stands in its place.
         """
         deltas, ended = [], []
         for row, sequence in self.owners[request]:
             if sequence not in request.live:
                 continue
-            delta = resolve_placeholder(sequence, *known[row])
+            if isinstance(found := known[row], str):
+                return found
+            delta = resolve_placeholder(sequence, *found)
             if delta.finish_reason:
                 ended.append(sequence)
             if delta.finish_reason or delta.tokens:

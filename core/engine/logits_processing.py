@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from turnout.core.errors import RequestError, as_plugin_errors
 from turnout.core.interfaces.logits_processor import CancellableWork, LogitsProcessor, Row, ServedModel
-from turnout.core.plugin_faults import PluginFaults
+from turnout.core.plugin_faults import PluginFaults, name_plugin
 from turnout.core.types.extra_args import check_known
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from turnout.core.types.request import Request, RequestSpec
+    from turnout.core.types.sampling_params import SamplingParams
 
 __all__ = ["ActiveProcessor", "LogitsProcessors", "PreparationWork", "adjust"]
 
@@ -28,16 +29,14 @@ Put = Callable[["Tensor", list[int], "Tensor"], object]
 """Writes the rows of a tensor with these numbers."""
 
 
-def _as_fault(error: BaseException) -> Exception:
+def _survived(error: BaseException) -> BaseException:
     """Returns what a processor raised, if it is the processor's; raises what ends the program.
 
     A panic of an extension written in Rust is no Exception, but a fault like any other.
     """
-    if isinstance(error, Exception):
-        return error
-    if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
         raise error
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def _put(logits: Tensor, rows: list[int], values: Tensor) -> None:
@@ -53,22 +52,25 @@ class ActiveProcessor:
         self.index = index
         self.pick: Pick = getitem
         self.put: Put = _put
-        self._plugin_faults = PluginFaults(logger)
+        self._plugin_faults = PluginFaults("logits_processor", logger)
+        name_plugin(processor, title)
 
     def preparation(self, spec: RequestSpec) -> PreparationWork | None:
         """Returns the processor's preparation for a request, None for none.
 
         Raises RequestError if the processor rejects the request or fails.
         """
-        with self.refusing():
-            work = self.processor.prepare(spec) if self.processor.wants(spec.params) else None
+        if not self._wanted(spec.params):
+            return None
+        with self.refusing("prepare"):
+            work = self.processor.prepare(spec)
         return None if work is None else PreparationWork(self, work)
 
     def wants(self, request: Request) -> bool:
         """Whether the processor applies to a request. Raises RequestError if it rejects it or fails."""
-        with self.refusing():
-            if not self.processor.wants(request.params):
-                return False
+        if not self._wanted(request.params):
+            return False
+        with self.refusing("check"):
             self.processor.check(request)
         return True
 
@@ -77,18 +79,34 @@ class ActiveProcessor:
         try:
             self.processor.apply(logits, rows)
         except BaseException as error:
-            return self._plugin_faults.report(self.title, _as_fault(error))
+            return self._plugin_faults.report(self.processor, "apply", _survived(error))
         return None
 
+    def _wanted(self, params: SamplingParams) -> bool:
+        """Asks `wants`. Raises RequestError if it fails at a request that may want the processor.
+
+        A request that gives none of the extra arguments that the processor declares goes on without it.
+        """
+        try:
+            return bool(self.processor.wants(params))
+        except BaseException as error:
+            message = self._plugin_faults.report(self.processor, "wants", _survived(error))
+            declared = self.processor.extra_args
+            if declared and params.extra_args.keys().isdisjoint(declared):
+                return False
+            raise RequestError(message) from error
+
     @contextmanager
-    def refusing(self) -> Iterator[None]:
+    def refusing(self, method: str) -> Iterator[None]:
         """Turns what the processor raises in the block into a RequestError that names it."""
         try:
             yield
         except RequestError:
             raise
         except BaseException as error:
-            raise RequestError(self._plugin_faults.report(self.title, _as_fault(error))) from error
+            raise RequestError(
+                self._plugin_faults.report(self.processor, method, _survived(error))
+            ) from error
 
 
 class PreparationWork:
@@ -99,7 +117,7 @@ class PreparationWork:
         self._work = work
 
     def __call__(self) -> None:
-        with self._active.refusing():
+        with self._active.refusing("prepare"):
             self._work()
 
     def cancel(self) -> None:
@@ -124,7 +142,7 @@ class LogitsProcessors:
         """
         for active in self._active:
             active.pick, active.put = pick, put
-            with as_plugin_errors(active.title):
+            with as_plugin_errors(f"{active.title}: start"):
                 active.processor.start(model)
 
     def preparation(self, spec: RequestSpec) -> list[PreparationWork]:

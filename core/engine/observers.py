@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from turnout.core.errors import describe_error
+from turnout.core.fault_table import fault_of
 from turnout.core.interfaces.observers import (
     ArrivalRecord,
     EngineRecord,
@@ -17,6 +17,7 @@ from turnout.core.interfaces.observers import (
     RequestRecord,
     StepRecord,
 )
+from turnout.core.plugin_faults import PLUGIN_ERRORS, fault_message
 from turnout.core.types.request import Request
 
 __all__ = ["Observers"]
@@ -66,7 +67,7 @@ class Observers:
         return bool(self._request_preempted)
 
     def step_finished(self, record: StepRecord) -> None:
-        _tell(self._step_finished, "step", record)
+        _tell(self._step_finished, "step_finished", step=record)
 
     def request_arrived(self, request: Request, waiting: int) -> None:
         if self._request_arrived:
@@ -81,7 +82,7 @@ class Observers:
                 arm=self.arm,
                 replica=self.replica,
             )
-            _tell(self._request_arrived, "request", record)
+            _tell(self._request_arrived, "request_arrived", request=record)
 
     def request_preempted(self, request: Request) -> None:
         record = PreemptionRecord(
@@ -93,7 +94,7 @@ class Observers:
             arm=self.arm,
             replica=self.replica,
         )
-        _tell(self._request_preempted, "request", record)
+        _tell(self._request_preempted, "request_preempted", request=record)
 
     def request_finished(self, request: Request, reason: str) -> None:
         if self._request_finished:
@@ -109,19 +110,20 @@ class Observers:
                 arm=self.arm,
                 replica=self.replica,
             )
-            _tell(self._request_finished, "request", record)
+            _tell(self._request_finished, "request_finished", request=record)
 
     def engine_closed(self, steps: int, output_tokens: int) -> None:
         """Tells that the engine ends, once."""
         observers, self._engine_closed = self._engine_closed, []
         record = EngineRecord(steps=steps, output_tokens=output_tokens, arm=self.arm, replica=self.replica)
-        _tell(observers, "engine", record)
+        _tell(observers, "engine_closed", engine=record)
 
 
-def _tell(observers: list[Observer], argument: str, record: object) -> None:
+def _tell(observers: list[Observer], hook: str, **record: object) -> None:
     for observer in list(observers):
         try:
-            observer.hook(**{argument: record})
-        except Exception as error:
-            logger.exception("%s failed and is not called again: %s", observer.name, describe_error(error))
+            observer.hook(**record)
+        except PLUGIN_ERRORS as error:
+            message, instead = fault_message(observer.name, hook, error), fault_of("observer", hook).instead
+            logger.error("%s; %s", message, instead, exc_info=error)
             observers.remove(observer)

@@ -42,7 +42,10 @@ class RequestTable:
         request = self._requests.get(request_id)
         if request is None:
             return None
+        if index is not None and not request.decoding.streams:
+            return request.timing  # its choices are numbered as they end, so this one has ended
         gone = [sequence for sequence in request.live if index is None or sequence.index == index]
+        request.ended += len(gone)
         self._retire(request, gone, "abort", now)
         return request.timing
 
@@ -55,6 +58,7 @@ class RequestTable:
         if parents != request.live:
             dropped = [sequence for sequence in parents if sequence not in request.live]
             self._dispatch.forget(request, dropped)
+        request.decisions_left -= 1
         produced = request.output_tokens - before
         self.output_tokens += produced
         if request.timing.first_token is None:
@@ -65,14 +69,25 @@ class RequestTable:
         self, request: Request, deltas: list[Delta], ended: list[TokenSequence], now: float
     ) -> list[Delta]:
         """Adds prompt logprobs and timing to `deltas`, and retires the sequences that ended."""
+        if ended and (lacking := self._lacking(request, len(request.live) - len(ended))):
+            return self.fail(request, lacking, now)
         if deltas and request.prompt_scores_due:
             request.prompt_scores_due = False
             deltas[0] = msgspec.structs.replace(deltas[0], prompt_logprobs=request.prompt_scores)
         if ended:
+            # A strategy that does not stream may have sequences left when all choices have ended.
+            ended = list(request.live) if request.ended == request.params.n else ended
             self._retire(request, ended, deltas[-1].finish_reason or "", now)
             if not request.live and request.spec.timing:
                 deltas[-1] = msgspec.structs.replace(deltas[-1], timing=request.timing)
         return deltas
+
+    def _lacking(self, request: Request, live: int) -> str:
+        """Returns why the request cannot end with its `n` choices any more; empty if it can."""
+        ended, choices = request.ended, request.params.n
+        if ended > choices or (ended < choices and not live):
+            return self._dispatch.blame(request, f"ended {request!r} with {ended} of n={choices} choices")
+        return ""
 
     # -------------------------------------------------------------- the end of a request
 

@@ -45,6 +45,11 @@ class Decoding(ABC):
         a runner and KV memory of its own.
         """
 
+    resumes: ClassVar[bool] = False
+    """True: a request goes on from its tokens alone, in another object of the strategy, as it would have gone
+    on in this one: what `Request.state` or the strategy itself keeps of it can be had from them. False: when
+    an engine dies, requests of which a client has tokens end with an error, as their text might change."""
+
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Sampling parameters for requests that set none, if this strategy is chosen with `--decoding`.
@@ -103,6 +108,9 @@ class Decoding(ABC):
         Fewer choices than `n`, or a request without a continuation, are errors. The engine cuts tokens at the
         first stop and at the length. `Request.state` is the strategy's own: it starts as None, survives
         preemptions, and ends with the request.
+
+        If it raises, it is asked again in the same step about each request alone, so that only those end at
+        which it fails again. So it must stand being asked twice: change `Request.state` last.
 
         A strategy that chooses one token for each sequence on the device may return ``Chosen(parents, tokens,
         read)`` without waiting for it, and the next step is computed meanwhile. `tokens` is int64 `[parents]`

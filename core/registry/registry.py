@@ -19,6 +19,7 @@ from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.plugin_faults import name_plugin
 from turnout.core.registry.entry import UNKNOWN_KIND, PluginEntry
 from turnout.core.registry.factory import PluginFactory
 from turnout.core.registry.hookspecs import PROJECT
@@ -144,6 +145,7 @@ class Registry:
         factory = PluginFactory.of(self.entry(kind, parsed.name))  # the plugin's class, imported
         arguments = factory.arguments(parsed.options, given, self.create)
         built = factory.build(arguments)  # calls the class
+        name_plugin(built, factory.entry.title)
         self._warn()
         return built
 
@@ -174,7 +176,9 @@ class Registry:
         """
         entries = self.usable("logits_processor")
         entries.sort(key=lambda e: "" if e.distribution == PROJECT else e.name)
-        return [(entry.title, self.create("logits_processor", entry.name)) for entry in entries]
+        built = [(entry, self.create("logits_processor", entry.name)) for entry in entries]
+        _check_extra_args(built)
+        return [(entry.title, processor) for entry, processor in built]
 
     def observers(self) -> dict[str, list[Observer]]:
         """Every function that observes, by the name of its hook."""
@@ -223,6 +227,25 @@ class Registry:
                     logger.warning("%s is ignored: %s", entry.title, entry.error)
 
 
+def _check_extra_args(built: Iterable[tuple[PluginEntry, LogitsProcessor]]) -> None:
+    """Refuses two processors that take an extra argument of one name: both would act on it."""
+    takers: dict[str, PluginEntry] = {}
+    for entry, processor in built:
+        for name in processor.extra_args:
+            other = takers.setdefault(name, entry)
+            if other is not entry:
+                raise PluginError(
+                    f"{other.title} and {entry.title} both take the extra argument {name!r}; have one "
+                    f"renamed, or leave one out{_disabling([other, entry])}"
+                )
+
+
+def _disabling(entries: Iterable[PluginEntry]) -> str:
+    """How to leave out those of `entries` that can be: ours cannot."""
+    theirs = dict.fromkeys(entry.distribution for entry in entries if entry.distribution != PROJECT)
+    return ": " + " or ".join(f"--disable-plugin {name}" for name in theirs) if theirs else ""
+
+
 def _marking_duplicates(entries: Iterable[PluginEntry]) -> list[PluginEntry]:
     entries = list(entries)
     offers: dict[tuple[str, str], list[PluginEntry]] = {}
@@ -237,5 +260,8 @@ def _marked(entry: PluginEntry, offers: list[PluginEntry]) -> PluginEntry:
         return entry
     origins = " and by ".join(str(offer.origin) for offer in offers)
     return replace(
-        entry, state="duplicate", error=f"the name is offered by {origins}; uninstall one or have it renamed"
+        entry,
+        state="duplicate",
+        error=f"the name is offered by {origins}; uninstall one, have it renamed, or leave its plugin "
+        f"out{_disabling(offers)}",
     )

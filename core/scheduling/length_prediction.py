@@ -6,7 +6,7 @@ import logging
 import math
 
 from turnout.core.interfaces.scheduling import LengthPredictor
-from turnout.core.plugin_faults import PluginFaults
+from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults
 from turnout.core.types.request import RequestView
 
 __all__ = ["GuardedPredictor"]
@@ -20,7 +20,7 @@ class GuardedPredictor:
     def __init__(self, predictor: LengthPredictor) -> None:
         self.predictor = predictor
         self.faults = 0
-        self._plugin_faults = PluginFaults(logger)
+        self._plugin_faults = PluginFaults("length_predictor", logger)
 
     def predict(self, request: RequestView) -> float:
         try:
@@ -28,16 +28,16 @@ class GuardedPredictor:
             if math.isfinite(guess) and guess >= 0:
                 return guess
             raise ValueError(f"predicted {guess} tokens for {request!r}")
-        except Exception as error:
-            self._fault(error)
+        except PLUGIN_ERRORS as error:
+            self._fault("predict", error)
             return float(request.choices * request.max_tokens)
 
     def observe(self, request: RequestView) -> None:
         try:
             self.predictor.observe(request)
-        except Exception as error:
-            self._fault(error)
+        except PLUGIN_ERRORS as error:
+            self._fault("observe", error)
 
-    def _fault(self, error: Exception) -> None:
+    def _fault(self, method: str, error: BaseException) -> None:
         self.faults += 1
-        self._plugin_faults.report(f"length predictor {type(self.predictor).__name__}", error)
+        self._plugin_faults.report(self.predictor, method, error)

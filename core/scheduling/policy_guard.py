@@ -6,8 +6,10 @@ import logging
 from collections.abc import Container, Iterator
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.errors import PolicyError, describe_error
+from turnout.core.errors import PolicyError, RequestError
+from turnout.core.fault_table import fault_of
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
+from turnout.core.plugin_faults import PLUGIN_ERRORS, fault_message, title_of
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.request import Request, RequestView, request_of
 from turnout.core.types.views import View
@@ -60,8 +62,8 @@ class PolicyGuard:
                     raise PolicyError(f"ordered {request!r} twice")
                 served.add(request)
                 yield turn
-        except Exception as error:
-            self.fault(error)
+        except PLUGIN_ERRORS as error:
+            self.fault("order", error)
             yield from arrival_order(view, served)
 
     def _timed_order(self, view: View) -> list[Entry]:
@@ -82,9 +84,9 @@ class PolicyGuard:
         if self._slow_in_a_row == MAX_SLOW_ORDERS and not self._slowness_logged:
             self._slowness_logged = True
             logger.warning(
-                "scheduling policy %s took %.1f ms to order %d requests, for which all of them wait; "
+                "%s took %.1f ms to order %d requests, for which all of them wait; "
                 "more than %g ms are too much for a step (said once)",
-                type(self.policy).__name__,
+                self._title,
                 seconds * 1000,
                 requests,
                 MAX_ORDER_SECONDS * 1000,
@@ -103,8 +105,8 @@ class PolicyGuard:
         try:
             victim = self.policy.victim(request.view, running)
             return None if victim is None else self._checked_victim(victim)
-        except Exception as error:
-            self.fault(error, "the newest admission gives way instead")
+        except PLUGIN_ERRORS as error:
+            self.fault("victim", error)
             return self._queues.newest if request.status == "running" else None
 
     def _checked_victim(self, victim: RequestView) -> Request:
@@ -112,23 +114,36 @@ class PolicyGuard:
             raise PolicyError(f"named {victim!r} as victim, which is not running")
         return request_of(victim)
 
+    def check(self, request: Request) -> None:
+        """Asks the policy whether it rejects a request. Raises RequestError if it does."""
+        try:
+            self.policy.check(request.view)
+        except RequestError:
+            raise
+        except PLUGIN_ERRORS as error:
+            self.fault("check", error)
+
     def observe(self, request: Request, tokens: int, now: float) -> None:
         """Calls the policy's `observe`, if it has one of its own."""
         if not self._observes:
             return
         try:
             self.policy.observe(request.view, tokens, now)
-        except Exception as error:
-            self.fault(error, "requests go on all the same")
+        except PLUGIN_ERRORS as error:
+            self.fault("observe", error)
 
-    def fault(self, error: Exception, instead: str = "served in arrival order instead") -> None:
-        """Counts a fault and logs it once, with what happens `instead`. Raises PolicyError if strict."""
+    def fault(self, method: str, error: BaseException) -> None:
+        """Counts a fault and logs the first. Raises PolicyError if strict."""
         self.faults += 1
-        message = f"scheduling policy {type(self.policy).__name__} failed: {describe_error(error)}"
+        message = fault_message(self._title, method, error)
         if self._strict:
             raise PolicyError(message) from error
         if self.faults == 1:
-            logger.error("%s; %s (said once)", message, instead, exc_info=error)
+            logger.error("%s; %s (said once)", message, fault_of("scheduler", method).instead, exc_info=error)
+
+    @property
+    def _title(self) -> str:
+        return title_of(self.policy, "scheduler")
 
 
 def _turn(entry: Entry) -> tuple[Request, Turn | Drop]:

@@ -94,6 +94,10 @@ class Scheduler:
         """Orders that took a policy longer than `MAX_ORDER_SECONDS`."""
         return self._earlier_slow_orders + self._guard.slow_orders
 
+    def check(self, request: Request) -> None:
+        """Asks the policy whether it rejects a request, which arrives. Raises RequestError if it does."""
+        self._guard.check(request)
+
     def observe(self, request: Request, tokens: int, now: float) -> None:
         self._guard.observe(request, tokens, now)
 
@@ -120,7 +124,7 @@ class Scheduler:
         order = arrival_order(view) if self._overruled else self._guard.order(view)
         step = self._serve(order, now, overruled=self._overruled)
         if not step.useful and self.queues.must_schedule:
-            self._guard.fault(PolicyError(_unserved(view)))
+            self._guard.fault("order", PolicyError(_unserved(view)))
             step = self._serve(arrival_order(view), now, overruled=True)
         self._livelock.note_step(step.chunks)
         return Plan(list(chain.from_iterable(step.chunks.values())), self.kv.drain()), step.dropped
@@ -135,7 +139,9 @@ class Scheduler:
             self.queues.running_count + self.queues.waiting_count
         ):
             self._livelock, self._overruled = LivelockDetector(), True
-            self._guard.fault(PolicyError(f"had {livelock.evictions} requests evicted without progress"))
+            self._guard.fault(
+                "order", PolicyError(f"had {livelock.evictions} requests evicted without progress")
+            )
 
     def _view(self, now: float) -> View:
         return View(

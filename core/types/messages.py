@@ -305,7 +305,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
     message: str
     final: bool = False
-    """A new engine would fail as well, as the configuration cannot work."""
+    """No other engine is to be started: it would fail as well, or the configuration says so."""
     bad_config: bool = False
     """The configuration is at fault: a ConfigError, before the engine began to serve."""
 

@@ -180,7 +180,9 @@ class Request:
     __slots__ = (
         "__weakref__",
         "cached_tokens",
+        "decisions_left",
         "decoding",
+        "ended",
         "fault",
         "forks",
         "limit",
@@ -206,7 +208,9 @@ class Request:
         arrival: float,
         limit: int,
         stop_ids: frozenset[int],
+        width: int | None = None,
     ):
+        """width: what the strategy's `width` gave; None: it is asked."""
         self.spec = spec
         """What the client asked for."""
         self.decoding = decoding
@@ -218,8 +222,12 @@ class Request:
         self.limit = limit
         """Length at which its sequences end: prompt plus max_tokens."""
         self.stop_ids = stop_ids
-        self.width = decoding.width(spec.params)
+        self.width = decoding.width(spec.params) if width is None else width
         """How many live sequences it has at most."""
+        self.ended = 0
+        """Choices that have ended."""
+        self.decisions_left = limit - len(spec.prompt) + 1
+        """Decisions until it must have ended: each adds a token to each of its sequences."""
         self.forks = 0
         """Sequences forked from others so far; numbers the next one."""
         self.live: tuple[Sequence, ...] = (Sequence(self, list(spec.prompt)),)
@@ -250,6 +258,7 @@ class Request:
         self.timing.first_token = resume.first_token
         self.prompt_scores_due = False
         self.forks = self.width - 1
+        self.ended = self.params.n - len(resume.choices)
         self.output_tokens = sum(len(output) for _, output in resume.choices)
         self.live = tuple(Sequence(self, self.prompt + output, index) for index, output in resume.choices)
 

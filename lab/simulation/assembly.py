@@ -10,6 +10,7 @@ from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers
 from turnout.core.errors import ConfigError, as_plugin_errors
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
+from turnout.core.plugin_faults import title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.lab.simulation.cost import CostModel
@@ -46,7 +47,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     _check(config)
     policies = build_host_policies(registry, config)
     length = context_length(config, cost.model)
-    with as_plugin_errors(f"kv backend {config.kv!r}"):
+    with as_plugin_errors(f"{title_of(policies.kv, 'kv')}: cache"):
         position = policies.kv.bytes_per_token(cost.model, cost.itemsize)
         size = _pool(config, cost, position, length, policies.kv.unit)
         cache = policies.kv.cache(size, policies.eviction)

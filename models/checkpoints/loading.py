@@ -13,10 +13,11 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from turnout.core.errors import ModelError, as_plugin_errors
+from turnout.core.errors import ConfigError, ModelError, as_plugin_errors
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
+from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels import cpu_kernels
 from turnout.models.checkpoints.index import (
@@ -44,6 +45,7 @@ def load_model(
     context: ComputeContext,
     *,
     quantizer: Quantizer | Adopter | None = None,
+    quantized: bool = False,
     progress: bool = True,
 ) -> nn.Module:
     """Build the family's module and fill it from the checkpoint in `folder`.
@@ -51,11 +53,13 @@ def load_model(
     A quantizer converts the linear layers that it wants as soon as their weights are complete; an adopter
     builds those that are stored quantized. Where the context has kernels, the shared layers compute by them,
     and other linear layers are packed for them, as early as possible. Raises ModelError, naming tensor and
-    file, unless the checkpoint holds exactly the model's tensors.
+    file, unless the checkpoint holds exactly the model's tensors; ConfigError if it is to be `quantized` and
+    the quantizer wants none of its layers.
     """
     kernels = context.kernels
     adopter = quantizer if isinstance(quantizer, Adopter) else None
     module = meta_model(family, spec)
+    name_plugin(module, title_of(family, "model"))
     if kernels is not None:
         fuse_layers(module, kernels)
         compiled = cpu_kernels(kernels)
@@ -78,6 +82,11 @@ def load_model(
             complete = slot.layers
         if kernels is not None:
             pack_complete(module, complete, kernels)
+    if quantized and quantizer is not None and not loader.converted:
+        raise ConfigError(
+            f"{_title(quantizer)} wants none of the layers of {type(family).__name__}, so nothing would be "
+            "quantized; choose another quantization, or none"
+        )
     if kernels is not None:
         pack_rest(module, kernels)
     loader.freed.trim()
@@ -94,6 +103,8 @@ class _Loader:
         """quantized: the layers that are stored quantized, by name."""
         self.module, self.context, self.quantized = module, context, quantized
         self.freed = MallocTrim()
+        self.converted = 0
+        """Layers that the quantizer has converted."""
         self._check = ReplacementCheck(context.device, context.dtype)
 
     def fill(self, slot: ParameterSlot, entry: TensorEntry) -> None:
@@ -113,8 +124,9 @@ class _Loader:
             tensors["bias"] = tensors["bias"].to(context.dtype)
         like = self.module.get_submodule(name)
         assert isinstance(like, nn.Linear)
-        with as_plugin_errors(f"{type(adopter).__name__} on {name}"):
+        with as_plugin_errors(f"{_title(adopter)} on {name}: adopt"):
             adopted = self._check.checked(adopter.adopt(name, tensors, like, context), like)
+        name_plugin(adopted, _title(adopter))
         self.module.set_submodule(name, adopted)
         self.freed.add(sum(tensor.nbytes for tensor in tensors.values()))
 
@@ -129,10 +141,13 @@ class _Loader:
         layer = self.module.get_submodule(name)
         if not isinstance(layer, nn.Linear) or any(value.is_meta for value in layer.parameters()):
             return False
-        with as_plugin_errors(f"quantizer {type(quantizer).__name__} on {name}"):
+        with as_plugin_errors(f"{_title(quantizer)} on {name}: wants"):
             if not quantizer.wants(name, layer):
                 return False
+        with as_plugin_errors(f"{_title(quantizer)} on {name}: convert_named"):
             converted = self._check.checked(quantizer.convert_named(name, layer, self.context), layer)
+        name_plugin(converted, _title(quantizer))
+        self.converted += 1
         self.module.set_submodule(name, converted)
         return True
 
@@ -145,15 +160,25 @@ class _Loader:
         readable = (rows for layer in layers.values() if (rows := layer_capabilities(layer).rows) is not None)
         head_rows = next(readable, None)
         for name, layer in layers.items():
-            if isinstance(layer, nn.Embedding) and quantizer.wants_embedding(name):
-                with as_plugin_errors(f"quantizer {type(quantizer).__name__} on {name}"):
+            if isinstance(layer, nn.Embedding) and self._wants_embedding(name, quantizer):
+                with as_plugin_errors(f"{_title(quantizer)} on {name}: convert_embedding"):
                     if head_rows is not None:
                         made: nn.Module = PackedEmbedding(head_rows, self.context.dtype)
                     else:
                         made = quantizer.convert_embedding(layer, self.context)
+                    name_plugin(made, _title(quantizer))
+                    self.converted += 1
                     self.module.set_submodule(name, made)
                 return True
         return False
+
+    def _wants_embedding(self, name: str, quantizer: Quantizer) -> bool:
+        with as_plugin_errors(f"{_title(quantizer)} on {name}: wants_embedding"):
+            return quantizer.wants_embedding(name)
+
+
+def _title(quantizer: Quantizer | Adopter) -> str:
+    return title_of(quantizer, "quantization")
 
 
 def _place_buffers(module: nn.Module, device: torch.device) -> None:

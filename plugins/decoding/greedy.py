@@ -22,6 +22,8 @@ __all__ = ["Greedy"]
 class Greedy(Decoding):
     """Chooses the most likely token at every position; serves requests with temperature 0."""
 
+    resumes = True
+
     @property
     def defaults(self) -> Mapping[str, Any]:
         return {"temperature": 0.0}

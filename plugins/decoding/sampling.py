@@ -26,6 +26,8 @@ class Sampling(Decoding):
     on the request's seed, the choice and the position: not on the batch, nor on preemption.
     """
 
+    resumes = True
+
     def __init__(
         self,
         temperature: Annotated[float | None, _FOR_OTHERS] = None,

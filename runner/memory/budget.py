@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError
+from turnout.core.errors import NoRoom
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.types.model_spec import ModelSpec
 from turnout.runner.memory.device import free_memory
@@ -74,7 +74,7 @@ class Budget:
         if cache.holds(self.max_model_len, 1):
             return
         have = cache.capacity * self.bytes_per_token
-        raise ConfigError(
+        raise NoRoom(
             f"the KV pool of {format_bytes(have)} holds {cache.capacity:,} tokens, but "
             f"{self.describe_request()}; raise --kv-memory or lower --max-model-len"
         )
@@ -118,7 +118,7 @@ class Budget:
     def _given(self, wanted: int, what: str) -> int:
         free = free_memory(self.device)
         if wanted > free:
-            raise ConfigError(
+            raise NoRoom(
                 f"{what} asks for {format_bytes(wanted)}, but {self.device} has {format_bytes(free)} free "
                 "with the weights loaded; ask for less"
             )

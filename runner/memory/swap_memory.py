@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from turnout.core.errors import ConfigError
+from turnout.core.errors import ConfigError, NoRoom
 from turnout.runner.memory.budget import Budget, format_bytes
 from turnout.runner.memory.host_memory import free_host_memory
 
@@ -56,7 +56,7 @@ class SwapMemory:
         beside = pool * budget.bytes_per_token if budget.device.type == "cpu" else 0
         if wanted + beside > free:
             pool_too = f" beside a KV pool of {format_bytes(beside)}" if beside else ""
-            raise ConfigError(
+            raise NoRoom(
                 f"swap_memory asks for {format_bytes(wanted)}{pool_too}, but the host has "
                 f"{format_bytes(free)} free; ask for less"
             )

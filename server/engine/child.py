@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+
+from turnout.server.engine.death import Death, OomKills
 
 __all__ = ["Child"]
 
@@ -25,6 +26,7 @@ class Child:
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
         # -P: no file in the user's working folder may stand in for one of Turnout's modules.
         command = [sys.executable, "-P", "-m", module, *arguments]
+        self._oom_kills = OomKills()
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     @property
@@ -38,22 +40,18 @@ class Child:
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
-    def when_ended(self, loop: asyncio.AbstractEventLoop, call: Callable[[str], None]) -> None:
+    def when_ended(self, loop: asyncio.AbstractEventLoop, call: Callable[[Death], None]) -> None:
         """Have `call` called in the event loop with how the child ended."""
 
         def wait() -> None:
             self._process.wait()
             with contextlib.suppress(RuntimeError):  # the loop may be closed by then
-                loop.call_soon_threadsafe(call, self._outcome())
+                loop.call_soon_threadsafe(call, self._death())
 
         threading.Thread(target=wait, name="child-wait", daemon=True).start()
 
-    def _outcome(self) -> str:
-        code = self._process.returncode
-        if code >= 0:
-            return f"exited with code {code}"
-        hint = "; was memory short?" if -code == signal.SIGKILL else ""
-        return f"was ended by {signal.Signals(-code).name}{hint}"
+    def _death(self) -> Death:
+        return Death.of(self._process.returncode, out_of_memory=self._oom_kills.happened())
 
     def kill(self) -> None:
         """Kill the child at once; does nothing if it is gone."""

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from turnout.config import EngineConfig
+from turnout.core import limits
 from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError, EngineGone, Overloaded, TurnoutError
 from turnout.core.types.messages import (
@@ -29,6 +30,7 @@ from turnout.core.types.messages import (
 )
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_journal import AdminJournal
+from turnout.server.engine.death import Death
 from turnout.server.engine.process import EngineProcess
 from turnout.server.engine.request_streams import RequestStreams
 from turnout.server.engine.restart_limit import RestartLimit
@@ -66,6 +68,12 @@ class ProcessClient:
         self._restart_limit = RestartLimit(restarts)
         self._config = ""
         self._most_requests = 0
+        self._launch: asyncio.TimerHandle | None = None
+        """The start of the next engine, after a pause."""
+        self._patience: asyncio.TimerHandle | None = None
+        """The end of the wait for it."""
+        self._overdue = False
+        """An engine is being replaced, for longer than requests wait."""
         self._journal = AdminJournal()
         self.streams = RequestStreams()
         """The requests that clients wait for."""
@@ -92,7 +100,12 @@ class ProcessClient:
     @property
     def restarting(self) -> bool:
         """The engine has died, and another one is starting."""
-        return self._ready is not None and self._ready.done() and not self._serving and self.failure is None
+        return self._started and not self._serving and self.failure is None
+
+    @property
+    def _started(self) -> bool:
+        """An engine has served."""
+        return self._ready is not None and self._ready.done()
 
     @property
     def restarts(self) -> int:
@@ -141,6 +154,9 @@ class ProcessClient:
         self._fail_replies(reason)
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(kind(reason))
+        for timer in (self._launch, self._patience):
+            if timer is not None:
+                timer.cancel()
 
     async def close(self) -> None:
         """Stop the process, by request if it serves, and clean up."""
@@ -162,8 +178,11 @@ class ProcessClient:
             raise Overloaded(self._too_many())
         if request.arrival is None:  # the engine reads it after its step, on the same clock
             request = msgspec.structs.replace(request, arrival=monotonic())
+        if self._overdue:
+            raise Overloaded("the engine died, and another one is not ready yet; try again later")
         stream = self.streams.add(request)
-        self._send(Submit(request))  # if an engine is starting, it gets the request when it is ready
+        if not self.streams.waits(request.id):
+            self._send(Submit(request))  # if an engine is starting, it gets the request when it is ready
         try:
             while (delta := await stream.next()) is not None:
                 yield delta
@@ -225,6 +244,7 @@ class ProcessClient:
         if isinstance(event, Delta):
             if (stream := self.streams.get(event.request_id)) is not None:
                 stream.deliver(event)
+                self.streams.progressed = True
                 self._try_next(after=event.request_id)
         elif isinstance(event, Stats):
             self.stats = event
@@ -233,7 +253,7 @@ class ProcessClient:
                 reply.set_result(event)
         elif isinstance(event, Failed):
             self._cause = event
-            if event.final or not self._serving:
+            if event.final or not self._started:
                 self.refuse(event.message, ConfigError if event.bad_config else EngineGone)
         else:
             self._on_ready(event)
@@ -241,7 +261,10 @@ class ProcessClient:
     def _on_ready(self, ready: Ready) -> None:
         """An engine is assembled: the first one, or one that takes over."""
         self._process.connected()
-        self._serving = True
+        self._serving, self._overdue = True, False
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         assert self._ready is not None
         if not self._ready.done():
             self._ready.set_result(ready)
@@ -253,28 +276,62 @@ class ProcessClient:
             self._send(Submit(request))
 
     def _try_next(self, after: str) -> None:
-        """Hand over the next request that may have killed an engine, if `after` was being tried."""
-        if self._serving and (suspect := self.streams.next_suspect(after)) is not None:
-            self._send(Submit(suspect))
+        """Hand over the next requests that wait, if `after` was tried as one that may kill engines."""
+        if self._serving:
+            for request in self.streams.next_suspects(after):
+                self._send(Submit(request))
 
     # -------------------------------------------------------------- when the engine dies
 
-    def _on_exit(self, how: str) -> None:
+    def _on_exit(self, death: Death) -> None:
         cause, self._cause = self._cause, None
-        reason = cause.message if cause else f"the engine process {how}"
+        reason = cause.message if cause else f"the engine process {death.how}"
         served, self._serving = self._serving, False
         if self._gone.is_set():
             return
-        if served and self.failure is None and not (cause and cause.final) and self._restart_limit.allow():
+        counts = fault = death.fault or cause is not None
+        if served:
+            counts = self._judge(fault, reason)
+        final = cause is not None and cause.final
+        if self._started and self.failure is None and not final and self._restart_limit.allow(counts=counts):
             self._start_another(reason)
         else:
             self.refuse(reason)
             self._gone.set()
 
+    def _judge(self, fault: bool, reason: str) -> bool:
+        """Finds the request that kills engines; returns whether the death counts towards the limit.
+
+        A suspect's deaths do not, as long as requests are served between two that are found: an engine that
+        serves none is at fault itself.
+        """
+        trial = self.streams.trying and self.streams.progressed
+        progressed = self.streams.progressed
+        killer = self.streams.interrupt(fault=fault, reason=reason)
+        if killer is not None:
+            logger.error("request %s was alone in %d engines that died", killer.spec.id, killer.lone_deaths)
+            if progressed:
+                self._restart_limit.forgive(killer.deaths)
+        return fault and not trial
+
     def _start_another(self, reason: str) -> None:
-        logger.error("%s; starting another engine for %d requests", reason, len(self.streams))
+        pause = self._restart_limit.pause
+        waiting = len(self.streams.unfinished)
+        logger.error("%s; starting another engine in %g s for %d requests", reason, pause, waiting)
         self._fail_replies(f"{reason}; it is being restarted, ask again")
-        self.streams.interrupt()
-        self._process = EngineProcess(self._factory, self._log_level, self._arm)
-        self._process.configure(self._config)
-        self._process.listen(self._on_event, self._on_exit)
+        loop = asyncio.get_running_loop()
+        if self._patience is None:
+            self._patience = loop.call_later(limits.RESTART_WAIT.most, self._give_up_waiting)
+        self._launch = loop.call_later(pause, self._start_process)
+
+    def _start_process(self) -> None:
+        if self.failure is None and not self._gone.is_set() and self._restart_limit.open:
+            self._process = EngineProcess(self._factory, self._log_level, self._arm)
+            self._process.configure(self._config)
+            self._process.listen(self._on_event, self._on_exit)
+
+    def _give_up_waiting(self) -> None:
+        """Ends the requests that wait for the next engine; those that come later are refused."""
+        self._overdue = True
+        seconds = limits.RESTART_WAIT.whole
+        self.streams.fail(EngineGone(f"the engine died, and no other was ready within {seconds} seconds"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 from turnout.core.clock import Clock, monotonic
-from turnout.core.errors import Overloaded, RequestError
-from turnout.core.types.messages import Abort, AdminCommand, Command, Delta, Event, Submit
+from turnout.core.errors import Interrupted, Overloaded, RequestError
+from turnout.core.types.messages import Abort, AdminCommand, Command, Delta, Event, Reply, Submit
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_commands import Assembled, carry_out
 from turnout.server.engine.channel import EngineChannel
@@ -14,6 +15,10 @@ from turnout.server.engine.preparation import POLL_SECONDS, Preparation
 
 __all__ = ["EngineLoop"]
 
+logger = logging.getLogger(__name__)
+
+UNSENDABLE = (TypeError, ValueError, OverflowError)
+"""What encoding raises for values that a message cannot have."""
 STATS_INTERVAL_SECONDS = 0.25
 """The least time between two reports."""
 
@@ -47,7 +52,7 @@ class EngineLoop:
         events: list[Event] = list(self._engine.step()) if self._engine.busy else []
         events += self._report()
         if events:
-            self._channel.send(events)
+            self._send(events)
         if not self._engine.busy:
             self._channel.wait(self._wait_seconds())
 
@@ -65,7 +70,7 @@ class EngineLoop:
         elif isinstance(command, Abort):
             self._abort(command)
         elif isinstance(command, AdminCommand):
-            self._channel.send([carry_out(self._assembled, command)])
+            self._send([carry_out(self._assembled, command)])
         else:
             return False
         return True
@@ -93,7 +98,7 @@ class EngineLoop:
             request_id=request.id,
             finish_reason="error",
             error=str(error),
-            error_kind="overloaded" if isinstance(error, Overloaded) else "invalid",
+            error_kind=_kind(error),
             error_param=error.param,
         )
         self._channel.send([refusal])
@@ -109,6 +114,35 @@ class EngineLoop:
                 timing=timing,
             )
             self._channel.send([last])
+
+    def _send(self, events: list[Event]) -> None:
+        """Send events; one that a plugin put something into that cannot be sent costs nothing but itself."""
+        try:
+            self._channel.send(events)
+        except UNSENDABLE:
+            for event in events:
+                self._send_alone(event)
+
+    def _send_alone(self, event: Event) -> None:
+        try:
+            self._channel.send([event])
+        except UNSENDABLE as error:
+            logger.exception("a plugin gave what cannot be sent: %s", type(event).__name__)
+            message = f"a plugin gave what cannot be sent to the server: {type(error).__name__}"
+            if isinstance(event, Delta):
+                self._engine.abort(event.request_id)
+                self._channel.send(
+                    [
+                        Delta(
+                            request_id=event.request_id,
+                            finish_reason="error",
+                            error=message,
+                            error_kind="internal",
+                        )
+                    ]
+                )
+            elif isinstance(event, Reply):
+                self._channel.send([Reply(id=event.id, error=message, error_kind="internal")])
 
     # -------------------------------------------------------------- reports
 
@@ -128,3 +162,10 @@ class EngineLoop:
 
     def _until_report(self) -> float:
         return max(0.0, self._reported + STATS_INTERVAL_SECONDS - self._clock())
+
+
+def _kind(error: RequestError) -> str:
+    """The `error_kind` of the delta that ends a refused request."""
+    if isinstance(error, Interrupted):
+        return "internal"
+    return "overloaded" if isinstance(error, Overloaded) else "invalid"

@@ -17,7 +17,8 @@ from typing import NoReturn
 import zmq
 
 from turnout.config import EngineConfig
-from turnout.core.errors import ConfigError, PluginError, TurnoutError, describe_error
+from turnout.core.errors import ConfigError, NoRoom, PluginError, PolicyError, TurnoutError, describe_error
+from turnout.core.plugin_faults import PLUGIN_ERRORS, blamed, fault_message
 from turnout.core.process import exit_with_parent, freeze_garbage
 from turnout.core.types.messages import Failed
 from turnout.server.engine.admin_commands import Assembled
@@ -40,8 +41,9 @@ def main() -> None:
     with context, EngineChannel(context, given.address) as channel:
         try:
             assembled = _assemble(given.factory)
-        except Exception as error:
-            _fail(channel, error, bad_config=isinstance(error, ConfigError))
+        except PLUGIN_ERRORS as error:
+            bad_config = isinstance(error, ConfigError)
+            _fail(channel, error, final=bad_config and not _may_pass(error), bad_config=bad_config)
         if assembled is None:
             return
         assembled.engine.locate(arm=given.arm)
@@ -49,8 +51,8 @@ def main() -> None:
             channel.send([assembled.ready])
             with freeze_garbage():
                 EngineLoop(assembled, channel).run()
-        except Exception as error:
-            _fail(channel, error)
+        except PLUGIN_ERRORS as error:
+            _fail(channel, error, final=isinstance(error, PolicyError))
 
 
 def _arguments() -> argparse.Namespace:
@@ -72,8 +74,12 @@ def _assemble(factory: str) -> Assembled | None:
     return build(EngineConfig.model_validate_json(line))
 
 
-def _fail(channel: EngineChannel, error: Exception, *, bad_config: bool = False) -> NoReturn:
-    final = isinstance(error, TurnoutError)
+def _may_pass(error: BaseException) -> bool:
+    """Whether an error at the start may be gone at the next one, though the configuration stays the same."""
+    return isinstance(error, NoRoom | PluginError)
+
+
+def _fail(channel: EngineChannel, error: BaseException, *, final: bool, bad_config: bool = False) -> NoReturn:
     channel.send([Failed(_explain(error), final=final, bad_config=bad_config)])
     sys.exit(1)
 
@@ -84,11 +90,16 @@ def _import(factory: str) -> Callable[[EngineConfig], Assembled]:
     return build
 
 
-def _explain(error: Exception) -> str:
-    """The message for the server. Errors that are not Turnout's own are also logged, with a traceback."""
+def _explain(error: BaseException) -> str:
+    """The message for the server, with the plugin that is to blame, if one is.
+
+    Errors that are not Turnout's own are also logged, with a traceback.
+    """
     by_plugin = isinstance(error, PluginError) and error.__cause__ is not None
     if by_plugin or not isinstance(error, TurnoutError):
         logger.error("the engine failed", exc_info=error)
+        if not by_plugin and (plugin := blamed(error)) is not None:
+            return fault_message(plugin.title, plugin.method, error)
     return describe_error(error)
 
 

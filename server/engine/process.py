@@ -8,6 +8,7 @@ from collections.abc import Callable
 from turnout.core.types.messages import Command, Event, Shutdown
 from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.child import Child
+from turnout.server.engine.death import Death
 
 __all__ = ["EngineProcess"]
 
@@ -33,14 +34,14 @@ class EngineProcess:
         """Tell the engine what to build: an EngineConfig as one line of JSON."""
         self._child.write_line(config)
 
-    def listen(self, hear: Callable[[Event], None], ended: Callable[[str], None]) -> None:
+    def listen(self, hear: Callable[[Event], None], ended: Callable[[Death], None]) -> None:
         """Pass each event to `hear` in this event loop and, at the end, tell `ended` how it ended."""
         loop = asyncio.get_running_loop()
         self._hear = hear
         loop.add_reader(self._channel.fd, self._receive)
 
-        def end_later(how: str) -> None:
-            loop.call_later(LAST_MESSAGE_SECONDS, self._end, how, ended)
+        def end_later(death: Death) -> None:
+            loop.call_later(LAST_MESSAGE_SECONDS, self._end, death, ended)
 
         self._child.when_ended(loop, end_later)
         self._receive()
@@ -75,12 +76,12 @@ class EngineProcess:
             for event in self._channel.receive():
                 self._hear(event)
 
-    def _end(self, how: str, ended: Callable[[str], None]) -> None:
+    def _end(self, death: Death, ended: Callable[[Death], None]) -> None:
         if not self._over:
             self._receive()
             self._close()
             self._child.release()
-            ended(how)
+            ended(death)
 
     def _close(self) -> None:
         if self._hear is not None and not self._over:

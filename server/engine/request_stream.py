@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import msgspec
 
@@ -10,6 +11,7 @@ from turnout.core.clock import monotonic
 from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption
+from turnout.server.engine.restart_limit import WINDOW_SECONDS
 
 __all__ = ["RequestStream"]
 
@@ -25,8 +27,10 @@ class RequestStream:
         self.awaits_timing = spec.timing
         self.over = False
         """The engine has nothing more to do for the request."""
-        self.crashes = 0
-        """Engines that died while they served the request."""
+        self.deaths = 0
+        """Engines that died of a fault while they served the request."""
+        self._lone_deaths: deque[float] = deque()
+        """When such engines died that served no other request."""
         self.outputs: dict[int, list[int]] = {}
         """The tokens delivered so far, by choice."""
         self.done: set[int] = set()
@@ -83,14 +87,24 @@ class RequestStream:
 
     # -------------------------------------------------------------- surviving an engine
 
-    def interrupt(self) -> None:
-        """Note that the engine that served the request has died."""
-        self.crashes += 1
-        self._interrupted.append(monotonic())
+    def interrupt(self, *, fault: bool, alone: bool) -> None:
+        """Note that the engine that served the request, perhaps `alone`, has died."""
+        now = monotonic()
+        self._interrupted.append(now)
+        self.deaths += fault
+        if fault and alone:
+            self._lone_deaths.append(now)
+
+    @property
+    def lone_deaths(self) -> int:
+        """Engines that died of a fault while they served this request alone, of late."""
+        while self._lone_deaths and self._lone_deaths[0] <= monotonic() - WINDOW_SECONDS:
+            self._lone_deaths.popleft()
+        return len(self._lone_deaths)
 
     def resumed(self) -> RequestSpec:
         """The request for another engine, which goes on after the last token that was delivered."""
-        if not self.crashes:
+        if not self._interrupted:
             return self.spec
         left = [(index, output) for index, output in self.outputs.items() if index not in self.done]
         resume = Resumption(

@@ -1,13 +1,14 @@
 """All requests that clients wait for, and how they go from an engine that died to the next.
 
-Any request that an engine had when it died may have killed it. A request that saw two engines die is a
-suspect. Suspects are handed over one by one, each once the one before has survived a step, so that the
-request that kills engines is found.
+If an engine's death looks like a fault, any of its requests may have caused it. Those that were in two such
+engines are suspects, and are handed over one by one, each once the one before has survived a step. The one
+that was being tried when an engine died is then tried alone, while all others wait. A request that was alone
+in two engines that died is ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from turnout.core.errors import EngineError, EngineGone
 from turnout.core.types.request import RequestSpec
@@ -15,14 +16,23 @@ from turnout.server.engine.request_stream import RequestStream
 
 __all__ = ["RequestStreams"]
 
+LONE_DEATHS = 2
+"""Engines that died while they served nothing but one request, until that request is ended."""
+
 
 class RequestStreams:
     """The streams by request id, from when a request is submitted until its generator is left."""
 
     def __init__(self) -> None:
         self._streams: dict[str, RequestStream] = {}
-        self._suspects: list[str] = []
-        """Not handed over yet, but for the first, which is being tried."""
+        self._waiting: list[str] = []
+        """Not handed over to the engine yet."""
+        self._tried: str | None = None
+        """The suspect that was handed over last and has not survived a step yet."""
+        self._alone = False
+        """The suspect is tried alone."""
+        self.progressed = True
+        """An engine has sent something since a request was last ended for killing engines."""
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -34,10 +44,16 @@ class RequestStreams:
 
     def add(self, spec: RequestSpec) -> RequestStream:
         stream = self._streams[spec.id] = RequestStream(spec)
+        if self._alone:
+            self._waiting.append(spec.id)
         return stream
 
     def get(self, id: str) -> RequestStream | None:
         return self._streams.get(id)
+
+    def waits(self, id: str) -> bool:
+        """Whether the request is kept from the engine for now."""
+        return bool(self._waiting) and id in self._waiting
 
     def remove(self, id: str) -> None:
         del self._streams[id]
@@ -49,40 +65,57 @@ class RequestStreams:
 
     # -------------------------------------------------------------- when an engine dies
 
-    def interrupt(self) -> None:
-        """Note that the engine has died, which any of its requests may have caused.
+    def interrupt(self, *, fault: bool, reason: str) -> RequestStream | None:
+        """Note that the engine has died; `fault`: one of its requests may have caused it.
 
-        Of the suspects the engine had only the first, which now has killed an engine by itself: it ends.
+        Returns the request that is ended now because it was alone in too many of these engines.
         """
-        if self._suspects and (suspect := self._streams.get(self._suspects[0])) is not None:
-            suspect.fail(EngineError("the engine died each time that it served this request"))
-        waiting = set(self._suspects)
-        for id, stream in self._streams.items():
-            if id not in waiting:
-                stream.interrupt()
+        waiting = set(self._waiting)
+        served = [stream for stream in self.unfinished if stream.spec.id not in waiting]
+        for stream in served:
+            stream.interrupt(fault=fault, alone=len(served) == 1)
+        if not fault:
+            return None  # whom the engine was trying, if anybody, is tried again
+        if len(served) != 1:
+            self._alone = self.trying
+            return None
+        (suspect,) = served
+        self._tried, self._alone = suspect.spec.id, True
+        if suspect.lone_deaths < LONE_DEATHS:
+            return None
+        suspect.fail(EngineError(f"the engine died each time that it served this request alone: {reason}"))
+        self._tried, self._alone, self.progressed = None, False, False
+        return suspect
 
-    def hand_over(self) -> Iterable[RequestSpec]:
-        """The requests to give to the engine that takes over: all but the suspects, and the first suspect."""
+    @property
+    def trying(self) -> bool:
+        """Whether the engine has a suspect that has not survived a step yet."""
+        stream = None if self._tried is None else self._streams.get(self._tried)
+        return stream is not None and not stream.over
+
+    def hand_over(self) -> Sequence[RequestSpec]:
+        """The requests to give to the engine that takes over."""
         for stream in self._streams.values():
             if stream.complete:
                 stream.fail(EngineGone("only the engine that is gone knew its timing"))
         left = sorted(self.unfinished, key=lambda stream: stream.spec.arrival or 0.0)
-        suspects = [stream for stream in left if stream.crashes > 1]
-        self._suspects = [stream.spec.id for stream in suspects]
-        others = [stream for stream in left if stream.crashes <= 1]
+        self._waiting = [stream.spec.id for stream in left]
+        if self._alone and self.trying:
+            assert self._tried is not None
+            self._waiting.remove(self._tried)
+            return [self._streams[self._tried].resumed()]
+        return self._next()
+
+    def next_suspects(self, after: str) -> Sequence[RequestSpec]:
+        """What to hand over once `after` has survived a step or was left, if that was being tried."""
+        return self._next() if after == self._tried else ()
+
+    def _next(self) -> Sequence[RequestSpec]:
+        """Those waiting that are no suspects, and the first suspect."""
+        left = [s for id in self._waiting if (s := self._streams.get(id)) is not None and not s.over]
+        suspects = [stream for stream in left if stream.deaths > 1]
+        others = [stream for stream in left if stream.deaths <= 1]
+        self._alone = False
+        self._tried = suspects[0].spec.id if suspects else None
+        self._waiting = [stream.spec.id for stream in suspects[1:]]
         return [stream.resumed() for stream in (*others, *suspects[:1])]
-
-    def next_suspect(self, after: str) -> RequestSpec | None:
-        """The next suspect to try, once `after` has survived a step or was left; None if there is none.
-
-        Also None if `after` is not the suspect being tried.
-        """
-        if not self._suspects or after != self._suspects[0]:
-            return None
-        del self._suspects[0]
-        while self._suspects:
-            stream = self._streams.get(self._suspects[0])
-            if stream is not None and not stream.over:
-                return stream.resumed()
-            del self._suspects[0]
-        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +15,7 @@ from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.runner import Runner
 from turnout.core.types.plan import Logits, Plan
-from turnout.core.types.request import RequestSpec
+from turnout.core.types.request import RequestSpec, Resumption
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.testing.checks.decoding_harness import PROMPT, decoding_engine, request, run, tokens_of
@@ -103,6 +103,17 @@ class DecodingSuite(Suite[Decoding]):
             specs = self._requests(params)
             first, again = (tokens_of(run(self._engine(), specs)) for _ in range(2))
             assert first == again, f"two runs with the same seeds gave other tokens: {shown(params)}"
+
+    def test_requests_resume_from_their_tokens(self) -> None:
+        """Answers are cut, and another engine, with another object of the strategy, goes on from there."""
+        strategy = self.make()
+        if not (strategy.resumes and strategy.streams):
+            not_for_it("the strategy does not claim it (`resumes`), or clients see nothing before the end")
+        for params in self._accepted():
+            for spec in self._requests(params)[:4]:
+                whole = tokens_of(run(self._engine(), [spec]))
+                for length in (1, 3, 6):
+                    self._check_resumes(spec, whole, length)
 
     # -------------------------------------------------------------- right answers
 
@@ -230,6 +241,21 @@ class DecodingSuite(Suite[Decoding]):
     def _requests(self, params: SamplingParams) -> list[RequestSpec]:
         wishes = msgspec.structs.replace(params, max_tokens=10)
         return [request(f"r{seed}", wishes, seed) for seed in range(self.trials)]
+
+    def _check_resumes(
+        self, spec: RequestSpec, whole: Mapping[tuple[str, int], tuple[int, ...]], length: int
+    ) -> None:
+        begun = {index: tokens[:length] for (_, index), tokens in whole.items() if len(tokens) > length}
+        if not begun:
+            return
+        resume = Resumption(choices=[(index, list(tokens)) for index, tokens in begun.items()])
+        rest = tokens_of(run(self._engine(), [msgspec.structs.replace(spec, resume=resume)]))
+        for index, tokens in begun.items():
+            found = tokens + rest[spec.id, index]
+            assert found == whole[spec.id, index], (
+                f"choice {index}, resumed after {length} tokens, became {found}; expected "
+                f"{whole[spec.id, index]}, as without a break, or `resumes = False`: {shown(spec.params)}"
+            )
 
     def _check_complete(self, tokens: list[int], reason: str) -> None:
         assert tokens and all(0 <= token < VOCABULARY for token in tokens), (

@@ -23,6 +23,7 @@ Rows = dict[TokenSequence, list[list[float]]]
 class ToyDecoding(Decoding):
     """Serves the requests whose ``stop`` is its name; decides one request at a time."""
 
+    resumes = True
     name: ClassVar[str] = ""
     later: ClassVar[bool] = False
     """It returns `Chosen` tokens, which the engine may read later, if it chose one for each sequence."""

@@ -52,7 +52,7 @@ MOODS: dict[str, Callable[[], object]] = {
     "slow": lambda: time.sleep(0.02),
     "napping": lambda: time.sleep(1),
     "stuck": lambda: time.sleep(3),
-    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "killed": lambda: os.kill(os.getpid(), signal.SIGBUS),
     "failing": _fail,
 }
 
@@ -99,6 +99,8 @@ def _refuse(reason: str) -> None:
 
 
 class Echo(Decoding):
+    resumes = True
+
     def accepts(self, params: SamplingParams) -> bool:
         return True
 

@@ -24,6 +24,7 @@ class Beam(Decoding):
     """
 
     streams = False
+    resumes = True
 
     def __init__(
         self,

@@ -36,6 +36,7 @@ class Speculative(Decoding):
     """
 
     wraps = True
+    resumes = True
 
     def __init__(
         self,

@@ -154,7 +154,10 @@ def test_a_strategys_fault_ends_its_own_requests_and_no_others(monkeypatch):
         deltas += engine.step()
     (failed,) = [d for d in deltas if d.request_id == "ends"]
     assert failed.finish_reason == "error"
-    assert "ToyGreedy failed: ZeroDivisionError: no chance" in failed.error
+    assert (
+        "ToyGreedy of turnout.testing.toy.decodings: decide failed: ZeroDivisionError: no chance"
+        in failed.error
+    )
     assert sum(len(d.tokens) for d in deltas if d.request_id == "lives") >= 1
     assert engine.stats().kv_free == engine.stats().kv_capacity
 
@@ -193,7 +196,8 @@ def test_a_strategy_that_fails_to_guess_ahead_costs_only_its_drafts(monkeypatch,
     request = toy_request("r", PROMPT, "lookup", 8)
     assert drive(small_engine(), [(0, request)]).outputs("r") == expected(request)
     assert [record.message for record in caplog.records] == [
-        "decoding strategy ToyLookup failed: ZeroDivisionError: no clue"
+        "decoding strategy ToyLookup of turnout.testing.toy.decodings: draft failed: "
+        "ZeroDivisionError: no clue; no tokens are guessed for this step (said once)"
     ]
 
 
@@ -203,7 +207,7 @@ def test_a_strategy_that_fails_to_say_whom_it_serves_costs_that_request(monkeypa
 
     monkeypatch.setattr(ToyGreedy, "accepts", broken)
     engine = small_engine()
-    with pytest.raises(RequestError, match="ToyGreedy failed: ZeroDivisionError: no idea"):
+    with pytest.raises(RequestError, match=r"ToyGreedy of .*: accepts failed: ZeroDivisionError: no idea"):
         engine.add(spec())
     assert not engine.busy
 

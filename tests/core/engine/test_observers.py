@@ -225,8 +225,8 @@ def test_one_that_raises_is_named_once_and_not_called_again(caplog: pytest.LogCa
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2
     for what in ("step", "request"):
-        message = f"failed and is not called again: RuntimeError: tripped over a {what}"
-        assert f"observer 'Clumsy.{what}_finished' of Clumsy {message}" in messages
+        named = f"observer 'Clumsy.{what}_finished' of Clumsy: {what}_finished failed"
+        assert f"{named}: RuntimeError: tripped over a {what}; it is not called again" in messages
     assert len(outcome.finished) == 6
     assert len(watcher.requests) == 6 and len(watcher.steps) > 6
 

@@ -260,7 +260,7 @@ def test_a_policy_may_drop_who_has_an_unknown_token():
             lambda chosen: Chosen([p.fork() for p in chosen.parents], chosen.tokens, chosen.read),
             "is no longer live",
         ),
-        (lambda chosen: Chosen([], [], list), "chose nothing for a request"),
+        (lambda chosen: Chosen([], [], list), "gave no continuation for"),
         (lambda chosen: Chosen(chosen.parents, [1, 2, 3], chosen.read), "chose 3 tokens for 1 sequences"),
     ],
     ids=["fails", "too few", "too many details", "outside the vocabulary", "gone", "nothing", "too many"],

@@ -84,8 +84,8 @@ def test_only_those_that_want_the_request_and_need_something_first_have_work() -
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (ValueError("oh"), "theirs failed: ValueError: oh"),
-        (Panic("at line 3"), "theirs failed: RuntimeError: Panic: at line 3"),
+        (ValueError("oh"), "theirs: prepare failed: ValueError: oh"),
+        (Panic("at line 3"), "theirs: prepare failed: Panic: at line 3"),
         (RequestError("too deep"), "too deep"),
     ],
 )

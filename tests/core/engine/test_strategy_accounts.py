@@ -81,7 +81,8 @@ def test_a_fault_in_forgetting_is_named_and_harms_no_request(monkeypatch, caplog
     with caplog.at_level(logging.ERROR):
         assert drive(toy_engine(Fcfs(), toy_kv(64, 4)), [(0, request)]).outputs("r") == expected(request)
     assert [record.message for record in caplog.records] == [
-        "decoding strategy ToyGreedy failed: ZeroDivisionError: what was that"
+        "decoding strategy ToyGreedy of turnout.testing.toy.decodings: forget failed: "
+        "ZeroDivisionError: what was that; requests go on all the same (said once)"
     ]
 
 
@@ -99,7 +100,8 @@ def test_a_strategy_that_cannot_count_keeps_no_others_counters_back(monkeypatch,
     monkeypatch.setattr(ToyLookup, "counters", lambda self: {"asked": 3})
     assert toy_engine(Fcfs(), toy_kv(8, 4)).stats().counters == {"asked": 3}
     assert [record.message for record in caplog.records] == [
-        "decoding strategy ToyGreedy failed: ZeroDivisionError: by none"
+        "decoding strategy ToyGreedy of turnout.testing.toy.decodings: counters failed: "
+        "ZeroDivisionError: by none; requests go on all the same (said once)"
     ]
 
 

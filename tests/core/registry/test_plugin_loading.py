@@ -93,9 +93,9 @@ def test_an_installed_plugin_is_listed_built_and_described(install: Install) -> 
     )
     assert entry.summary == "Longest job first."
     assert {"fcfs", "tidal"} <= set(registry.names("scheduler"))
-    assert vars(registry.create("scheduler", "tidal:aging=2.5")) == {"aging": 2.5}
-    assert vars(registry.create("scheduler", "tidal", aging=3)) == {"aging": 3.0}
-    assert vars(registry.create("scheduler", "tidal", aging=None)) == {"aging": 1.0}
+    assert vars(registry.create("scheduler", "tidal:aging=2.5"))["aging"] == 2.5
+    assert vars(registry.create("scheduler", "tidal", aging=3))["aging"] == 3.0
+    assert vars(registry.create("scheduler", "tidal", aging=None))["aging"] == 1.0
 
 
 def test_a_lazy_factory_is_imported_only_when_asked_for(install: Install) -> None:

@@ -32,7 +32,10 @@ def test_a_slow_order_is_named_once_and_counted(caplog: pytest.LogCaptureFixture
     slow = engine(2 * MAX_ORDER_SECONDS)
     with caplog.at_level(logging.WARNING):
         outcome = drive(slow, REQUESTS)
-    assert "Ponderous took 10.0 ms to order 4 requests" in caplog.text and len(caplog.records) == 1
+    assert (
+        "Ponderous of test_slow_policies took 10.0 ms to order 4 requests" in caplog.text
+        and len(caplog.records) == 1
+    )
     assert slow.stats().slow_orders >= outcome.steps > 1
     assert slow.stats().policy_faults == 0
     for _, spec in REQUESTS:

@@ -139,7 +139,7 @@ def test_one_that_fails_marks_the_requests_that_want_it() -> None:
     rows = [a_row(processors=processors, temperature=t) for t in (0.0, 1.0, 0.0)]
     changed = adjust(logits, rows)
     assert [row.request.fault for row in rows] == [
-        message := "their processor failed: ZeroDivisionError: oh",
+        message := "their processor: apply failed: ZeroDivisionError: oh",
         None,
         message,
     ]
@@ -151,7 +151,7 @@ def test_a_failure_ends_those_requests_and_no_others(tmp_path: Path) -> None:
     llm = LLM(kv_memory="16MiB", device="cpu", plugins_folder=str(tmp_path))
     params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
     with pytest.raises(
-        EngineError, match=r"'only-even' of turnout_plugins\.py failed: ZeroDivisionError: division"
+        EngineError, match=r"'only-even' of turnout_plugins\.py: apply failed: ZeroDivisionError"
     ):
         llm.generate("import os", params, progress=False)
     for name, temperature in (("fails", 0.0), ("goes on", 1.0)):
@@ -187,13 +187,13 @@ def test_an_argument_that_no_processor_takes_is_refused() -> None:
 
 
 def test_one_that_fails_when_asked_refuses_the_request_by_name() -> None:
-    with pytest.raises(RequestError, match="theirs failed: KeyError: 'what'"):
+    with pytest.raises(RequestError, match="theirs: wants failed: KeyError: 'what'"):
         a_row(processors=LogitsProcessors([("theirs", Broken())]))
 
 
 def test_one_that_cannot_start_stops_the_start() -> None:
     processors = LogitsProcessors(Registry.load(extra=[plugin(unable=Unable)]).logits_processors())
-    with pytest.raises(PluginError, match="'unable' of theirs failed: OSError: no such model"):
+    with pytest.raises(PluginError, match="'unable' of theirs: start failed: OSError: no such model"):
         processors.start(ServedModel(Path(), VOCABULARY, frozenset()))
 
 

@@ -51,6 +51,6 @@ def test_it_is_named_with_the_layer(mistake: str, random_model: Path) -> None:
     config = EngineConfig(
         model=str(random_model), kv_memory=2**24, device="cpu", dtype="float32", quantization="mistaken"
     )
-    named = "quantizer Mistaken on model.layers.0.mlp.down_proj failed: "
+    named = r"quantization .mistaken. of mistakes on model.layers.0.mlp.down_proj: convert_named failed: "
     with pytest.raises(PluginError, match=named + message):
         build_engine(config, registry=Registry.load(extra=[plugin]))

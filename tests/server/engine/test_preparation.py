@@ -48,7 +48,7 @@ def test_several_are_prepared_at_once(server: RunningServer) -> None:
     ("choice", "message"),
     [
         ("bad", "that is not one of the choices"),
-        ("broken", "thinking failed: RuntimeError: the echo engine failed"),
+        ("broken", "thinking: prepare failed: RuntimeError: the echo engine failed"),
     ],
 )
 def test_what_goes_wrong_is_told(server: RunningServer, choice: str, message: str, stream: bool) -> None:

@@ -1,0 +1,137 @@
+"""What a fault of a plugin costs: for each kind and method, what ends, and what goes on instead.
+
+A fault is an exception, or an answer that cannot be used. The guards in `core` look up here what they do, a
+test raises in each method of each kind, and docs/reference/plugins/faults.md is written from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["FAULTS", "Ends", "Fault", "fault_of"]
+
+
+class Ends(Enum):
+    """What ends with a fault, as documents say it."""
+
+    NOTHING = "nothing"
+    ARRIVING = "the request that arrives: 400"
+    REQUEST = "the request at which it failed: 500"
+    PROCESSED = "the requests of those rows: 500"
+    TOGETHER = "the requests that it decided on together: 500"
+    ENGINE = "the engine, which is replaced"
+    START = "the start; a replacement of an engine is tried again"
+    COMMAND = "the command"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A row of the table: methods of a kind whose faults have the same consequence."""
+
+    kind: str
+    """As `KINDS` names it, or ``observer``."""
+    methods: tuple[str, ...]
+    ends: Ends
+    instead: str
+    """What goes on, as a clause that follows "; " in a message."""
+
+    @property
+    def in_service(self) -> bool:
+        """Whether the method is called while requests are served."""
+        return self.ends not in (Ends.START, Ends.COMMAND)
+
+    @property
+    def replaces_engine(self) -> bool:
+        """Whether another engine takes over, where every stream resumes that can."""
+        return self.ends is Ends.ENGINE
+
+
+_RESUMES = "another engine takes over, and requests go on after their last token"
+_NOT_STARTED = "the engine does not start"
+
+FAULTS = (
+    Fault("scheduler", ("order",), Ends.NOTHING, "the rest of the step is served in arrival order"),
+    Fault("scheduler", ("victim",), Ends.NOTHING, "the newest admission gives way"),
+    Fault("scheduler", ("check",), Ends.NOTHING, "the request is served"),
+    Fault("scheduler", ("observe",), Ends.NOTHING, "requests go on all the same"),
+    Fault("length_predictor", ("predict",), Ends.NOTHING, "the client's own max_tokens is predicted"),
+    Fault("length_predictor", ("observe",), Ends.NOTHING, "requests go on all the same"),
+    Fault(
+        "kv_eviction",
+        ("add", "remove", "pop"),
+        Ends.NOTHING,
+        "from now on the block that was released longest ago is evicted",
+    ),
+    Fault("proposer", ("propose", "backlog"), Ends.NOTHING, "no tokens are guessed for this step"),
+    Fault("proposer", ("forget",), Ends.NOTHING, "requests go on all the same"),
+    Fault("proposer", ("start", "cost"), Ends.START, _NOT_STARTED),
+    Fault(
+        "decoding",
+        ("accepts", "width"),
+        Ends.ARRIVING,
+        "a strategy that the configuration does not name is passed over, and costs no request",
+    ),
+    Fault("decoding", ("check",), Ends.ARRIVING, "the other requests go on"),
+    Fault("decoding", ("draft",), Ends.NOTHING, "no tokens are guessed for this step"),
+    Fault(
+        "decoding",
+        ("decide",),
+        Ends.REQUEST,
+        "each request is asked about again, alone, so that only those end at which it fails again",
+    ),
+    Fault("decoding", ("Chosen.read", "Chosen.details"), Ends.TOGETHER, "the other requests go on"),
+    Fault("decoding", ("forget", "counters"), Ends.NOTHING, "requests go on all the same"),
+    Fault("decoding", ("start", "rows", "defaults"), Ends.START, _NOT_STARTED),
+    Fault(
+        "logits_processor",
+        ("wants",),
+        Ends.ARRIVING,
+        "a request without any of the processor's extra_args goes on without it, if it declares some",
+    ),
+    Fault("logits_processor", ("prepare", "check"), Ends.ARRIVING, "the other requests go on"),
+    Fault("logits_processor", ("apply",), Ends.PROCESSED, "the other requests go on"),
+    Fault("logits_processor", ("start",), Ends.START, _NOT_STARTED),
+    Fault(
+        "observer",
+        ("step_finished", "request_arrived", "request_preempted", "request_finished", "engine_closed"),
+        Ends.NOTHING,
+        "it is not called again",
+    ),
+    Fault(
+        "kv",
+        (
+            *("free", "capacity", "cached", "swappable", "holds", "fits"),
+            *("reserve", "commit", "fork", "release", "drain"),
+            *("move", "bind", "__call__"),
+        ),
+        Ends.ENGINE,
+        _RESUMES,
+    ),
+    Fault(
+        "kv",
+        ("snapshot", "prefixes", "pin", "unpin", "pinned"),
+        Ends.NOTHING,
+        "the request to /admin or /metrics that needs it gets an error",
+    ),
+    Fault("kv", ("bytes_per_token", "cache", "attention"), Ends.START, _NOT_STARTED),
+    Fault("quantization", ("forward",), Ends.ENGINE, _RESUMES),
+    Fault(
+        "quantization",
+        ("wants", "convert_named", "convert", "wants_embedding", "convert_embedding", "adopter", "adopt"),
+        Ends.START,
+        _NOT_STARTED,
+    ),
+    Fault("quantization", ("exporter", "export", "config"), Ends.COMMAND, "layers that are written are kept"),
+    Fault("model", ("forward", "logits"), Ends.ENGINE, _RESUMES),
+    Fault("model", ("spec", "build", "rename"), Ends.START, _NOT_STARTED),
+    Fault("router", ("route",), Ends.COMMAND, "nothing is simulated"),
+)
+"""Every method of every kind."""
+
+_BY_METHOD = {(fault.kind, method): fault for fault in FAULTS for method in fault.methods}
+
+
+def fault_of(kind: str, method: str) -> Fault:
+    """Returns what a fault of a method costs. Raises KeyError for a method that no row has."""
+    return _BY_METHOD[kind, method]
