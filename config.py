@@ -43,6 +43,13 @@ def _names(value: object) -> object:
     return tuple(name.strip() for text in texts for name in str(text).split(",") if name.strip())
 
 
+def _specs(value: object) -> object:
+    """A text is a list of one: commas separate the options of a spec."""
+    texts = [value] if isinstance(value, str) else value
+    return tuple(texts) if isinstance(texts, list) else texts
+
+
+PluginSpecs = Annotated[tuple[str, ...], BeforeValidator(_specs)]
 PluginNames = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 
@@ -207,6 +214,12 @@ class EngineConfig(_Config):
         description="Tokens in a KV block, for backends that have blocks; default: the backend's own.",
     )
     """The same as the backend's option `block_size`. Backends without blocks refuse it."""
+    logits_processor: PluginSpecs = Field(
+        (),
+        description="Options of a logits processor, as `NAME:option=value,…`; repeat the flag for several.",
+    )
+    """All installed processors are active anyway, those that are not named here with their defaults. A config
+    file may have a list."""
     plugins_folder: str | None = Field(
         None,
         description="Folder whose `turnout_plugins.py` is loaded as a plugin; default: the config file's "

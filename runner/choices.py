@@ -35,6 +35,8 @@ def check_policies(registry: Registry, config: EngineConfig) -> None:
     for kind in POLICY_KINDS:
         for spec, given in policy_choices(registry, config, kind):
             registry.create(kind, spec, **given)
+    for spec in config.logits_processor:
+        registry.check("logits_processor", spec)
 
 
 def policy_choices(registry: Registry, config: EngineConfig, kind: str) -> list[PolicyChoice]:

@@ -36,7 +36,7 @@ def _computing(config: EngineConfig, setup: ComputeSetup) -> Iterator[bytes]:
     cuda = device.type == "cuda"
     machine = torch.cuda.get_device_name(device) if cuda else torch.backends.cpu.get_cpu_capability()
     kernels = type(setup.context.kernels).__name__
-    policies = config.quantization, config.kv, config.decoding
+    policies = config.quantization, config.kv, config.decoding, *config.logits_processor
     for part in (device.type, machine, str(setup.dtype), kernels, torch.__version__, *policies):
         yield str(part).encode()
 

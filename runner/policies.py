@@ -85,7 +85,7 @@ def build_policies(registry: Registry, config: EngineConfig) -> Policies:
         decodings_by_name={**decodings, **offered, **asked_for},
         named_decodings=len(decodings),
         defaults=[*decodings.values()][-1].defaults,
-        processors=LogitsProcessors(registry.logits_processors()),
+        processors=LogitsProcessors(registry.logits_processors(config.logits_processor)),
     )
 
 

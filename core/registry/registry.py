@@ -169,14 +169,23 @@ class Registry:
             )
         return self.create("model", names[0])
 
-    def logits_processors(self) -> list[tuple[str, LogitsProcessor]]:
+    def logits_processors(self, specs: Iterable[str] = ()) -> list[tuple[str, LogitsProcessor]]:
         """Every logits processor, built, and its title: ours as they are registered, then the others by name.
 
-        Raises ConfigError or PluginError where one cannot be: they are all active, so each is asked for.
+        specs: those with options, as ``NAME:option=value,…``. Raises ConfigError or PluginError where one
+        cannot be: they are all active, so each is asked for.
         """
+        given: dict[str, str] = {}
+        for spec in specs:
+            name = self.entry("logits_processor", PluginSpec.parse(spec).name).name
+            if name in given:
+                raise ConfigError(f"logits_processor {name!r} has options twice: {given[name]} and {spec}")
+            given[name] = spec
         entries = self.usable("logits_processor")
         entries.sort(key=lambda e: "" if e.distribution == PROJECT else e.name)
-        built = [(entry, self.create("logits_processor", entry.name)) for entry in entries]
+        built = [
+            (entry, self.create("logits_processor", given.get(entry.name, entry.name))) for entry in entries
+        ]
         _check_extra_args(built)
         return [(entry.title, processor) for entry, processor in built]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from turnout import LLM, LogitsProcessor, SamplingParams, hookimpl
 from turnout.core.engine.logits_processing import LogitsProcessors, adjust
-from turnout.core.errors import EngineError, PluginError, RequestError
+from turnout.core.errors import ConfigError, EngineError, PluginError, RequestError
 from turnout.core.interfaces.logits_processor import Row, ServedModel
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import Request, RequestSpec
@@ -200,3 +200,49 @@ def test_one_that_cannot_start_stops_the_start() -> None:
 def test_one_that_cannot_be_built_stops_the_start() -> None:
     with pytest.raises(PluginError, match="'seven' of theirs"):
         LogitsProcessors(Registry.load(extra=[plugin(seven=lambda: 7)]).logits_processors())
+
+
+# ------------------------------------------------------------------ options
+
+
+class Offset(Writing):
+    """Writes a number that the configuration gives it."""
+
+    def __init__(self, *, number: int, times: float = 1.0) -> None:
+        self.number = number * times
+
+
+def test_options_come_from_the_configuration() -> None:
+    registry = Registry.load(extra=[plugin(offset=Offset, other=lambda: Writing())])
+    built = dict(registry.logits_processors(["offset:number=3,times=2"]))
+    (offset,) = [each for each in built.values() if isinstance(each, Offset)]
+    assert offset.number == 6 and len(built) == len(registry.names("logits_processor"))
+
+
+@pytest.mark.parametrize(
+    ("specs", "said"),
+    [
+        ([], "offset.*number"),
+        (["offset:numbr=3"], "numbr.*number"),
+        (["ofset:number=3"], "no logits_processor is called 'ofset'.*did you mean 'offset'"),
+        (["offset:number=3", "offset:number=4"], "has options twice: offset:number=3 and offset:number=4"),
+        (["min_tokens:number=3"], "min_tokens.*number"),
+    ],
+)
+def test_options_that_cannot_be_are_named(specs: list[str], said: str) -> None:
+    registry = Registry.load(extra=[plugin(offset=Offset)])
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        registry.logits_processors(specs)
+
+
+def test_an_engine_gives_its_processors_their_options(tmp_path: Path) -> None:
+    chosen = INLINE.replace(
+        "    masks = True\n", "    masks = True\n    def __init__(self, *, keep: int = 0): self.keep = keep\n"
+    )
+    (tmp_path / "turnout_plugins.py").write_text(chosen.replace("1::2", "1 - self.keep :: 2"))
+    llm = LLM(
+        kv_memory="16MiB", device="cpu", plugins_folder=str(tmp_path), logits_processor="only-even:keep=1"
+    )
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    (odd,) = llm.generate("import os", params, progress=False)
+    assert all(token % 2 for token in odd.outputs[0].token_ids)
