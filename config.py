@@ -126,13 +126,15 @@ class EngineConfig(_Config):
     cpu_kernels: Literal["auto", "native", "torch"] = Field(
         "auto",
         description="Kernels on a CPU in `float32` or `bfloat16`: `native`, which the first start compiles, "
-        "or `torch`, PyTorch's own operators; `auto`: `native` if there is a C++ compiler.",
+        "or `torch`, PyTorch's own operators; `auto`: `native`, if there is a C++ compiler and they are not "
+        "slower.",
     )
     """Compiling [`native`](../explanation/performance-cpu.md) takes
     a few seconds; the result is kept in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`). The
-    compiler is `$CXX`, `c++`, `g++` or `clang++`; start-up says why `auto` chose `torch`. Of the variants for
-    AVX2, AVX-512, its bfloat16 and AMX, the best that the machine runs is taken, or the one that
-    `TURNOUT_CPU_VARIANT` names; `turnout doctor` tells them and tests the kernels."""
+    compiler is `$CXX`, `c++`, `g++` or `clang++`; start-up says why `auto` chose `torch`. The
+    first start with a shape of layers measures which are faster, for about 0.3 seconds, and keeps the
+    result. Of the variants for AVX2, AVX-512, its bfloat16 and AMX, the best that the machine runs is taken,
+    or the one that `TURNOUT_CPU_VARIANT` names; `turnout doctor` tells them and tests the kernels."""
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
         description="Kernels for norms, gates and rotations on a GPU: `triton`, which are fused, or `torch`, "

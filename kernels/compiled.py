@@ -85,7 +85,7 @@ class CpuKernels:
         library.turnout_is_bfloat16.restype = INT
         library.turnout_integer_zero.restype = INT
         library.turnout_half_unit.restype = LONG
-        self.variant = variant
+        self.path, self.variant = path, variant
         self._library = library
         self._half_unit: int = library.turnout_half_unit()
         self._panel: int = library.turnout_panel()

@@ -83,7 +83,7 @@ def build_engine(
     registry = registry or Registry.of(config)
     policies = build_policies(registry, config)
     checkpoint = open_checkpoint(registry, config.model, config.revision)
-    setup = ComputeSetup.chosen(config, checkpoint.spec.dtype)
+    setup = ComputeSetup.chosen(config, checkpoint.spec)
     budget = _budget(config, checkpoint.spec, policies, setup)
     # Before the weights are loaded: meanwhile processors prepare what they derive from the vocabulary.
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
@@ -190,6 +190,7 @@ class _Parts:
             kv_bytes_per_token=self.budget.bytes_per_token,
             host_memory=self._host_memory(),
             fingerprint=fingerprint(self.config, self.checkpoint, self.setup),
+            cpu_kernels=self.setup.cpu_kernels,
             summary=list(self._summary()),
         )
 

@@ -9,13 +9,20 @@ import torch
 
 from turnout.config import EngineConfig
 from turnout.core.interfaces.compute import ComputeContext
-from turnout.kernels import choose_kernels
+from turnout.core.types.model_spec import ModelSpec
+from turnout.kernels import choose_kernels, cpu_kernels
+from turnout.kernels.choice import KernelChoice
+from turnout.kernels.measured import LinearShape, native_slowdown
 from turnout.kernels.threads import kernel_threads
+from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.execution.capture import Capture, choose_capture
 from turnout.runner.memory.control_groups import cpu_quota
 from turnout.runner.memory.device import choose_device, choose_dtype
 
 __all__ = ["ComputeSetup"]
+
+CLEARLY_SLOWER = 1.25
+"""Native kernels gain in the rest of a step, too, and no measurement on a busy machine is exact."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +38,16 @@ class ComputeSetup:
     """Steps are handed to the device before the tokens of earlier steps are known."""
 
     @classmethod
-    def chosen(cls, config: EngineConfig, checkpoint_dtype: str) -> ComputeSetup:
-        """Chooses by `config` and the checkpoint's dtype; raises ConfigError for what is not available."""
+    def chosen(cls, config: EngineConfig, spec: ModelSpec) -> ComputeSetup:
+        """Chooses by `config`, and by the model's shape and dtype. Raises ConfigError for what is missing."""
         device = choose_device(config.device)
         if device.type == "cpu":
             _keep_to_quota()
-        dtype = choose_dtype(config.dtype, checkpoint_dtype, device)
-        kernels, note = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
+        dtype = choose_dtype(config.dtype, spec.dtype, device)
+        choice = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
+        if config.cpu_kernels == "auto" and config.quantization == UNQUANTIZED:
+            choice = _faster(choice, spec, dtype)
+        kernels, note = choice
         capture = choose_capture(device, config.enforce_eager)
         # A CPU computes a step while it is handed over, so there is nothing to do meanwhile.
         overlaps = device.type == "cuda" if config.async_scheduling is None else config.async_scheduling
@@ -48,6 +58,13 @@ class ComputeSetup:
         return self.context.device
 
     @property
+    def cpu_kernels(self) -> str:
+        """The kernels of a CPU, as the option has them: ``native`` or ``torch``; else empty."""
+        if self.device.type != "cpu":
+            return ""
+        return "torch" if cpu_kernels(self.context.kernels) is None else "native"
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.context.dtype
 
@@ -56,6 +73,28 @@ class ComputeSetup:
         threads = f"{kernel_threads()} threads"
         place = threads if self.device.type == "cpu" else torch.cuda.get_device_name(self.device)
         return f"{str(self.dtype).removeprefix('torch.')} on {self.device}, {place}"
+
+
+def _faster(choice: KernelChoice, spec: ModelSpec, dtype: torch.dtype) -> KernelChoice:
+    """Returns `choice`, or PyTorch's operators where the native kernels of a CPU are clearly slower."""
+    native = cpu_kernels(choice.kernels)
+    if native is None:
+        return choice
+    heads, kv_heads = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+    shapes = (
+        LinearShape(spec.hidden_size, heads + 2 * kv_heads),
+        LinearShape(heads, spec.hidden_size),
+        LinearShape(spec.hidden_size, 2 * spec.intermediate_size),
+        LinearShape(spec.intermediate_size, spec.hidden_size),
+    )
+    slowdown = native_slowdown(native, shapes, dtype)
+    if slowdown <= CLEARLY_SLOWER:
+        return choice
+    return KernelChoice(
+        None,
+        f"CPU kernels torch: native ones ({native.variant}) took {slowdown:.1f} times as long for layers of "
+        "this shape; --cpu-kernels native takes them nevertheless",
+    )
 
 
 def _keep_to_quota() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from turnout.config import EngineConfig
+from turnout.kernels import cpu_kernels
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.runner.checkpoint import Checkpoint
 from turnout.runner.compute_setup import ComputeSetup
@@ -35,7 +36,8 @@ def _computing(config: EngineConfig, setup: ComputeSetup) -> Iterator[bytes]:
     device = setup.device
     cuda = device.type == "cuda"
     machine = torch.cuda.get_device_name(device) if cuda else torch.backends.cpu.get_cpu_capability()
-    kernels = type(setup.context.kernels).__name__
+    native = cpu_kernels(setup.context.kernels)
+    kernels = type(setup.context.kernels).__name__ if native is None else native.variant
     policies = config.quantization, config.kv, config.decoding, *config.logits_processor
     for part in (device.type, machine, str(setup.dtype), kernels, torch.__version__, *policies):
         yield str(part).encode()

@@ -296,6 +296,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     not taken."""
     fingerprint: str = ""
     """The same for engines that give the same tokens for the same requests; empty: not known."""
+    cpu_kernels: str = ""
+    """The kernels that were chosen for a CPU, as the option has them: ``native`` or ``torch``; else empty."""
     summary: list[str]
     """The chosen policies and the memory sums, a line each, as printed at start-up."""
 

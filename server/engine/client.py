@@ -66,7 +66,7 @@ class ProcessClient:
         self._factory, self._log_level, self._arm = factory, log_level, arm
         self._process = EngineProcess(factory, log_level, arm)
         self._restart_limit = RestartLimit(restarts)
-        self._config = ""
+        self._config: EngineConfig | None = None
         self._most_requests = 0
         self._launch: asyncio.TimerHandle | None = None
         """The start of the next engine, after a pause."""
@@ -129,9 +129,9 @@ class ProcessClient:
 
     def configure(self, config: EngineConfig) -> None:
         """Tell the engine what to build."""
-        self._config = config.model_dump_json()
+        self._config = config
         self._most_requests = config.max_waiting + config.max_num_seqs
-        self._process.configure(self._config)
+        self._process.configure(config.model_dump_json())
 
     async def start(self) -> Ready:
         """Wait until the engine is assembled.
@@ -268,6 +268,8 @@ class ProcessClient:
         assert self._ready is not None
         if not self._ready.done():
             self._ready.set_result(ready)
+            if ready.cpu_kernels and self._config is not None:  # so that a later engine gives the same tokens
+                self._config = self._config.model_copy(update={"cpu_kernels": ready.cpu_kernels})
             return
         logger.warning("another engine has taken over; %d requests go on", len(self.streams))
         for command in self._journal.commands():
@@ -327,7 +329,8 @@ class ProcessClient:
     def _start_process(self) -> None:
         if self.failure is None and not self._gone.is_set() and self._restart_limit.open:
             self._process = EngineProcess(self._factory, self._log_level, self._arm)
-            self._process.configure(self._config)
+            assert self._config is not None
+            self._process.configure(self._config.model_dump_json())
             self._process.listen(self._on_event, self._on_exit)
 
     def _give_up_waiting(self) -> None:

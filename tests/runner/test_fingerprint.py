@@ -18,7 +18,7 @@ from turnout.runner.fingerprint import fingerprint
 def of(**options: object) -> str:
     config = EngineConfig(**{"device": "cpu", "cpu_kernels": "torch", "dtype": "float32", **options})
     checkpoint = open_checkpoint(Registry.load(), config.model)
-    return fingerprint(config, checkpoint, ComputeSetup.chosen(config, checkpoint.spec.dtype))
+    return fingerprint(config, checkpoint, ComputeSetup.chosen(config, checkpoint.spec))
 
 
 @pytest.mark.parametrize("options", [{}, {"scheduler": "sjf"}, {"max_num_seqs": 3}, {"kv_eviction": "lfu"}])

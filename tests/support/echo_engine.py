@@ -163,6 +163,7 @@ def build(config: EngineConfig) -> EchoEngine:
         kv=config.kv,
         kv_bytes_per_token=BYTES_PER_TOKEN,
         fingerprint="echo-1",
+        cpu_kernels="torch",
         summary=["an echo engine"],
     )
     processors = LogitsProcessors([("thinking", Thinking())])

@@ -8,9 +8,14 @@ import pytest
 import torch
 
 from turnout.config import EngineConfig
+from turnout.core.registry.registry import Registry
+from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.memory import control_groups
 from turnout.runner.memory.control_groups import cpu_quota
+
+CONFIG = EngineConfig(model="turnout-tiny", device="cpu", cpu_kernels="torch")
+SPEC = open_checkpoint(Registry.load(), CONFIG.model).spec
 
 
 @pytest.fixture
@@ -62,7 +67,7 @@ def test_an_engine_computes_with_as_many_threads_as_the_quota_keeps_running(
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        setup = ComputeSetup.chosen(EngineConfig(model="turnout-tiny", device="cpu"), "float32")
+        setup = ComputeSetup.chosen(CONFIG, SPEC)
         assert str(setup) == f"float32 on cpu, {threads} threads"
     finally:
         torch.set_num_threads(before)
@@ -75,7 +80,7 @@ def test_who_names_a_number_of_threads_gets_it(root: Path, monkeypatch: pytest.M
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        setup = ComputeSetup.chosen(EngineConfig(model="turnout-tiny", device="cpu"), "float32")
+        setup = ComputeSetup.chosen(CONFIG, SPEC)
         assert str(setup) == "float32 on cpu, 2 threads"
     finally:
         torch.set_num_threads(before)

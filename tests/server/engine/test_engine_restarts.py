@@ -13,8 +13,10 @@ import pytest
 from running_server import RunningServer, Start, eventually
 from streaming import COMPLETIONS, events
 
+from turnout.config import EngineConfig
 from turnout.server.api import health
 from turnout.server.engine import process as engine_process
+from turnout.server.engine.process import EngineProcess
 from turnout.server.engine.restart_limit import WINDOW_SECONDS, RestartLimit
 
 Answers = list[Future[httpx.Response]]
@@ -33,6 +35,25 @@ def tokens(server: RunningServer) -> int:
 def text(chunks: list[dict[str, Any]], index: int = 0) -> str:
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     return "".join(choice["text"] for choice in choices if choice["index"] == index)
+
+
+def test_another_engine_takes_the_kernels_that_the_first_one_chose(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other kernels round otherwise, and a stream that goes on would change."""
+    given: list[str] = []
+    configure = EngineProcess.configure
+
+    def noted(process: EngineProcess, config: str) -> None:
+        given.append(EngineConfig.model_validate_json(config).cpu_kernels)
+        configure(process, config)
+
+    monkeypatch.setattr(EngineProcess, "configure", noted)
+    server = start()
+    kill(server)
+    eventually(lambda: server.client.restarting)
+    eventually(lambda: not server.client.restarting, 15)
+    assert given == ["auto", "torch"]
 
 
 @pytest.mark.parametrize("mood", ["slow", "brisk"])

@@ -1,0 +1,112 @@
+"""Measures once whether the native kernels are faster than PyTorch's operators for the layers of a model.
+
+Where a machine has units that only one of the two uses well, either may be several times as fast. So the
+first start with a model's shape measures, for about a third of a second, and keeps the result beside the
+kernels' library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from turnout.kernels.compiled import CpuKernels
+from turnout.kernels.threads import kernel_threads
+
+__all__ = ["LinearShape", "native_slowdown"]
+
+ROWS = (1, 32, 512)
+"""Sequences that decode, alone and together, and a chunk of a prompt."""
+MAX_PRODUCTS = 2 * 10**9
+"""Products of a measurement: fewer rows are taken for larger layers."""
+MAX_WEIGHTS = 2**22
+"""Weights of a layer: of larger ones a part is measured."""
+SECONDS = 0.3
+"""After so long, no further turn is taken."""
+TURNS = 3
+
+
+class LinearShape(NamedTuple):
+    """The width of a linear layer's input, and of its output."""
+
+    inputs: int
+    outputs: int
+
+
+def native_slowdown(kernels: CpuKernels, shapes: Sequence[LinearShape], dtype: torch.dtype) -> float:
+    """Returns the time of the native kernels as a multiple of PyTorch's, the geometric mean over `ROWS`.
+
+    shapes: the linear layers of one layer of the model, joined as the kernels join them. What was measured
+    before is read from a file beside the kernels, whose folder belongs to this kind of CPU.
+    """
+    file = kernels.path.with_name("measured.json")
+    key = f"torch {torch.__version__}, {kernel_threads()} threads, {dtype}, {[*map(tuple, shapes)]}"
+    known = _read(file)
+    if key not in known:
+        known[key] = _measured(kernels, shapes, dtype)
+        _write(file, known)
+    return known[key]
+
+
+def _measured(kernels: CpuKernels, shapes: Sequence[LinearShape], dtype: torch.dtype) -> float:
+    shapes = [LinearShape(each.inputs, min(each.outputs, MAX_WEIGHTS // each.inputs)) for each in shapes]
+    weights = [torch.full((outputs, inputs), 0.01, dtype=dtype) for inputs, outputs in shapes]
+    packed = [kernels.pack([weight]) for weight in weights]
+    products = sum(inputs * outputs for inputs, outputs in shapes)
+    counts = sorted({max(1, min(rows, MAX_PRODUCTS // products)) for rows in ROWS})
+    deadline = time.perf_counter() + SECONDS
+    ratios = []
+    for rows in counts:
+        given = [torch.full((rows, inputs), 0.01, dtype=dtype) for inputs, _ in shapes]
+
+        def native(given: list[Tensor] = given) -> None:
+            for x, layer in zip(given, packed, strict=True):
+                kernels.linear(x, layer, None)
+
+        def plain(given: list[Tensor] = given) -> None:
+            for x, weight in zip(given, weights, strict=True):
+                F.linear(x, weight)
+
+        ratios.append(_ratio(native, plain, deadline))
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def _ratio(native: Callable[[], None], plain: Callable[[], None], deadline: float) -> float:
+    """Compares the best of some turns, which other programs disturb least, after one to warm up."""
+    best = {native: math.inf, plain: math.inf}
+    native()
+    plain()
+    for turn in range(TURNS):
+        if turn and time.perf_counter() > deadline:
+            break
+        for compute in best:
+            began = time.perf_counter()
+            compute()
+            best[compute] = min(best[compute], time.perf_counter() - began)
+    return best[native] / best[plain]
+
+
+def _read(file: Path) -> dict[str, float]:
+    """Returns what was measured before; a file that is missing or damaged is measured anew."""
+    try:
+        known = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {str(key): float(value) for key, value in known.items()} if isinstance(known, dict) else {}
+
+
+def _write(file: Path, known: dict[str, float]) -> None:
+    """Where the file cannot be kept, the next start measures again."""
+    with contextlib.suppress(OSError):
+        fresh = file.with_suffix(f".{time.monotonic_ns()}")
+        fresh.write_text(json.dumps(known, indent=1))
+        fresh.replace(file)

@@ -1,0 +1,83 @@
+"""Native kernels that are clearly slower on a machine than PyTorch's operators are not chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from turnout.config import EngineConfig
+from turnout.core.registry.registry import Registry
+from turnout.kernels import CpuKernels, choice, measured
+from turnout.kernels.measured import LinearShape, native_slowdown
+from turnout.runner import compute_setup
+from turnout.runner.checkpoint import open_checkpoint
+from turnout.runner.compute_setup import ComputeSetup
+
+SHAPES = (LinearShape(64, 96), LinearShape(32, 64))
+
+
+@pytest.fixture
+def kernels(variant_kernels: CpuKernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CpuKernels:
+    """Kernels whose results are kept in a folder of the test's own."""
+    monkeypatch.setattr(variant_kernels, "path", tmp_path / "kernels.so")
+    return variant_kernels
+
+
+@pytest.fixture
+def measurements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """What the next measurements find."""
+    found: list[float] = []
+    monkeypatch.setattr(measured, "_measured", lambda *_: found.pop(0))
+    yield found
+    assert not found
+
+
+def test_a_measurement_compares_the_two(kernels: CpuKernels) -> None:
+    assert 0 < native_slowdown(kernels, SHAPES, torch.float32) < float("inf")
+
+
+def test_a_shape_is_measured_once(kernels: CpuKernels, measurements: list[float]) -> None:
+    measurements += [0.5, 3.0]
+    assert [native_slowdown(kernels, SHAPES, torch.float32) for _ in range(2)] == [0.5, 0.5]
+    assert [native_slowdown(kernels, SHAPES, torch.bfloat16) for _ in range(2)] == [3.0, 3.0]
+
+
+def test_a_damaged_file_is_measured_anew(kernels: CpuKernels, measurements: list[float]) -> None:
+    measurements += [0.5]
+    kernels.path.with_name("measured.json").write_text("{")
+    assert native_slowdown(kernels, SHAPES, torch.float32) == 0.5
+
+
+def test_a_folder_that_cannot_be_written_costs_only_another_measurement(
+    kernels: CpuKernels, measurements: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measurements += [0.5, 0.6]
+    monkeypatch.setattr(kernels, "path", Path("/nowhere/kernels.so"))
+    assert [native_slowdown(kernels, SHAPES, torch.float32) for _ in range(2)] == [0.5, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "options", "note"),
+    [
+        (0.4, {}, "CPU kernels native, "),
+        (1.2, {}, "CPU kernels native, "),
+        (2.2, {}, "CPU kernels torch: native ones ("),
+        (2.2, {"cpu_kernels": "native"}, "CPU kernels native, "),
+        (2.2, {"quantization": "int8"}, "CPU kernels native, "),
+    ],
+)
+def test_an_engine_takes_the_faster(
+    monkeypatch: pytest.MonkeyPatch, slowdown: float, options: dict[str, str], note: str
+) -> None:
+    if isinstance(choice._kernels(), str):
+        pytest.skip("there is no compiler")
+    monkeypatch.setattr(compute_setup, "native_slowdown", lambda *_: slowdown)
+    config = EngineConfig(model="turnout-tiny", device="cpu", dtype="float32", **options)
+    setup = ComputeSetup.chosen(config, open_checkpoint(Registry.load(), config.model).spec)
+    assert setup.kernels_note.startswith(note)
+    if "torch" in note:
+        assert "took 2.2 times as long" in setup.kernels_note
+        assert setup.context.kernels is None
