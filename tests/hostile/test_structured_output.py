@@ -13,12 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from jsonschema import validate
-from running_server import RunningServer, eventually, running
-
-from turnout.config import EngineConfig, ServerConfig
-from turnout.models.hub.resolve import resolve_model
-from turnout.server.engine.client import FACTORY
-from turnout.text.tokenizer import load_tokenizer
+from tiny_server import TinyServer
 
 COMPLETIONS = "/v1/completions"
 Body = dict[str, Any]
@@ -92,39 +87,17 @@ REFUSED = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    engine = EngineConfig(model="turnout-tiny", kv_memory="64MiB", device="cpu")
-    tokenizer = load_tokenizer(resolve_model("turnout-tiny"))
-    with running(tokenizer, engine, ServerConfig(), FACTORY) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def said(server: RunningServer) -> str:
-    """What the model says without a form."""
-    return plain(server)
-
-
-def plain(server: RunningServer) -> str:
-    answer = server.post(COMPLETIONS, prompt="import", max_tokens=8, temperature=0)
-    text: str = answer.json()["choices"][0]["text"]
-    return text
-
-
 @pytest.fixture(autouse=True)
-def nothing_else_suffers(server: RunningServer, said: str) -> Iterator[None]:
-    """After each attack the engine is the same process and says the same."""
-    pid = server.client.pid
+def same_engine(tiny: TinyServer) -> Iterator[None]:
+    """No attack ends the engine's process."""
+    before = [child.pid for child in tiny.process.children()]
     yield
-    assert server.http.get("/health").status_code == 200
-    assert plain(server) == said
-    assert server.client.pid == pid
+    assert before == [child.pid for child in tiny.process.children()]
 
 
-def ask(server: RunningServer, **body: Any) -> httpx.Response:
+def ask(tiny: TinyServer, **body: Any) -> httpx.Response:
     asked = {"prompt": "import", "max_tokens": 60, "seed": 1, **body}
-    return server.http.post(COMPLETIONS, json=asked, timeout=120)
+    return tiny.post(COMPLETIONS, asked)
 
 
 def text_of(response: httpx.Response) -> str:
@@ -146,57 +119,54 @@ def refusal(response: httpx.Response, form: Body) -> str:
 
 
 @pytest.mark.parametrize("name", CRASHES)
-def test_a_form_that_overflows_the_compilers_stack_is_refused(server: RunningServer, name: str) -> None:
+def test_a_form_that_overflows_the_compilers_stack_is_refused(tiny: TinyServer, name: str) -> None:
     """Each once ended the engine's process with SIGSEGV, and one request ended three."""
     form = CRASHES[name]
     for _ in range(2):
-        assert "too deeply for the compiler" in refusal(ask(server, **form), form)
+        assert "too deeply for the compiler" in refusal(ask(tiny, **form), form)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_form_that_cannot_be_held_is_refused_with_a_reason(server: RunningServer, name: str) -> None:
+def test_a_form_that_cannot_be_held_is_refused_with_a_reason(tiny: TinyServer, name: str) -> None:
     form, reason = REFUSED[name]
-    data = json.dumps({"prompt": "import", "max_tokens": 60, **form})
-    answer = server.http.post(COMPLETIONS, content=data, headers={"content-type": "application/json"})
-    assert reason in refusal(answer, form)
+    assert reason in refusal(ask(tiny, **form), form)
 
 
-def test_slow_forms_hold_up_no_small_one(server: RunningServer) -> None:
+def test_slow_forms_hold_up_no_small_one(tiny: TinyServer) -> None:
     """A schema of 80 bytes took 8 s; two of them took both threads, also after the client had left."""
     with ThreadPoolExecutor() as threads:
         forms = [slow_to_compile("never"), slow_to_compile("late", 29_989)]
-        slow = [threads.submit(ask, server, guided_json=form, max_tokens=2) for form in forms]
+        slow = [threads.submit(ask, tiny, guided_json=form, max_tokens=2) for form in forms]
         time.sleep(0.2)
         for i in range(5):
-            assert re.fullmatch(f"{i}[ab]c", text_of(ask(server, guided_regex=f"{i}[ab]c")))
+            assert re.fullmatch(f"{i}[ab]c", text_of(ask(tiny, guided_regex=f"{i}[ab]c")))
         assert not slow[0].done()
         assert "3 s of processor time" in refusal(slow[0].result(), {"guided_json": 0})
         assert slow[1].result().status_code == 200
 
 
-def test_a_form_whose_client_left_is_compiled_no_further(server: RunningServer) -> None:
+def test_a_form_whose_client_left_is_compiled_no_further(tiny: TinyServer) -> None:
     """Slow forms that nobody waits for are not in the way of one that somebody waits for."""
     for i in range(3):
         with pytest.raises(httpx.ReadTimeout):
             form = {"guided_json": slow_to_compile(f"left{i}")}
-            server.http.post(COMPLETIONS, json={"prompt": "a", **form}, timeout=0.4)
+            httpx.post(tiny.url + COMPLETIONS, json={"prompt": "a", **form}, timeout=0.4)
     began = time.monotonic()
-    assert ask(server, guided_json=slow_to_compile("stays", 29_989), max_tokens=2).status_code == 200
+    assert ask(tiny, guided_json=slow_to_compile("stays", 29_989), max_tokens=2).status_code == 200
     assert time.monotonic() - began < 9  # seconds of processor time that the three would have taken
-    eventually(lambda: server.work() == 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [optional(8_500), slow_to_compile("alone")])
-def test_slow_forms_are_refused(server: RunningServer, form: Body) -> None:
-    assert "3 s of processor time" in refusal(ask(server, guided_json=form), {"guided_json": form})
+def test_slow_forms_are_refused(tiny: TinyServer, form: Body) -> None:
+    assert "3 s of processor time" in refusal(ask(tiny, guided_json=form), {"guided_json": form})
 
 
 @pytest.mark.slow
-def test_more_slow_forms_than_may_wait_are_told_to_come_again(server: RunningServer) -> None:
+def test_more_slow_forms_than_may_wait_are_told_to_come_again(tiny: TinyServer) -> None:
     with ThreadPoolExecutor(24) as threads:
         forms = [slow_to_compile(f"many{i}") for i in range(24)]
-        answers = list(threads.map(lambda form: ask(server, guided_json=form), forms))
+        answers = list(threads.map(lambda form: ask(tiny, guided_json=form), forms))
     refused = [answer for answer in answers if answer.status_code == 503]
     assert refused and {answer.status_code for answer in answers} <= {400, 503}
     assert all("retry-after" in answer.headers for answer in refused)
@@ -205,15 +175,15 @@ def test_more_slow_forms_than_may_wait_are_told_to_come_again(server: RunningSer
 # ------------------------------------------------------------------ what now works
 
 
-def test_thousands_of_choices(server: RunningServer) -> None:
+def test_thousands_of_choices(tiny: TinyServer) -> None:
     """From 2,000 on they once ended with 500, at the first token."""
     choices = [f"choice {i}" for i in range(9_000)]
-    assert text_of(ask(server, guided_choice=choices)) in choices
+    assert text_of(ask(tiny, guided_choice=choices)) in choices
 
 
-def test_a_thousand_optional_properties(server: RunningServer) -> None:
+def test_a_thousand_optional_properties(tiny: TinyServer) -> None:
     schema = {**optional(1000), "additionalProperties": False}
-    answer = ask(server, guided_json=schema, max_tokens=300)
+    answer = ask(tiny, guided_json=schema, max_tokens=300)
     if answer.json()["choices"][0]["finish_reason"] == "stop":
         validate(json.loads(text_of(answer)), schema)
 
@@ -233,40 +203,39 @@ def test_a_thousand_optional_properties(server: RunningServer) -> None:
         "🙂\u200d\ufe0f",
     ],
 )
-def test_the_output_is_the_bytes_that_were_asked_for(server: RunningServer, text: str) -> None:
+def test_the_output_is_the_bytes_that_were_asked_for(tiny: TinyServer, text: str) -> None:
     """Decomposed characters once ended with 500: the text was tokenized after the model's normalizer."""
-    assert text_of(ask(server, guided_choice=[text])) == text
-    assert text_of(ask(server, guided_choice=[f"x{text}y", f"x{text}z"])) in (f"x{text}y", f"x{text}z")
+    assert text_of(ask(tiny, guided_choice=[text])) == text
+    assert text_of(ask(tiny, guided_choice=[f"x{text}y", f"x{text}z"])) in (f"x{text}y", f"x{text}z")
     schema = {
         "type": "object",
         "properties": {text: {"const": text}},
         "required": [text],
         "additionalProperties": False,
     }
-    assert json.loads(text_of(ask(server, guided_json=schema, max_tokens=400))) == {text: text}
+    assert json.loads(text_of(ask(tiny, guided_json=schema, max_tokens=400))) == {text: text}
     if unicodedata.normalize("NFC", text) != text:
-        assert text_of(ask(server, guided_regex=text)) == text
+        assert text_of(ask(tiny, guided_regex=text)) == text
 
 
-def test_special_tokens_can_be_named_in_a_grammar(server: RunningServer) -> None:
-    answer = ask(server, guided_grammar='start: "a" <|im_end|> "b"', skip_special_tokens=False)
+def test_special_tokens_can_be_named_in_a_grammar(tiny: TinyServer) -> None:
+    answer = ask(tiny, guided_grammar='start: "a" <|im_end|> "b"', skip_special_tokens=False)
     assert text_of(answer) == "a<|im_end|>b"
 
 
 # ------------------------------------------------------------------ at each token
 
 
-def test_a_form_that_is_slow_at_each_token_ends_its_request_alone(server: RunningServer) -> None:
+def test_a_form_that_is_slow_at_each_token_ends_its_request_alone(tiny: TinyServer) -> None:
     """A grammar with more and more ways to read the same text: each token took longer than the one before."""
     form = {"guided_grammar": 'start: s\ns: s s | "a" | "b" | "c"'}
     with ThreadPoolExecutor() as threads:
-        slow = threads.submit(ask, server, **form, max_tokens=1500, min_tokens=1500)
-        texts = {plain(server) for _ in range(5)}
-        assert len(texts) == 1
+        slow = threads.submit(ask, tiny, **form, max_tokens=1500, min_tokens=1500)
+        assert {tiny.answer() for _ in range(5)} == {tiny.tokens}
         assert re.search("processor time|Too many items|Current row", refusal(slow.result(), form))
 
 
-def test_a_form_that_failed_is_compiled_anew(server: RunningServer) -> None:
+def test_a_form_that_failed_is_compiled_anew(tiny: TinyServer) -> None:
     form = {"guided_grammar": 'start: x{100000}\nx: "a"'}
     for _ in range(2):
-        assert "Too many items" in refusal(ask(server, **form), form)
+        assert "Too many items" in refusal(ask(tiny, **form), form)
