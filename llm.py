@@ -193,7 +193,8 @@ class _PromptRequest:
     def add(self, delta: Delta) -> bool:
         """Add what a step brought; returns True when the request has ended."""
         if delta.error:
-            raise EngineError(delta.error)
+            invalid = delta.error_kind == "invalid"
+            raise RequestError(delta.error, delta.error_param) if invalid else EngineError(delta.error)
         if delta.prompt_logprobs is not None:
             self._prompt_logprobs = [None, *(dict(self._named(score)) for score in delta.prompt_logprobs)]
         output, text = self._outputs[delta.index], self._texts[delta.index]

@@ -224,7 +224,11 @@ FORM_TEXT = Limit(
     most=16 * 2**10, unit="bytes", what="text that a form spells out", answer="400, `structured_outputs`"
 )
 FORM_SECONDS = Limit(
-    most=3, unit="seconds", what="processor time to compile a form", answer="400, `structured_outputs`"
+    most=3,
+    unit="seconds",
+    what="processor time to compile a form",
+    answer="400, `structured_outputs`",
+    option="--logits-processor",
 )
 FORM_MEMORY = Limit(
     most=512 * 2**20, unit="bytes", what="memory to compile a form", answer="400, `structured_outputs`"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from weakref import WeakKeyDictionary
 
-from turnout.core.errors import RequestError
+from pydantic import Field
+
+from turnout.core import limits
+from turnout.core.errors import ConfigError, RequestError
 from turnout.core.interfaces.logits_processor import CancellableWork, LogitsProcessor, Row, ServedModel
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
@@ -33,13 +37,23 @@ class StructuredOutput(LogitsProcessor):
 
     masks = True
 
+    def __init__(
+        self,
+        compile_seconds: Annotated[
+            float, Field(description="Seconds of processor time that a form may take to compile.")
+        ] = limits.FORM_SECONDS.most,
+    ) -> None:
+        if not 0 < compile_seconds < math.inf:
+            raise ConfigError(f"compile_seconds must be a number above 0, not {compile_seconds:g}")
+        self._compile_seconds = compile_seconds
+
     def start(self, model: ServedModel) -> None:
         from turnout.plugins.logits_processors.structured.bitmasks import Bitmasks
         from turnout.plugins.logits_processors.structured.grammars import Grammars
         from turnout.plugins.logits_processors.structured.mask_time import MaskTime
         from turnout.plugins.logits_processors.structured.matchers import Matchers
 
-        self._grammars = Grammars(model)
+        self._grammars = Grammars(model, self._compile_seconds)
         self._grammar_of: WeakKeyDictionary[Request, Grammar] = WeakKeyDictionary()
         self._matchers = Matchers(lambda request: self._grammar_of[request].matcher)
         self._bitmasks = Bitmasks(model.vocab_size)

@@ -26,7 +26,11 @@ LONG = settings(QUICK, max_examples=4000, derandomize=False)
 # ------------------------------------------------------------------ forms
 
 names = st.sampled_from(["a", "b", "name", "e\u0301", 'quo"te', "名", "$ref", ""])
-numbers = st.integers(-(10**20), 10**20) | st.integers(-5, 50) | st.floats(allow_nan=False, allow_infinity=False, width=32)
+numbers = (
+    st.integers(-(10**20), 10**20)
+    | st.integers(-5, 50)
+    | st.floats(allow_nan=False, allow_infinity=False, width=32)
+)
 texts = st.text(max_size=8) | st.sampled_from(["<|im_end|>", "\u1112\u1161\u11ab", "a" * 5000])
 constants = st.recursive(
     st.none() | st.booleans() | numbers | texts,
@@ -99,12 +103,16 @@ bodies = st.lists(
     min_size=1,
     max_size=4,
 ).map(" ".join)
-grammars = st.lists(st.builds("{}: {}".format, rule_names, bodies), min_size=1, max_size=4).map("\n".join)
+grammars = st.dictionaries(rule_names, bodies, max_size=4).map(
+    lambda rules: "".join(
+        f"{name}: {body}\n" for name, body in {"start": "one", "one": '"1"', **rules}.items()
+    )
+)
 choices = st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=5)
 forms = (
     st.builds(lambda schema: {"guided_json": schema}, schemas.filter(lambda schema: isinstance(schema, dict)))
     | regexes.map(lambda regex: {"guided_regex": regex})
-    | st.builds(lambda start, rest: {"guided_grammar": f"start: {start}\n{rest}"}, bodies, grammars)
+    | grammars.map(lambda grammar: {"guided_grammar": grammar})
     | choices.map(lambda choice: {"guided_choice": choice})
 )
 

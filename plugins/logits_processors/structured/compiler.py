@@ -50,8 +50,14 @@ class ClaimEnded(RequestError):
 class Compiler:
     """Compiles forms in two lanes, so that slow ones hold up slow ones alone. For any thread."""
 
-    def __init__(self, vocabulary: Callable[[], Vocabulary], tables: Callable[[], LLTokenizer]) -> None:
-        """vocabulary, tables: return the model's; either may have to wait for them."""
+    def __init__(
+        self, vocabulary: Callable[[], Vocabulary], tables: Callable[[], LLTokenizer], seconds: float
+    ) -> None:
+        """vocabulary, tables: return the model's; either may have to wait for them.
+
+        seconds: processor time that a form may take.
+        """
+        self._seconds = seconds
         self._process = CompileProcess(vocabulary)
         self._tables = tables
         self._quick = Lane(QUICK_PLACES, limits.PREPARED.whole)
@@ -67,12 +73,10 @@ class Compiler:
         if found is not None:
             return found
         with self._slow.place(claim) as got:
-            found = self._attempt(form, claim, known, limits.FORM_SECONDS.most, got, last=True)
+            found = self._attempt(form, claim, known, self._seconds, got, last=True)
         if found is not None:
             return found
-        raise _refusal(
-            form, f"it takes more than {limits.FORM_SECONDS.most:g} s of processor time; make it smaller"
-        )
+        raise _refusal(form, f"it takes more than {self._seconds:g} s of processor time; make it smaller")
 
     def _quick_seconds(self) -> float:
         share = WAIT_SECONDS * QUICK_PLACES / (1 + self._quick.waiting)

@@ -29,13 +29,16 @@ MAX_CACHED_BYTES = 512 * 2**20
 class Grammars:
     """Compiles forms and caches them. For any thread."""
 
-    def __init__(self, model: ServedModel) -> None:
-        """Returns at once: a thread builds the tables of the vocabulary, which may take a second."""
+    def __init__(self, model: ServedModel, compile_seconds: float) -> None:
+        """Returns at once: a thread builds the tables of the vocabulary, which may take a second.
+
+        compile_seconds: processor time that a form may take.
+        """
         thread = ThreadPoolExecutor(1, thread_name_prefix="grammar-vocabulary")
         self._vocabulary = thread.submit(read_vocabulary, model)
         self._tables = thread.submit(_tables_of, self._vocabulary.result)
         thread.shutdown(wait=False)
-        self._compiler = Compiler(self._vocabulary.result, self._tables.result)
+        self._compiler = Compiler(self._vocabulary.result, self._tables.result, compile_seconds)
         self._known: WeakValueDictionary[StructuredOutputs, Grammar] = WeakValueDictionary()
         """Those that the cache, a request or the preparation of one holds."""
         self._cached: OrderedDict[StructuredOutputs, Grammar] = OrderedDict()

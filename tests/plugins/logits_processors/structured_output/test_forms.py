@@ -229,3 +229,15 @@ def test_two_answers_to_what_may_come_are_refused() -> None:
         SamplingParams(structured_outputs=StructuredOutputs(json_object=True), allowed_token_ids=[1])
     with pytest.raises(RequestError, match="must be a StructuredOutputs"):
         SamplingParams(structured_outputs={"json_object": True})  # type: ignore[arg-type]
+
+
+def test_an_option_says_how_long_a_form_may_be_compiled(babbler: Path) -> None:
+    llm = LLM(
+        str(babbler),
+        kv_memory="16MiB",
+        device="cpu",
+        logits_processor=["structured_output:compile_seconds=0.3"],
+    )
+    form = StructuredOutputs(json={"properties": {"a": {"type": "integer", "multipleOf": 999_983}}})
+    with pytest.raises(RequestError, match=r"it takes more than 0\.3 s of processor time"):
+        llm.generate([[5]], SamplingParams(structured_outputs=form), progress=False)
