@@ -50,13 +50,17 @@ class Fault:
 _RESUMES = "another engine takes over, and requests go on after their last token"
 _NOT_STARTED = "the engine does not start"
 
+_UNSEEN = "its counters and gauges are left out of /metrics"
+
 FAULTS = (
     Fault("scheduler", ("order",), Ends.NOTHING, "the rest of the step is served in arrival order"),
     Fault("scheduler", ("victim",), Ends.NOTHING, "the newest admission gives way"),
     Fault("scheduler", ("check",), Ends.NOTHING, "the request is served"),
     Fault("scheduler", ("observe",), Ends.NOTHING, "requests go on all the same"),
+    Fault("scheduler", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("length_predictor", ("predict",), Ends.NOTHING, "the client's own max_tokens is predicted"),
     Fault("length_predictor", ("observe",), Ends.NOTHING, "requests go on all the same"),
+    Fault("length_predictor", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault(
         "kv_eviction",
         ("add", "remove", "pop"),
@@ -82,6 +86,7 @@ FAULTS = (
     ),
     Fault("decoding", ("Chosen.read", "Chosen.details"), Ends.TOGETHER, "the other requests go on"),
     Fault("decoding", ("forget", "counters"), Ends.NOTHING, "requests go on all the same"),
+    Fault("decoding", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("decoding", ("start", "rows", "defaults"), Ends.START, _NOT_STARTED),
     Fault(
         "logits_processor",
@@ -91,6 +96,7 @@ FAULTS = (
     ),
     Fault("logits_processor", ("prepare", "check"), Ends.ARRIVING, "the other requests go on"),
     Fault("logits_processor", ("apply",), Ends.PROCESSED, "the other requests go on"),
+    Fault("logits_processor", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("logits_processor", ("start",), Ends.START, _NOT_STARTED),
     Fault(
         "observer",

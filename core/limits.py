@@ -158,6 +158,12 @@ TEMPLATE_TEXT = Limit(
     most=2**25, unit="characters", what="a conversation, rendered", answer="400, `messages`"
 )
 MESSAGES = Limit(most=16_384, unit="messages", what="messages of a chat", answer="400, `messages`")
+FIGURES = Limit(
+    most=32,
+    unit="names",
+    what="counters and gauges of a plugin",
+    answer="none of them is in `/metrics`, and the log says so",
+)
 BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="413", option="--max-body-size")
 VALUES = Limit(
     most=2_500_000,

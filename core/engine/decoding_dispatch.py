@@ -53,6 +53,11 @@ class DecodingDispatch:
         self._thorough = {each for each in decodings if not type(each).__module__.startswith(_OURS)}
         self._plugin_faults = PluginFaults("decoding", logger)
 
+    @property
+    def all(self) -> Iterable[Decoding]:
+        """Every strategy, once."""
+        return dict.fromkeys((*self._decodings, *self._by_name.values()))
+
     def offer(self, by_name: Mapping[str, Decoding]) -> None:
         """Lets requests ask for these strategies by name."""
         self._by_name = dict(by_name)
@@ -272,7 +277,7 @@ class DecodingDispatch:
     def counters(self) -> dict[str, float]:
         """The counters of all strategies; counters of the same name are added up."""
         totals: dict[str, float] = {}
-        for decoding in dict.fromkeys((*self._decodings, *self._by_name.values())):
+        for decoding in self.all:
             try:
                 for name, value in decoding.counters().items():
                     totals[str(name)] = totals.get(name, 0) + float(value)

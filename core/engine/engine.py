@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -10,6 +10,7 @@ from turnout.core.clock import Clock
 from turnout.core.engine.admission import Admission, Limits
 from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
 from turnout.core.engine.decoding_dispatch import Decision, Decisions, DecodingDispatch, by_decoding
+from turnout.core.engine.figures import FigureCollector, HasFigures
 from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
 from turnout.core.engine.logits_processing import LogitsProcessors, PreparationWork
 from turnout.core.engine.observers import Observers
@@ -56,6 +57,7 @@ class Engine:
         self._admission = Admission(limits, scheduler, self._dispatch, self._processors)
         self._observers = observers or Observers()
         self._requests = RequestTable(scheduler, self._dispatch, self._observers)
+        self._figures = FigureCollector()
         self._kv = scheduler.kv
         self._queues = scheduler.queues
         self._overlaps = overlaps
@@ -81,7 +83,15 @@ class Engine:
             policy_faults=self.scheduler.policy_faults,
             slow_orders=self.scheduler.slow_orders,
             counters=self._dispatch.counters(),
+            figures=self._figures.collect(self._plugins()),
         )
+
+    def _plugins(self) -> Iterator[tuple[str, HasFigures]]:
+        """Those that may have figures, with their kinds."""
+        yield "scheduler", self.scheduler.policy
+        yield "length_predictor", self.scheduler.predictions.predictor
+        yield from (("decoding", decoding) for decoding in self._dispatch.all)
+        yield from (("logits_processor", processor) for processor in self._processors.all)
 
     def locate(self, *, arm: str = "", replica: str = "") -> None:
         """Says which engine this is among several, for observers."""

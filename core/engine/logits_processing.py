@@ -135,6 +135,11 @@ class LogitsProcessors:
         self._active = [ActiveProcessor(*named, index) for index, named in enumerate(ordered)]
         self._extra_args = {name for _, processor in ordered for name in processor.extra_args}
 
+    @property
+    def all(self) -> list[LogitsProcessor]:
+        """In the order in which they apply."""
+        return [active.processor for active in self._active]
+
     def start(self, model: ServedModel, pick: Pick = getitem, put: Put = _put) -> None:
         """Starts all processors. Raises PluginError, naming the processor, if one fails.
 

@@ -13,6 +13,7 @@ from turnout.core.interfaces.attention import (
 from turnout.core.interfaces.compute import ComputeContext, FusedKernels
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.figures import Figures
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, PrefixPins, Span
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row, ServedModel
 from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
@@ -48,6 +49,7 @@ __all__ = [
     "EvictionPolicy",
     "ExportedLayer",
     "Exporter",
+    "Figures",
     "FusedKernels",
     "KVBackend",
     "KVCache",

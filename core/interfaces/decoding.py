@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from turnout.core.interfaces.figures import Figures
+
 if TYPE_CHECKING:
     from turnout.core.interfaces.resources import Resources
     from turnout.core.types.decision import Chosen, Completion, Continuation
@@ -129,3 +131,7 @@ class Decoding(ABC):
         By default there are none.
         """
         return {}
+
+    def figures(self) -> Figures:
+        """Returns counters and gauges for `GET /metrics`, asked for a few times a second. None by default."""
+        return Figures()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
 
+from turnout.core.interfaces.figures import Figures
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -150,3 +152,7 @@ class LogitsProcessor(ABC):
         An exception ends the requests of `rows` with an error that names the plugin; to end only some of
         them, set their `fault`, to a RequestError if the request is to blame.
         """
+
+    def figures(self) -> Figures:
+        """Returns counters and gauges for `GET /metrics`, asked for a few times a second. None by default."""
+        return Figures()

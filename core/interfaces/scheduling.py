@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
+from turnout.core.interfaces.figures import Figures
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
 
@@ -97,6 +98,10 @@ class SchedulingPolicy(ABC):
         notes of requests that are in no view any more.
         """
 
+    def figures(self) -> Figures:
+        """Returns counters and gauges for `GET /metrics`, asked for a few times a second. None by default."""
+        return Figures()
+
 
 class LengthPredictor(ABC):
     """Predicts how long outputs will be, for policies that rank by length (`View.predict`)."""
@@ -114,3 +119,7 @@ class LengthPredictor(ABC):
 
         By default it does nothing.
         """
+
+    def figures(self) -> Figures:
+        """Returns counters and gauges for `GET /metrics`, asked for a few times a second. None by default."""
+        return Figures()

@@ -26,6 +26,7 @@ __all__ = [
     "PinPrefix",
     "PinnedPrefix",
     "PinnedPrefixes",
+    "PluginFigure",
     "PluginState",
     "PluginStates",
     "Ready",
@@ -141,6 +142,17 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     """On a request's first delta, if it asked for them: of the prompt from its second token on."""
 
 
+class PluginFigure(msgspec.Struct, frozen=True, array_like=True):
+    """A number that a plugin shows."""
+
+    plugin: str
+    """What messages call the plugin: its kind, its name and its package."""
+    name: str
+    value: float
+    counter: bool
+    """True: a total since the start; False: a value of this moment."""
+
+
 class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The state of the engine; sent at most a few times a second."""
 
@@ -160,6 +172,8 @@ class Stats(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Orders of scheduling policies that took more than 5 ms."""
     counters: dict[str, float] = {}
     """Totals that decoding strategies keep, by name."""
+    figures: list[PluginFigure] = []
+    """The counters and gauges of plugins."""
 
 
 class KVSnapshot(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from turnout.core.types.messages import KVSnapshot, Stats
+from turnout.core.types.messages import KVSnapshot, PluginFigure, Stats
 from turnout.server.metrics.request_metrics import PREFIX
 
 __all__ = ["Scrape"]
@@ -50,9 +50,19 @@ class Scrape(Collector):
         if self._stats is not None:
             yield from self._gauges(_stats_gauges(self._stats))
             yield from self._counters(_stats_counters(self._stats))
+            yield from self._of_plugins(self._stats.figures)
         if self._snapshot is not None:
             yield from self._gauges(_kv_gauges(self._snapshot, self._bytes_per_token))
             yield from self._counters(_kv_counters(self._snapshot))
+
+    def _of_plugins(self, figures: Iterable[PluginFigure]) -> Iterator[Metric]:
+        labels = ("model_name", "plugin", "name")
+        counters = CounterMetricFamily(PREFIX + "plugin_counter", "Totals that plugins keep.", labels=labels)
+        gauges = GaugeMetricFamily(PREFIX + "plugin_gauge", "Values that plugins show.", labels=labels)
+        for figure in figures:
+            family = counters if figure.counter else gauges
+            family.add_metric((self._model, figure.plugin, figure.name), figure.value)
+        yield from (family for family in (counters, gauges) if family.samples)
 
     def _gauges(self, rows: Rows) -> Iterator[Metric]:
         for name, description, value in rows:

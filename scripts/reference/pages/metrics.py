@@ -23,7 +23,14 @@ def _server() -> str:
 
 
 def _engine() -> str:
-    stats = msgspec.convert({**dict.fromkeys(Stats.__struct_fields__, 1), "counters": {}}, Stats)
+    stats = msgspec.convert(
+        {
+            **dict.fromkeys(Stats.__struct_fields__, 1),
+            "counters": {},
+            "figures": [["", "", 1, True], ["", "", 1, False]],
+        },
+        Stats,
+    )
     kv = msgspec.convert({**dict.fromkeys(KVSnapshot.__struct_fields__, 1), "states": []}, KVSnapshot)
     measured_by_the_server = {family.name for family in _scrape(None, None)}
     return _table(family for family in _scrape(stats, kv) if family.name not in measured_by_the_server)

@@ -1,0 +1,59 @@
+"""Collects the figures of plugins for the engine's report, and leaves out what no metric can show."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from turnout.core import limits
+from turnout.core.interfaces.figures import Figures
+from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults, title_of
+from turnout.core.types.messages import PluginFigure
+
+__all__ = ["FigureCollector", "HasFigures"]
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+class HasFigures(Protocol):
+    """The part of a plugin that is asked."""
+
+    def figures(self) -> Figures: ...
+
+
+class FigureCollector:
+    """Asks plugins, which are named by their kinds. A fault costs the figures of that plugin alone."""
+
+    def __init__(self) -> None:
+        self._faults: dict[str, PluginFaults] = {}
+
+    def collect(self, plugins: Iterable[tuple[str, HasFigures]]) -> list[PluginFigure]:
+        found: list[PluginFigure] = []
+        for kind, plugin in plugins:
+            try:
+                found += list(_checked(title_of(plugin, kind), plugin.figures()))  # all or none
+            except PLUGIN_ERRORS as error:
+                faults = self._faults.setdefault(kind, PluginFaults(kind, logger))
+                faults.report(plugin, "figures", error)
+        return found
+
+
+def _checked(title: str, figures: Figures) -> Iterator[PluginFigure]:
+    """Raises ValueError for figures that no metric can show."""
+    if len(figures.counters) + len(figures.gauges) > limits.FIGURES.most:
+        raise ValueError(f"a plugin may have {limits.FIGURES.whole} counters and gauges")
+    for counter, values in ((True, figures.counters), (False, figures.gauges)):
+        for name, value in values.items():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise ValueError(
+                    f"{str(name)[:80]!r} is no name: it must have small letters, digits and underscores"
+                )
+            number = float(value)
+            if not math.isfinite(number):
+                raise ValueError(f"{name} is {number}, but must be finite")
+            yield PluginFigure(title, name, number, counter)

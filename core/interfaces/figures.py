@@ -1,0 +1,20 @@
+"""Numbers that a plugin shows in ``GET /metrics``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+__all__ = ["Figures"]
+
+_NONE: Mapping[str, float] = MappingProxyType({})
+
+
+class Figures(NamedTuple):
+    """A plugin's counters and gauges, by names of small letters, digits and underscores."""
+
+    counters: Mapping[str, float] = _NONE
+    """Totals since the start, which never fall."""
+    gauges: Mapping[str, float] = _NONE
+    """Values of this moment."""
