@@ -35,6 +35,7 @@ __all__ = [
     "LOGPROBS",
     "LOGPROB_ENTRIES",
     "MESSAGES",
+    "NAME",
     "PIPELINED",
     "PREPARED",
     "PROMPTS",
@@ -156,6 +157,12 @@ TEMPLATE_MEMORY = Limit(
 )
 TEMPLATE_TEXT = Limit(
     most=2**25, unit="characters", what="a conversation, rendered", answer="400, `messages`"
+)
+NAME = Limit(
+    most=256,
+    unit="characters",
+    what="`user` and `cache_salt`",
+    answer="served; a digest of the name stands for it",
 )
 MESSAGES = Limit(most=16_384, unit="messages", what="messages of a chat", answer="400, `messages`")
 FIGURES = Limit(

@@ -60,6 +60,8 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Lower is more urgent, for policies that use it."""
     client: str = ""
     """Whose request this is, for policies that share between clients."""
+    user: str = ""
+    """Which of the client's users it is for; empty where the client names none."""
     deadline: float | None = None
     """Seconds after arrival by which it should be finished, for policies that use it."""
     ttft_deadline: float | None = None
@@ -320,13 +322,17 @@ class RequestView:
         "priority",
         "prompt_tokens",
         "ttft_deadline",
+        "user",
     )
     _request: Request
     id: str
     """The request's own, as its answers name it. Each prompt of ``/v1/completions`` is a request, and its id
     ends in the prompt's number: ``cmpl-…-0``."""
     client: str
-    """The client: the ``user`` that the request named, else the digest of its API key, else empty."""
+    """The client: its API key's name, else the ``user`` that the request named, else the digest of its key,
+    else empty."""
+    user: str
+    """The ``user`` that a request with a named key named, for sharing within the client; else empty."""
     priority: int
     """As the client gave it; lower is more urgent; 0 if not given."""
     arrival: float
@@ -346,6 +352,7 @@ class RequestView:
             "_request": request,
             "id": spec.id,
             "client": spec.client,
+            "user": spec.user,
             "priority": spec.priority,
             "arrival": arrival,
             "deadline": None if spec.deadline is None else arrival + spec.deadline,

@@ -15,7 +15,7 @@ from turnout.core.types.request import RequestView
 
 __all__ = ["History"]
 
-Key = tuple[str, int]
+Key = tuple[str, str, int]
 """A client, and a prompt length in powers of two."""
 
 
@@ -60,7 +60,7 @@ class History(LengthPredictor):
 
     def predict(self, request: RequestView) -> float:
         bucket = request.prompt_tokens.bit_length()
-        ring = self._of_client.get((request.client, bucket))
+        ring = self._of_client.get((request.client, request.user, bucket))
         if ring is None or ring.guess is None:
             ring = self._of_bucket.get(bucket)
             if ring is None or ring.guess is None:
@@ -77,7 +77,7 @@ class History(LengthPredictor):
     def observe(self, request: RequestView) -> None:
         length = request.output_tokens / request.choices
         bucket = request.prompt_tokens.bit_length()
-        of_client = self._client_ring((request.client, bucket))
+        of_client = self._client_ring((request.client, request.user, bucket))
         of_bucket = self._of_bucket.setdefault(bucket, _Ring(self._samples))
         for ring in (of_client, of_bucket, self._of_all):
             ring.add(length, self._quantile, self._min_samples)

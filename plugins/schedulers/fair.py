@@ -11,13 +11,15 @@ from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.fair_shares import FairShares
 from turnout.plugins.schedulers.ranking import keep_known, non_negative
-from turnout.plugins.schedulers.token_counters import TokenCounters
 
 __all__ = ["Fair"]
 
 _Job = tuple[str, float]
 """The client of a request, and what its prompt will be charged, divided by the client's weight."""
+LEAST_REMEMBERED = 16
+"""Idle users that a client keeps in any case."""
 
 
 class Fair(SchedulingPolicy):
@@ -31,6 +33,9 @@ class Fair(SchedulingPolicy):
     nothing by being idle. The requests of a client go in order of arrival, preempted ones first; ties go to
     the client whose next request is ahead in that order. Running requests are served first, and none is
     preempted for a waiting one.
+
+    A client that names users (`RequestView.user`) has its share divided among them in the same way. So a
+    client gets no more by naming many.
 
     Bound, as proven there: the service of two clients that have requests waiting all the time differs, over
     any interval, by ``2 * max(input_weight * longest prompt, output_weight * M)`` at most, where M tokens
@@ -48,10 +53,11 @@ class Fair(SchedulingPolicy):
         output_weight: Annotated[float, Field(description="What a token of output counts.")] = 2.0,
         weights: Annotated[
             dict[str, float] | None,
-            Field(description='Weights of clients, such as {"batch": 0.5}; 1 for all others.'),
+            Field(description='Weights of clients and of users, such as {"batch": 0.5}; 1 for all others.'),
         ] = None,
         remember: Annotated[
-            int, Field(description="Idle clients that keep their counters; the others start anew.")
+            int,
+            Field(description="Idle clients and users that keep their counters; the others start anew."),
         ] = 10_000,
     ) -> None:
         for client, weight in (weights or {}).items():
@@ -60,13 +66,14 @@ class Fair(SchedulingPolicy):
         self._input = non_negative("input_weight", input_weight)
         self._output = non_negative("output_weight", output_weight)
         self._remember = int(non_negative("remember", remember))
-        self._counters = TokenCounters(weights or {})
+        self._weights = dict(weights or {})
+        self._clients = FairShares(self._weights)
+        self._users: dict[str, FairShares] = {}
+        """The users of each client that names some."""
         self._paid: set[RequestView] = set()
         """The requests whose prompt was charged."""
         self._waited: dict[RequestView, _Job] = {}
         """The requests that waited in the last step."""
-        self._last = ""
-        """The client whose request is last in the queue."""
 
     def order(self, view: View) -> list[RequestView]:
         for request in view.running:
@@ -80,24 +87,34 @@ class Fair(SchedulingPolicy):
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
         if request not in self._paid:
             self._charge_prompt(request)
-        self._counters.charge(request.client, self._output * tokens)
+        self._charge(request, self._output * tokens)
 
     def _charge_prompt(self, request: RequestView) -> None:
         self._paid.add(request)
-        self._counters.charge(request.client, self._input * request.prompt_tokens)
+        self._charge(request, self._input * request.prompt_tokens)
+
+    def _charge(self, request: RequestView, service: float) -> None:
+        self._clients.counters.charge(request.client, service)
+        if self._users and (users := self._users.get(request.client)) is not None:
+            users.counters.charge(request.user, service)
 
     def _lift_returning(self, waiting: tuple[RequestView, ...]) -> None:
-        """Raises the counters of clients that have a request waiting now and had none before."""
-        waited, counters = self._waited, self._counters
+        """Raises the counters of clients and users that have a request waiting now and had none before."""
+        waited = self._waited
         fresh = [request for request in waiting if request not in waited]
         if not fresh:
             return
-        stayed = {request.client: None for request in waiting if request in waited}
-        back = {request.client: None for request in fresh if request.client not in stayed}
-        if back:
-            # If none stayed, the first client starts from the one that left last, the others from the first.
-            first = max(counters[next(iter(back))], counters[self._last])
-            counters.lift(back, min((counters[client] for client in stayed), default=first))
+        stayed = [request for request in waiting if request in waited]
+        self._clients.lift_returning(
+            (request.client for request in fresh), {request.client: None for request in stayed}
+        )
+        for request in fresh:
+            if request.user and request.client not in self._users:
+                self._users[request.client] = FairShares(self._weights)
+        for client, users in self._users.items():
+            back = [request.user for request in fresh if request.client == client]
+            if back:
+                users.lift_returning(back, {other.user: None for other in stayed if other.client == client})
 
     def _by_service(self, waiting: tuple[RequestView, ...]) -> list[RequestView]:
         """Orders the waiting requests as if they were admitted one by one, each charged to its client.
@@ -108,23 +125,58 @@ class Fair(SchedulingPolicy):
         jobs = self._waited = keep_known(self._waited, waiting, self._job)
         heads: dict[str, float] = {}
         turns: dict[RequestView, float] = {}
-        for request in waiting:
+        for request in self._by_users(waiting) if self._users else waiting:
             client, price = jobs[request]
             if client not in heads:
-                heads[client] = self._counters[client]
+                heads[client] = self._clients.counters[client]
             turns[request] = turn = heads[client]
             heads[client] = turn + price
         return sorted(waiting, key=turns.__getitem__)
 
+    def _by_users(self, waiting: tuple[RequestView, ...]) -> list[RequestView]:
+        """Orders the requests of each client by its users' service; among clients the order says nothing."""
+        heads: dict[tuple[str, str], float] = {}
+        turns: dict[RequestView, float] = {}
+        for request in waiting:
+            users = self._users.get(request.client)
+            if users is None:
+                turns[request] = 0.0
+                continue
+            named = request.client, request.user
+            if named not in heads:
+                heads[named] = users.counters[request.user]
+            turns[request] = heads[named]
+            heads[named] += self._price(request) / self._weights.get(request.user, 1.0)
+        return sorted(waiting, key=turns.__getitem__)
+
     def _job(self, request: RequestView) -> _Job:
-        price = 0 if request in self._paid else self._input * request.prompt_tokens
-        return request.client, price / self._counters.weights.get(request.client, 1.0)
+        return request.client, self._price(request) / self._weights.get(request.client, 1.0)
+
+    def _price(self, request: RequestView) -> float:
+        """What a request's prompt will be charged."""
+        return 0 if request in self._paid else self._input * request.prompt_tokens
 
     def _keep_track(self, view: View, admission: list[RequestView]) -> None:
         if len(self._paid) > len(view.running):  # all running requests have been charged, and others
             self._paid.intersection_update((*view.running, *admission))
         if admission:
-            self._last = admission[-1].client
+            self._clients.last = admission[-1].client
+        counters = self._clients.counters
         limit = self._remember + len(view.running) + len(admission)
-        if len(self._counters) > limit:
-            self._counters.forget({request.client for request in (*view.running, *admission)}, limit)
+        if len(counters) > limit:
+            counters.forget({request.client for request in (*view.running, *admission)}, limit)
+        if self._users:
+            self._keep_users((*view.running, *admission))
+
+    def _keep_users(self, present: tuple[RequestView, ...]) -> None:
+        named: dict[str, dict[str, None]] = {}
+        for request in present:
+            if request.client in self._users:
+                named.setdefault(request.client, {})[request.user] = None
+        most = max(LEAST_REMEMBERED, self._remember // len(self._users))
+        for client, users in named.items():
+            self._users[client].last = next(reversed(users))
+            self._users[client].counters.forget(users, most + len(users))
+        if len(self._users) > self._remember + len(named):
+            idle = next(client for client in self._users if client not in named)
+            del self._users[idle]

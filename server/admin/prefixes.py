@@ -28,6 +28,7 @@ from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.base import FailFastList, TokenId
 from turnout.server.protocol.chat import Message
+from turnout.server.protocol.names import bounded_name
 from turnout.text.template_process import TemplateProcesses
 
 __all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_prefix", "unpin_prefix"]
@@ -100,7 +101,7 @@ async def pin_prefix(request: Request) -> Response:
 
 async def _pinned(context: Context, arm: ServedArm, body: PrefixRequest, client_id: str) -> PinnedPrefix:
     tokens = await context.texts.run(LONG, partial(_tokens, context.templates, arm, body))
-    salt = body.cache_salt or ""
+    salt = bounded_name(body.cache_salt)
     command = PinPrefix(body.name, tokens, salt)
     pinned = await fetch(arm.client, command, PinnedPrefix)
     if body.compute:

@@ -14,6 +14,7 @@ from turnout.core.errors import RequestError
 from turnout.core.types.param_groups import merge_defaults
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams, concrete_seed
+from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.structured import StructuredRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 
@@ -280,11 +281,12 @@ class GenerationRequest(StructuredRequest):
             params=params,
             seed=concrete_seed(self.seed),
             priority=self.priority,
-            client=client,
+            client=bounded_name(client),
+            user="" if client == self.user else bounded_name(self.user),
             deadline=_seconds(self.deadline_ms),
             ttft_deadline=_seconds(self.ttft_deadline_ms),
             timing=bool(self.timing),
-            cache_salt=self.cache_salt or "",
+            cache_salt=bounded_name(self.cache_salt),
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import count
 from statistics import mean
 
+import msgspec
 import pytest
 from toy import toy_kv
 from traces import Machine, Served, job, serve
@@ -129,7 +130,7 @@ def test_idle_time_earns_nothing():
 def test_clients_that_are_gone_are_forgotten():
     policy, remembered = Fair(remember=50), list[int]()
     stream = (job(f"r{i}", float(i // 2), 2, 1, exact=True, client=f"client{i}") for i in range(1500))
-    served = serve(policy, stream, watch=lambda *_: remembered.append(len(policy._counters)))
+    served = serve(policy, stream, watch=lambda *_: remembered.append(len(policy._clients.counters)))
     assert len(served.finished) == 1500
     in_the_engine = 2
     assert max(remembered) == 50 + in_the_engine
@@ -142,3 +143,48 @@ def test_a_client_that_waits_is_never_forgotten():
     own = [job("first", 0.0, 2, 60, exact=True, client="own"), job("second", 5.0, 2, 1, client="own")]
     served = serve(Fair(remember=0), sorted([*own, *crowd], key=lambda spec: spec.arrival))
     assert served.times("admit")[-1][1] == "second"
+
+
+# ------------------------------------------------------------------ users of a client
+
+
+def with_users(stream: Iterator[RequestSpec], users: dict[str, int]) -> Iterator[RequestSpec]:
+    """The same requests; those of a client name so many users in turn, 0: a new one each time."""
+    for number, spec in enumerate(stream):
+        count = users.get(spec.client)
+        user = "" if count is None else f"user{number % count if count else number}"
+        yield msgspec.structs.replace(spec, user=user)
+
+
+def test_a_client_gains_nothing_by_naming_a_new_user_each_time() -> None:
+    """Users were clients, so a client got as many shares as it had names for itself."""
+    stream = with_users(flood({"honest": 2.0, "greedy": 4.0}), {"greedy": 0})
+    served = serve(Fair(), stream, machine(), until=SECONDS)
+    assert widest_gap(service(served, "honest"), service(served, "greedy")) <= bound()
+
+
+def test_the_users_of_a_client_have_equal_parts_of_its_share() -> None:
+    rates = {"a": 3.0, "b": 1.5, "other": 3.0}
+    stream = (
+        msgspec.structs.replace(spec, client="key" if spec.client in "ab" else spec.client, user=spec.client)
+        for spec in flood(rates)
+    )
+    served = serve(Fair(), stream, machine(), until=SECONDS)
+    users = {spec.user for spec in served.specs.values()}
+    assert users == set(rates)
+    tokens = dict.fromkeys(users, 0)
+    for event in served.journal:
+        tokens[served.specs[event.id].user] += event.tokens
+    assert 0.7 < tokens["a"] / tokens["b"] < 1.4
+    assert 0.8 < (tokens["a"] + tokens["b"]) / tokens["other"] < 1.25
+
+
+def test_users_that_are_gone_are_forgotten() -> None:
+    policy, remembered = Fair(remember=50), list[int]()
+    jobs = (
+        job(f"r{i}", float(i // 2), 2, 1, exact=True, client=f"client{i % 2}", user=f"user{i}")
+        for i in range(1000)
+    )
+    count = lambda *_: remembered.append(sum(len(users.counters) for users in policy._users.values()))  # noqa: E731
+    assert len(serve(policy, jobs, watch=count).finished) == 1000
+    assert max(remembered) <= 50 + 2 * 2

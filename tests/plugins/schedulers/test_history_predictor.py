@@ -86,7 +86,7 @@ def test_its_memory_is_bounded_and_the_least_recent_clients_go_first():
     for number in range(500):
         history.observe(view("faithful", 10, 7))
         history.observe(view(f"c{number}", 1 + number, number))
-    assert len(history._of_client) == 10 and ("faithful", 4) in history._of_client
+    assert len(history._of_client) == 10 and ("faithful", "", 4) in history._of_client
     assert len(history._of_bucket) <= 10
     rings = [*history._of_client.values(), *history._of_bucket.values(), history._of_all]
     assert all(len(ring._latest) == len(ring._sorted) <= 4 for ring in rings)
