@@ -19,6 +19,7 @@ __all__ = [
     "COPIES",
     "DEPTH",
     "DETOKENIZED",
+    "EXTRA_ARGS",
     "FIELDS",
     "FORM",
     "FORMS_SLOW",
@@ -180,6 +181,7 @@ VALUES = Limit(
 )
 DEPTH = Limit(most=64, unit="levels", what="lists and objects within each other in a body", answer="400")
 FIELDS = Limit(most=256, unit="fields", what="fields of a body", answer="400")
+EXTRA_ARGS = Limit(most=64, unit="parameters", what="parameters in `vllm_xargs`", answer="400, `vllm_xargs`")
 BODIES = Limit(
     most=256 * 2**20,
     unit="bytes",

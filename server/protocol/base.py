@@ -175,7 +175,7 @@ class GenerationRequest(StructuredRequest):
     decoding: str | None = None
     """Turnout's. The name of the [decoding strategy](plugins/decoding.md) to use. Default: the first that
     accepts the other parameters."""
-    vllm_xargs: dict[str, Any] | None = None
+    vllm_xargs: Annotated[dict[str, Any], Field(max_length=limits.EXTRA_ARGS.whole)] | None = None
     """vLLM's. Arguments that [plugins](plugins/logits-processors.md#arguments-of-a-request) take; a name that
     none takes is refused."""
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from turnout.server.http.bodies.memory import HeldMemory, held_memory
 from turnout.server.http.bodies.turns import Turns
-from turnout.server.http.bodies.values import BYTES_PER_VALUE, count_values, decode_body
+from turnout.server.http.bodies.values import decode_body, decoded_size
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
 
@@ -31,7 +31,7 @@ async def read_body(request: Request, model: type[Model], *, limit: int) -> Mode
     _check_media_type(request)
     memory = held_memory(request)
     body = await _read(request, limit, memory)
-    memory.hold(len(body) + BYTES_PER_VALUE * count_values(body))
+    memory.hold(decoded_size(body))
     if len(body) <= SMALL:
         return decode_body(body, model)
     turns: Turns = request.app.state.decoding
@@ -63,12 +63,16 @@ async def _read(request: Request, limit: int, memory: HeldMemory) -> bytearray:
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
     body = bytearray()
-    with memory.arriving():
-        async for chunk in request.stream():
-            if len(body) + len(chunk) > limit:
-                raise _too_large(limit)
-            memory.hold(len(body) + len(chunk))
-            body += chunk
+    try:
+        with memory.arriving():
+            async for chunk in request.stream():
+                if len(body) + len(chunk) > limit:
+                    raise _too_large(limit)
+                memory.hold(len(body) + len(chunk))
+                body += chunk
+    except BaseException:
+        body.clear()  # as the error's traceback would keep it
+        raise
     return body
 
 

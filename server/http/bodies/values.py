@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import reprlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,46 +19,55 @@ from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.http.errors import ApiError
 
-__all__ = ["BYTES_PER_VALUE", "count_values", "decode_body"]
+__all__ = ["decode_body", "decoded_size"]
 
 BYTES_PER_VALUE = 40
-"""About what a number takes in memory once it is decoded. Strings and objects take more, and count more."""
-FEW_VALUES = 10_000
-"""So many make Python's garbage collector run only a few times."""
+"""About what a number takes, and the half of a string or of an empty list."""
+FEW_BYTES = 16 * 2**10
+"""A body of so many bytes makes Python's garbage collector run only a few times."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def count_values(body: bytearray) -> int:
-    """An upper bound for what a body is to decode, by its punctuation. Raises ApiError 413 for too much."""
+def decoded_size(body: bytearray) -> int:
+    """About the bytes that a body takes once it is decoded. Raises ApiError 413 for too many values."""
+    commas, brackets = body.count(b","), body.count(b"[") + body.count(b"{")
     quotes = body.count(b'"') - body.count(b'\\"')
-    count = body.count(b",") + 4 * (body.count(b"[") + body.count(b"{") + quotes)
-    if count > limits.VALUES.most:
+    values = commas + 4 * (brackets + quotes)
+    if values > limits.VALUES.most:
         message = (
             "the request's body has too many values: its commas, brackets and quotation marks, the latter "
-            f"two counted four times, come to {count:,}; at most {limits.VALUES.whole:,} are accepted"
+            f"two counted four times, come to {values:,}; at most {limits.VALUES.whole:,} are accepted"
         )
         raise ApiError(413, message)
-    return count
+    return len(body) + BYTES_PER_VALUE * (commas + 2 * brackets + quotes)
 
 
 def decode_body(body: bytearray, model: type[Model]) -> Model:
-    """A body that `count_values` has accepted. Raises RequestError."""
-    many = count_values(body) > FEW_VALUES
-    with _no_collections() if many else _as_it_is():
-        content = _parse(body)
+    """A body that `decoded_size` has accepted, which is empty afterwards. Raises RequestError."""
+    with _no_collections() if len(body) > FEW_BYTES else nullcontext():
+        try:
+            content = _parse(body)
+            deep = body.count(b"[") + body.count(b"{") > limits.DEPTH.most
+        finally:
+            body.clear()  # as an error's traceback would keep it
         if not isinstance(content, dict):
             raise RequestError("the body must be a JSON object")
         if len(content) > limits.FIELDS.most:
             raise RequestError(
                 f"the body has {len(content):,} fields; at most {limits.FIELDS.whole} are accepted"
             )
-        if body.count(b"[") + body.count(b"{") > limits.DEPTH.most and _is_too_deep(content):
+        if deep and _is_too_deep(content):
             raise _too_deep()
-        try:
-            return model.model_validate({name: value for name, value in content.items() if value is not None})
-        except ValidationError as error:
-            raise _explain(error) from None
+        return _validated(content, model)
+
+
+def _validated(content: dict[str, Any], model: type[Model]) -> Model:
+    try:
+        return model.model_validate({name: value for name, value in content.items() if value is not None})
+    except ValidationError as error:
+        explained = _explain(error)
+    raise explained  # here, since the other error keeps the whole input
 
 
 def _parse(body: bytearray) -> Any:
@@ -119,8 +128,3 @@ def _no_collections() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-@contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield

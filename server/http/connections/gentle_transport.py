@@ -25,7 +25,8 @@ class GentleTransport(asyncio.Transport):
         self._close()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.inner.write(data)
+        if not self.inner.is_closing():  # asyncio would log each write
+            self.inner.write(data)
 
     def write_eof(self) -> None:
         self.inner.write_eof()
