@@ -8,9 +8,9 @@ from typing import TypeVar
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from turnout.server.http.bodies.memory import HeldMemory, held_memory
+from turnout.server.http.bodies.memory import held_memory
 from turnout.server.http.bodies.turns import Turns
-from turnout.server.http.bodies.values import decode_body, decoded_size
+from turnout.server.http.bodies.values import BodySize, parse_body, validate_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
 
@@ -29,13 +29,18 @@ async def read_body(request: Request, model: type[Model], *, limit: int) -> Mode
     for another media type than JSON, Overloaded where the bodies in flight leave no memory, ClientDisconnect.
     """
     _check_media_type(request)
-    memory = held_memory(request)
-    body = await _read(request, limit, memory)
-    memory.hold(decoded_size(body))
+    size = BodySize()
+    body = await _read(request, limit, size)
     if len(body) <= SMALL:
-        return decode_body(body, model)
+        return validate_body(parse_body(body), model, may_be_deep=size.may_be_deep)
     turns: Turns = request.app.state.decoding
-    return await while_connected(request.receive, turns.run(len(body), partial(decode_body, body, model)))
+    return await while_connected(request.receive, _decode(turns, body, model, size.may_be_deep))
+
+
+async def _decode(turns: Turns, body: bytearray, model: type[Model], may_be_deep: bool) -> Model:
+    async with turns.turn(len(body)):
+        work = partial(validate_body, parse_body(body), model, may_be_deep=may_be_deep)
+        return await turns.run(work)
 
 
 def _check_media_type(request: Request) -> None:
@@ -57,18 +62,19 @@ def _check_media_type(request: Request) -> None:
     raise ApiError(415, message, code="unsupported_media_type")
 
 
-async def _read(request: Request, limit: int, memory: HeldMemory) -> bytearray:
+async def _read(request: Request, limit: int, size: BodySize) -> bytearray:
     """The body's bytes. Raises ApiError 413 for more than `limit`, at once if that many are announced."""
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
-    body = bytearray()
+    body, memory = bytearray(), held_memory(request)
     try:
         with memory.arriving():
             async for chunk in request.stream():
                 if len(body) + len(chunk) > limit:
                     raise _too_large(limit)
-                memory.hold(len(body) + len(chunk))
+                size.add(chunk)
+                memory.hold(size.decoded)
                 body += chunk
     except BaseException:
         body.clear()  # as the error's traceback would keep it

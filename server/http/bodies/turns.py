@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import TypeVar
 
@@ -23,14 +24,20 @@ class Turns:
         self._queue: list[tuple[int, int, asyncio.Future[None]]] = []
         self._busy = False
 
-    async def run(self, size: int, work: Callable[[], T]) -> T:
-        """The result of `work`. Cancelled while it waits, it is not begun; begun, it is finished."""
-        await self._turn(size)
-        done = asyncio.get_running_loop().run_in_executor(self._thread, work)
-        done.add_done_callback(self._finished)
-        return await asyncio.shield(done)
+    @asynccontextmanager
+    async def turn(self, size: int) -> AsyncGenerator[None, None]:
+        """Waits until no one else works, and until all smaller pieces have been done."""
+        await self._wait(size)
+        try:
+            yield
+        finally:
+            self._next()
 
-    async def _turn(self, size: int) -> None:
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, done in the thread; to be called within a turn."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _wait(self, size: int) -> None:
         if not self._busy:
             self._busy = True
             return
@@ -42,10 +49,6 @@ class Turns:
             if not turn.cancelled():
                 self._next()
             raise
-
-    def _finished(self, done: asyncio.Future[T]) -> None:
-        done.exception()  # whoever waited for it may have left
-        self._next()
 
     def _next(self) -> None:
         while self._queue:

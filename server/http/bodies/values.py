@@ -1,7 +1,7 @@
 """Decodes and validates a body, whose structure is bounded first.
 
-Decoding and validating hold Python's global lock, so for as long as they take, no other request gets a token.
-Counting a few bytes takes a thousandth of that.
+Decoding holds Python's global lock, so for as long as it takes, no other request gets a token. Counting a few
+bytes takes a thousandth of that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gc
 import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.http.errors import ApiError
 
-__all__ = ["decode_body", "decoded_size"]
+__all__ = ["BodySize", "parse_body", "validate_body"]
 
 BYTES_PER_VALUE = 40
 """About what a number takes, and the half of a string or of an empty list."""
@@ -29,40 +30,60 @@ FEW_BYTES = 16 * 2**10
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def decoded_size(body: bytearray) -> int:
-    """About the bytes that a body takes once it is decoded. Raises ApiError 413 for too many values."""
-    commas, brackets = body.count(b","), body.count(b"[") + body.count(b"{")
-    quotes = body.count(b'"') - body.count(b'\\"')
-    values = commas + 4 * (brackets + quotes)
-    if values > limits.VALUES.most:
-        message = (
-            "the request's body has too many values: its commas, brackets and quotation marks, the latter "
-            f"two counted four times, come to {values:,}; at most {limits.VALUES.whole:,} are accepted"
-        )
-        raise ApiError(413, message)
-    return len(body) + BYTES_PER_VALUE * (commas + 2 * brackets + quotes)
+class BodySize:
+    """Counts what a body is to decode, as it comes."""
 
+    def __init__(self) -> None:
+        self._bytes = self._commas = self._brackets = self._quotes = 0
 
-def decode_body(body: bytearray, model: type[Model]) -> Model:
-    """A body that `decoded_size` has accepted, which is empty afterwards. Raises RequestError."""
-    with _no_collections() if len(body) > FEW_BYTES else nullcontext():
-        try:
-            content = _parse(body)
-            deep = body.count(b"[") + body.count(b"{") > limits.DEPTH.most
-        finally:
-            body.clear()  # as an error's traceback would keep it
-        if not isinstance(content, dict):
-            raise RequestError("the body must be a JSON object")
-        if len(content) > limits.FIELDS.most:
-            raise RequestError(
-                f"the body has {len(content):,} fields; at most {limits.FIELDS.whole} are accepted"
+    def add(self, part: bytes) -> None:
+        """Raises ApiError 413 for too many values."""
+        self._bytes += len(part)
+        self._commas += part.count(b",")
+        self._brackets += part.count(b"[") + part.count(b"{")
+        self._quotes += part.count(b'"') - part.count(b'\\"')
+        values = self._commas + 4 * (self._brackets + self._quotes)
+        if values > limits.VALUES.most:
+            raise ApiError(
+                413,
+                "the request's body has too many values: its commas, brackets and quotation marks, the "
+                f"latter two counted four times, come to more than {limits.VALUES.whole:,}",
             )
-        if deep and _is_too_deep(content):
-            raise _too_deep()
-        return _validated(content, model)
+
+    @property
+    def decoded(self) -> int:
+        """About the bytes that it takes once it is decoded, itself included."""
+        return self._bytes + BYTES_PER_VALUE * (self._commas + 2 * self._brackets + self._quotes)
+
+    @property
+    def may_be_deep(self) -> bool:
+        return self._brackets > limits.DEPTH.most
 
 
-def _validated(content: dict[str, Any], model: type[Model]) -> Model:
+def parse_body(body: bytearray) -> dict[str, Any]:
+    """The fields of a body, which is empty afterwards. Raises RequestError.
+
+    A single call into C, which no other thread can interrupt. So it is made in the event loop's thread:
+    beside it, each of the loop's system calls would wait until such a call has ended.
+    """
+    try:
+        with _no_collections() if len(body) > FEW_BYTES else nullcontext():
+            content = _parse(body)
+    finally:
+        body.clear()  # as an error's traceback would keep it
+    if not isinstance(content, dict):
+        raise RequestError("the body must be a JSON object")
+    if len(content) > limits.FIELDS.most:
+        raise RequestError(
+            f"the body has {len(content):,} fields; at most {limits.FIELDS.whole} are accepted"
+        )
+    return content
+
+
+def validate_body(content: dict[str, Any], model: type[Model], *, may_be_deep: bool) -> Model:
+    """The fields as a `model`. Raises RequestError."""
+    if may_be_deep and _is_too_deep(content):
+        raise _too_deep()
     try:
         return model.model_validate({name: value for name, value in content.items() if value is not None})
     except ValidationError as error:
@@ -110,7 +131,14 @@ def _short(value: object, length: int = 100) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-_BRIEF = reprlib.Repr()
+class _Brief(reprlib.Repr):
+    """Shows an object's first fields; the base class would sort all of them."""
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        return super().repr_dict(dict(islice(x.items(), self.maxdict + 1)), level)
+
+
+_BRIEF = _Brief()
 _BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 200
 _BRIEF.maxlist = _BRIEF.maxdict = 20
 
@@ -119,7 +147,7 @@ _BRIEF.maxlist = _BRIEF.maxdict = 20
 def _no_collections() -> Iterator[None]:
     """Garbage collections, of which growing containers cause one after the other, take most of the time.
 
-    The switch is the process's. Only the one thread that decodes large bodies uses it.
+    The switch is the process's.
     """
     enabled = gc.isenabled()
     gc.disable()
