@@ -29,11 +29,12 @@ __all__ = [
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 SIGNATURES = {
     "turnout_integer_zero": [],
+    "turnout_bytes_unit": [],
     "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT] + [INT] * 2,
 }
 
 UNIT = 8
-"""Inputs come in multiples of this; missing ones are zeros."""
+"""Inputs come in multiples of this, or of more for a library by tiles; missing ones are zeros."""
 PIECE = 256
 """Inputs whose products are summed as integers, as in the source. Groups divide it or are its multiples."""
 PIECE_OF_BYTES = 65536
@@ -53,7 +54,9 @@ class Precision(Enum):
 
 
 WORDS = {Precision.W8A8: torch.int32, Precision.W8A16: torch.int16, Precision.W4A16: torch.int32}
-"""The word in which codes of a column are read: four codes of 8 bits, two, or eight of 4."""
+"""The word in which codes of a column are read."""
+CODES = {Precision.W8A8: 4, Precision.W8A16: 2, Precision.W4A16: 8}
+"""The codes of a word."""
 SCALES = {Precision.W8A8: torch.float32, Precision.W8A16: torch.float32, Precision.W4A16: torch.bfloat16}
 
 
@@ -79,7 +82,8 @@ class IntegerWeights:
 
     @property
     def depth(self) -> int:
-        return -(-self.inputs // UNIT) * UNIT
+        """The inputs, and the zeros behind them."""
+        return self.numbers.shape[1] * CODES[self.precision]
 
 
 class IntegerKernels:
@@ -88,6 +92,8 @@ class IntegerKernels:
     def __init__(self, library: ctypes.CDLL, panel: int) -> None:
         self._library = library
         self._zero: int = library.turnout_integer_zero()
+        library.turnout_bytes_unit.restype = LONG
+        self._units = dict.fromkeys(Precision, UNIT) | {Precision.W8A8: library.turnout_bytes_unit()}
         self.panel = panel
 
     def takes(self, inputs: int, groups: int) -> bool:
@@ -105,7 +111,8 @@ class IntegerKernels:
         scale, offset: float32 [outputs, groups]; W8A8 has one group and no offset.
         """
         outputs, inputs = codes.shape
-        depth, groups = -(-inputs // UNIT) * UNIT, scale.shape[1]
+        unit, groups = self._units[precision], scale.shape[1]
+        depth = -(-inputs // unit) * unit
         if not self.takes(inputs, groups):
             raise ValueError(f"{inputs} inputs in {groups} groups cannot be packed")
         more = -outputs % self.panel

@@ -4,7 +4,7 @@
 //   Pairs     int8    [N / PANEL][K / 2][PANEL][2]     x: 16 bits; a panel: PANEL output columns side by side
 //   Nibbles   uint16  [N / PANEL][K / 8][PANEL][2]     x: 16 bits; nibble s: input 8k + 2s, or 8k + 2s + 1
 //
-// K is a multiple of 8 here: what is missing is zeros. Sums of products are exact over a piece of K; pieces are
+// K is a multiple of 8 here, for Fours of BYTES_UNIT: what is missing is zeros. Sums of products are exact over a piece of K; pieces are
 // added up as floats, always in the same order: a row's results do not depend on how many rows there are. x and
 // what comes out are float32 or bfloat16.
 // weight = (code - CENTER) * scale + offset, for each output and group of inputs.
@@ -16,6 +16,7 @@
 #include "integers.h"
 #include "team.h"
 #include "tile.h"
+#include "tile_bytes.h"
 
 namespace {
 
@@ -170,6 +171,16 @@ inline void put(const Target<S>& out, int64_t row, const Ints (&sums)[VECTORS]) 
         std::copy(part, part + columns, line);
 }
 
+#if defined(TILES)
+void put_rows(const int32_t* sums, int64_t rows, const Target<float>& out) {
+    for (int64_t row = 0; row < rows; row++) {
+        Ints columns[VECTORS];
+        std::memcpy(columns, sums + row * PANEL, sizeof columns);
+        put(out, row, columns);
+    }
+}
+#endif
+
 // Panels that lie `apart`, and the inputs of a piece of them.
 template <typename W>
 struct Block {
@@ -211,10 +222,11 @@ void some_rows(int64_t rows, const int32_t* x, const Block<W>& block, const Targ
     }
 }
 
-// Rows of x that are multiplied together: words [words][rows].
+// Rows of x that are multiplied together: words [words][rows], or of bytes by tiles [TILE_ROWS][words].
 struct Tile {
     int64_t first, rows;
     int32_t* words;
+    int64_t row_apart, word_apart;  // from a word to that of the next row, and to the next of the row
 };
 
 using Tiles = const Tile*;
@@ -283,13 +295,14 @@ struct Input {
     std::vector<Tile> tiles;
 };
 
+// Where the sums of a piece go, from a panel on.
 template <typename W>
-void multiply_piece(const Layer& layer, const Input& x, const Output& out, int64_t piece, int64_t tile, int64_t tiles,
-                    int64_t panel, int64_t panels) {
+Target<typename W::Scale> target_of(const Layer& layer, const Input& x, const Output& out, int64_t piece,
+                                    int64_t panel) {
     using S = typename W::Scale;
-    const int64_t k = piece * layer.piece(), pieces = layer.pieces();
-    const int64_t groups = layer.groups(), line = (panel * groups + k / layer.group) * PANEL;
-    const Target<S> target = {
+    const int64_t pieces = layer.pieces(), groups = layer.groups();
+    const int64_t line = (panel * groups + piece * layer.piece() / layer.group) * PANEL;
+    return {
         out.sums + panel * PANEL,
         out.halves ? out.halves + panel * PANEL : nullptr,
         layer.outputs,
@@ -307,11 +320,17 @@ void multiply_piece(const Layer& layer, const Input& x, const Output& out, int64
         piece == 0,
         piece + 1 == pieces,
     };
+}
+
+template <typename W>
+void multiply_piece(const Layer& layer, const Input& x, const Output& out, int64_t piece, int64_t tile, int64_t tiles,
+                    int64_t panel, int64_t panels) {
+    const int64_t k = piece * layer.piece();
     const int64_t apart = layer.depth * PANEL / W::SHARE;
     const W* data = (const W*)layer.packed + panel * apart + k * PANEL / W::SHARE;
     const Block<W> block = {data, panels, apart, std::min(layer.piece(), layer.depth - k),
                             apart - k * PANEL / W::SHARE};
-    pass(x.tiles.data() + tile, tiles, k, block, target);
+    pass(x.tiles.data() + tile, tiles, k, block, target_of<W>(layer, x, out, piece, panel));
 }
 
 // Few rows go through panels from end to end, as they lie in memory. Of many, all pass a piece of a panel, which
@@ -331,6 +350,32 @@ void multiply_panels(const Layer& layer, const Input& x, const Output& out, int6
         for (int64_t piece = 0; piece < pieces; piece++)
             multiply_piece<W>(layer, x, out, piece, tile, std::min(BAND, tiles - tile), first, last - first);
 }
+
+#if defined(TILES)
+// By tiles, of which sums are as exact: two of x at once with both of a panel.
+template <>
+void multiply_panels<Fours>(const Layer& layer, const Input& x, const Output& out, int64_t first, int64_t last) {
+    const WholeTiles registers;
+    int32_t sums[2 * TILE_ROWS * PANEL];
+    const int64_t tiles = x.tiles.size();
+    for (int64_t panel = first; panel < last; panel++)
+        for (int64_t piece = 0; piece < layer.pieces(); piece++) {
+            const int64_t k = piece * layer.piece(), depth = std::min(layer.piece(), layer.depth - k);
+            const int8_t* const codes = (const int8_t*)layer.packed + (panel * layer.depth + k) * PANEL;
+            const Target<float> target = target_of<Fours>(layer, x, out, piece, panel);
+            for (int64_t tile = 0; tile < tiles; tile += 2) {
+                const uint8_t* const bytes = (const uint8_t*)x.tiles[tile].words + k;
+                const int64_t both = std::min<int64_t>(2, tiles - tile);
+                if (both == 2)
+                    multiply_bytes<2>(bytes, layer.depth, codes, depth, sums);
+                else
+                    multiply_bytes<1>(bytes, layer.depth, codes, depth, sums);
+                for (int64_t t = 0; t < both; t++)
+                    put_rows(sums + t * TILE_ROWS * PANEL, x.tiles[tile + t].rows, target.row(x.tiles[tile + t].first));
+            }
+        }
+}
+#endif
 
 template <typename W>
 void multiply(const Layer& layer, const Input& x, const Output& out, int threads) {
@@ -393,30 +438,34 @@ inline void round_tile(const X* x, int64_t stride, int64_t size, float levels, c
     for (int64_t r = 0; r < tile.rows; r++) {
         const int64_t row = tile.first + r;
         const X* from = x + row * stride;
-        int32_t* words = tile.words + r;
+        int32_t* words = tile.words + r * tile.row_apart;
         const float most = largest(from, size), factor = most == most ? levels / most : 0.0f;
         to.unit[row] = most / levels;
         if (layer.in_word == 4)
-            round_row<uint8_t>(from, size, factor, ZERO, words, tile.rows, layer.depth);
+            round_row<uint8_t>(from, size, factor, ZERO, words, tile.word_apart, layer.depth);
         else
-            round_row<int16_t>(from, size, factor, 0, words, tile.rows, layer.depth);
+            round_row<int16_t>(from, size, factor, 0, words, tile.word_apart, layer.depth);
         for (int64_t piece = 0; layer.offset && piece < layer.pieces(); piece++) {
             const int64_t begin = piece * layer.piece(), end = std::min(layer.depth, begin + layer.piece());
-            to.totals[row * layer.pieces() + piece] = total(words, tile.rows, begin, end);
+            to.totals[row * layer.pieces() + piece] = total(words, tile.word_apart, begin, end);
         }
     }
 }
 
 Input room_for(const Layer& layer, int64_t rows) {
     const int64_t words = layer.depth / layer.in_word;
-    Input input = {std::unique_ptr<int32_t[]>(new int32_t[rows * words]),
+    const bool by_tiles = TILE_ROWS > 0 && layer.in_word == 4;
+    const int64_t padded = by_tiles ? (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS : rows;
+    Input input = {std::unique_ptr<int32_t[]>(new int32_t[padded * words]),
                    std::unique_ptr<float[]>(new float[rows]),
                    std::unique_ptr<float[]>(new float[rows * layer.pieces()]),
                    {}};
     for (int64_t row = 0, now; row < rows; row += now) {
-        now = next_rows(rows - row);
-        input.tiles.push_back({row, now, input.words.get() + row * words});
+        int32_t* const place = input.words.get() + row * words;
+        now = by_tiles ? std::min(TILE_ROWS, rows - row) : next_rows(rows - row);
+        input.tiles.push_back(by_tiles ? Tile{row, now, place, words, 1} : Tile{row, now, place, 1, now});
     }
+    std::fill(input.words.get() + rows * words, input.words.get() + padded * words, 0);
     return input;
 }
 
@@ -436,6 +485,9 @@ extern "C" {
 
 // What stands for 0 in the bytes of x.
 int turnout_integer_zero() { return ZERO; }
+
+// Inputs of a layer of bytes, W8A8, come in multiples of this; missing ones are zeros.
+int64_t turnout_bytes_unit() { return BYTES_UNIT; }
 
 // out: [rows][outputs]; x: [rows][inputs], rows `stride` apart, of which each is rounded to whole numbers of at
 // most `levels`; both bfloat16 if `half`, else float32; depth: `inputs` and the zeros behind them; group: inputs that share a scale;
