@@ -130,7 +130,7 @@ FAULTS = (
     ),
     Fault("quantization", ("exporter", "export", "config"), Ends.COMMAND, "layers that are written are kept"),
     Fault("model", ("forward", "logits"), Ends.ENGINE, _RESUMES),
-    Fault("model", ("spec", "build", "rename"), Ends.START, _NOT_STARTED),
+    Fault("model", ("spec", "parameter_count", "build", "rename"), Ends.START, _NOT_STARTED),
     Fault("router", ("route",), Ends.COMMAND, "nothing is simulated"),
 )
 """Every method of every kind."""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from turnout.core.errors import TurnoutError
 from turnout.core.fault_table import fault_of
 
-__all__ = ["PLUGIN_ERRORS", "PluginFaults", "blamed", "fault_message", "name_plugin", "title_of"]
+__all__ = ["PLUGIN_ERRORS", "PluginFaults", "blame", "blamed", "fault_message", "name_plugin", "title_of"]
 
 PLUGIN_ERRORS: Final = (Exception, SystemExit)
 """What a guard survives. A plugin may call `sys.exit`; an interrupt of the user is none of its doing."""
@@ -80,6 +80,12 @@ def blamed(error: BaseException) -> Blamed | None:
     return found
 
 
+def blame(title: str, method: str, error: BaseException) -> Blamed:
+    """Returns the plugin that was called, or one that it called in turn, such as a strategy's proposer."""
+    inner = blamed(error)
+    return Blamed(title, method) if inner is None or inner.title == title else inner
+
+
 def fault_message(title: str, method: str, error: BaseException) -> str:
     """Returns the line that says which plugin failed, where, and why."""
     return f"{title}: {method} failed: {_described(error)}"
@@ -95,10 +101,7 @@ class PluginFaults:
 
     def report(self, plugin: object, method: str, error: BaseException) -> str:
         """Logs a fault and what goes on instead; returns the line that names the plugin and its method."""
-        title, failed = title_of(plugin, self._kind), method
-        inner = blamed(error)
-        if inner is not None and inner.title != title:  # such as a proposer that the strategy asks
-            title, failed = inner
+        title, failed = blame(title_of(plugin, self._kind), method, error)
         message = fault_message(title, failed, error)
         key = (title, failed, type(error))
         if key not in self._reported:

@@ -9,7 +9,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import PolicyError, RequestError
 from turnout.core.fault_table import fault_of
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
-from turnout.core.plugin_faults import PLUGIN_ERRORS, fault_message, title_of
+from turnout.core.plugin_faults import PLUGIN_ERRORS, blame, fault_message, title_of
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.request import Request, RequestView, request_of
 from turnout.core.types.views import View
@@ -135,7 +135,7 @@ class PolicyGuard:
     def fault(self, method: str, error: BaseException) -> None:
         """Counts a fault and logs the first. Raises PolicyError if strict."""
         self.faults += 1
-        message = fault_message(self._title, method, error)
+        message = fault_message(*blame(self._title, method, error), error)
         if self._strict:
             raise PolicyError(message) from error
         if self.faults == 1:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
+from turnout.core.interfaces.kv import KVCache, PoolSize, Span
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
 from turnout.core.registry.hookspecs import Register, hookimpl
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.paged.backend import Paged
+from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 
 class Shuffling(SchedulingPolicy):
@@ -43,7 +48,56 @@ class Deadlines(SchedulingPolicy):
         return any(when is not None and when < now for when in due)
 
 
+class BrokenCache(PagedCache):
+    """Reserves nothing for a request whose ``user`` is ``unreserved``; for none, if it is `always` broken."""
+
+    always = False
+
+    def reserve(self, spans: Sequence[Span]) -> bool:
+        if self.always or any(span.sequence.request.spec.client == "unreserved" for span in spans):
+            raise RuntimeError("the books are lost")
+        return super().reserve(spans)
+
+
+class BrokenKV(Paged):
+    """A KV backend that fails in service."""
+
+    def __init__(self, block_size: int = 16, always: bool = False) -> None:
+        super().__init__(block_size=block_size)
+        self.always = always
+
+    def cache(self, size: PoolSize, eviction: EvictionPolicy) -> KVCache:
+        cache = BrokenCache(size, self.unit, eviction)
+        cache.always = self.always
+        return cache
+
+
+class BrokenEviction(Lru):
+    """An eviction policy that fails whenever it is called."""
+
+    def add(self, block: CachedBlock) -> None:
+        raise RuntimeError("no such block")
+
+
+class Raising(SchedulingPolicy):
+    """A scheduling policy that fails whenever it is called."""
+
+    def order(self, view: View) -> Iterable[Entry]:
+        raise RuntimeError("no order")
+
+
+@hookimpl
+def register_kv_backends(register: Register) -> None:
+    register("broken", BrokenKV)
+
+
+@hookimpl
+def register_evictions(register: Register) -> None:
+    register("broken", BrokenEviction)
+
+
 @hookimpl
 def register_schedulers(register: Register) -> None:
     register("shuffling", Shuffling)
     register("deadlines", Deadlines)
+    register("raising", Raising)

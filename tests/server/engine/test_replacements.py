@@ -1,0 +1,164 @@
+"""Engines that die while they load, that are killed from outside, or that a plugin ends in service."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from echo_engine import STARTS
+from running_server import RunningServer, Start, eventually
+from streaming import COMPLETIONS
+
+from turnout.core import limits
+from turnout.server.engine.death import OomKills
+
+Answers = list[Future[httpx.Response]]
+
+
+@pytest.fixture
+def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that says how each start of an engine goes."""
+    file = tmp_path / "starts"
+    monkeypatch.setenv(STARTS, str(file))
+    return file
+
+
+def end(server: RunningServer, how: signal.Signals) -> None:
+    os.kill(server.client.pid, how)
+    eventually(lambda: server.client.restarting or server.client.failure)
+
+
+def ask(server: RunningServer, prompt: str = "ab", **body: object) -> httpx.Response:
+    return httpx.post(
+        f"{server.url}{COMPLETIONS}", json={"prompt": prompt, "max_tokens": 4, **body}, timeout=120
+    )
+
+
+# ------------------------------------------------------------------ deaths while loading
+
+
+@pytest.mark.parametrize("how", ["fails", "dies", "is killed", "finds no room"])
+def test_an_engine_that_dies_while_it_loads_is_replaced_too(start: Start, starts: Path, how: str) -> None:
+    """It ended the server, at the first of three restarts."""
+    starts.write_text("serves\n" + f"{how}\n" * 2 + "serves")
+    server = start(engine_restarts=3)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, server, max_tokens=60, user="slow")
+        eventually(lambda: server.work())
+        end(server, signal.SIGSEGV)
+        assert server.http.get("/health").json()["status"] == "restarting"
+        assert answer.result(30).json()["choices"][0]["text"] == "ab" * 30
+    assert server.client.restarts == 3
+    assert server.http.get("/health").status_code == 200
+
+
+def test_a_configuration_that_cannot_work_ends_the_server_at_once(start: Start, starts: Path) -> None:
+    starts.write_text("serves\nis refused\nserves")
+    server = start(engine_restarts=3)
+    end(server, signal.SIGSEGV)
+    eventually(lambda: server.client.failure, 15)
+    assert server.client.failure == "the device is gone"
+    assert server.client.restarts == 1
+
+
+def test_restarts_that_fail_end_with_their_reason(start: Start, starts: Path) -> None:
+    starts.write_text("serves\nfails\nfails\nfails\nfails")
+    server = start(engine_restarts=2)
+    end(server, signal.SIGSEGV)
+    eventually(lambda: server.client.failure, 15)
+    assert server.client.failure == "RuntimeError: the echo engine failed"
+    assert ask(server).status_code == 503
+
+
+def test_requests_do_not_wait_for_ever(start: Start, starts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RESTART_WAIT", limits.Limit(most=0.5, unit="seconds", what="", answer=""))
+    starts.write_text("serves\n" + "is killed\n" * 9)
+    server = start()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, server, max_tokens=400, user="slow")
+        eventually(lambda: server.work())
+        end(server, signal.SIGKILL)
+        assert answer.result(20).status_code == 503
+    refused = ask(server)
+    assert refused.status_code == 503 and refused.headers["Retry-After"]
+    starts.write_text("serves")
+    eventually(lambda: not server.client.restarting, 30)
+    assert ask(server).status_code == 200
+
+
+# ------------------------------------------------------------------ deaths from outside
+
+
+def test_five_kills_lose_none_of_64_requests(start: Start) -> None:
+    """They lost 3, always, and the fourth ended the server."""
+    server = start(engine={"max_num_seqs": 64})
+    with ThreadPoolExecutor(64) as pool:
+        answers: Answers = [
+            pool.submit(ask, server, chr(48 + i), max_tokens=100, user="slow") for i in range(64)
+        ]
+        for _ in range(5):
+            eventually(lambda: not server.client.restarting and server.work() > 0, 30)
+            end(server, signal.SIGKILL)
+        texts = [answer.result(60).json()["choices"][0]["text"] for answer in answers]
+    assert texts == [chr(48 + i) * 100 for i in range(64)]
+    assert server.client.restarts == 5
+
+
+def test_kills_of_one_request_are_not_its_fault(start: Start) -> None:
+    server = start(engine_restarts=1)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask, server, max_tokens=100, user="slow")
+        for how in (signal.SIGKILL, signal.SIGHUP, signal.SIGKILL):
+            eventually(lambda: not server.client.restarting and server.work() > 0, 30)
+            end(server, how)
+        assert answer.result(60).json()["choices"][0]["text"] == "ab" * 50
+    assert server.client.restarts == 3
+
+
+def test_a_kill_for_memory_is_a_fault(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start(engine_restarts=1)
+    monkeypatch.setattr(OomKills, "happened", lambda self: True)
+    end(server, signal.SIGKILL)
+    eventually(lambda: not server.client.restarting, 15)
+    end(server, signal.SIGKILL)
+    eventually(lambda: server.client.failure)
+    assert "was ended by SIGKILL, as memory was short" in str(server.client.failure)
+
+
+# ------------------------------------------------------------------ plugins in service
+
+
+def test_what_a_kv_backend_does_to_one_request_costs_no_other(start: Start) -> None:
+    """23 of 24 requests got 503, and the server ended."""
+    server = start(engine={"kv": "broken"})
+    with ThreadPoolExecutor(8) as pool:
+        answers: Answers = [pool.submit(ask, server, f"{i}", max_tokens=60, user="slow") for i in range(5)]
+        eventually(lambda: server.work())
+        lost = pool.submit(ask, server, "x", user="unreserved").result(60)
+        texts = [answer.result(60).json()["choices"][0]["text"] for answer in answers]
+    assert lost.status_code == 500
+    message = lost.json()["error"]["message"]
+    assert "kv 'broken' of echo_policies: reserve failed: RuntimeError: the books are lost" in message
+    assert texts == [str(i) * 60 for i in range(5)]
+    assert ask(server).status_code == 200
+
+
+def test_a_kv_backend_that_never_works_ends_the_server_with_its_name(start: Start) -> None:
+    server = start(engine={"kv": "broken:always=true"}, engine_restarts=2)
+    with ThreadPoolExecutor(6) as pool:
+        answers: Answers = [pool.submit(ask, server, f"{i}") for i in range(6)]
+        assert {answer.result(60).status_code for answer in answers} <= {500, 503}
+    eventually(lambda: server.client.failure, 30)
+    assert "kv 'broken' of echo_policies: reserve failed" in str(server.client.failure)
+
+
+def test_policies_that_fail_whenever_they_are_called_cost_nothing(start: Start) -> None:
+    server = start(engine={"scheduler": "raising", "kv_eviction": "broken"})
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda i: ask(server, f"{i}" * 20, max_tokens=40), range(8)))
+    assert [answer.json()["choices"][0]["text"] for answer in answers] == [str(i) * 40 for i in range(8)]
+    assert server.client.restarts == 0
