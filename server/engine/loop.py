@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 UNSENDABLE = (TypeError, ValueError, OverflowError)
 """What encoding raises for values that a message cannot have."""
+COMMAND_SECONDS = 0.02
+"""How long commands may hold up the next step."""
 STATS_INTERVAL_SECONDS = 0.25
 """The least time between two reports."""
 
@@ -57,11 +59,17 @@ class EngineLoop:
             self._channel.wait(self._wait_seconds())
 
     def _handle_commands(self) -> bool:
-        """Carry out the commands that have come. False if the process is to leave."""
+        """Carry out the commands that have come. False if the process is to leave.
+
+        Where requests are being served, those of thousands of prompts wait: a few for each step.
+        """
+        began = self._clock()
         for command in self._channel.receive():
             self._changed = True
             if not self._carry_out(command):
                 return False
+            if self._engine.busy and self._clock() - began > COMMAND_SECONDS:
+                break
         return True
 
     def _carry_out(self, command: Command) -> bool:

@@ -8,24 +8,21 @@ from typing import TypeVar
 
 __all__ = ["merged"]
 
+TURN = 16
+"""Sources that begin in one turn of the event loop: a source may begin by sending a request to the engine."""
+
 Item = TypeVar("Item")
 
 
 async def merged(sources: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerator[Item, None]:
     """The items of all sources, in the order in which they come. The first error ends all sources."""
     queue: asyncio.Queue[Item | _End] = asyncio.Queue()
-
-    async def pump(source: AsyncGenerator[Item, None]) -> None:
-        try:
-            async for item in source:
-                queue.put_nowait(item)
-        except Exception as error:
-            queue.put_nowait(_End(error))
-        else:
-            queue.put_nowait(_End(None))
-
-    tasks = [asyncio.create_task(pump(source)) for source in sources]
+    tasks: list[asyncio.Task[None]] = []
     try:
+        for source in sources:
+            tasks.append(asyncio.create_task(_pump(source, queue)))
+            if len(tasks) % TURN == 0:
+                await asyncio.sleep(0)  # other clients' turn
         running = len(tasks)
         while running:
             item = await queue.get()
@@ -39,6 +36,16 @@ async def merged(sources: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerato
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(source: AsyncGenerator[Item, None], queue: asyncio.Queue[Item | _End]) -> None:
+    try:
+        async for item in source:
+            queue.put_nowait(item)
+    except Exception as error:
+        queue.put_nowait(_End(error))
+    else:
+        queue.put_nowait(_End(None))
 
 
 class _End:

@@ -1,0 +1,67 @@
+"""Commands that come by the thousand do not hold up the requests that are being served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+from turnout.core.types.messages import Command, Submit
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.server.engine.loop import COMMAND_SECONDS, EngineLoop
+
+
+class Engine:
+    """Notes what it is given; admitting a request takes a quarter of what commands may take."""
+
+    limits = SimpleNamespace(max_waiting=100)
+
+    def __init__(self, *, busy: bool) -> None:
+        self.busy = busy
+        self.added: list[str] = []
+
+    def preparation(self, spec: RequestSpec) -> list[Any]:
+        return []
+
+    def add(self, spec: RequestSpec) -> None:
+        self.added.append(spec.id)
+
+
+def request(number: int) -> RequestSpec:
+    return RequestSpec(id=str(number), prompt=[1], params=SamplingParams(), seed=0)
+
+
+class Channel:
+    """What came so far, each command once."""
+
+    def __init__(self, commands: int) -> None:
+        self._left = [Submit(request(number)) for number in range(commands)]
+
+    def receive(self) -> Iterator[Command]:
+        while self._left:
+            yield self._left.pop(0)
+
+
+def loop_with(engine: Engine, commands: int) -> EngineLoop:
+    ticks = count()
+    assembled: Any = SimpleNamespace(engine=engine)
+    channel: Any = Channel(commands)
+    return EngineLoop(assembled, channel, clock=lambda: next(ticks) * COMMAND_SECONDS / 4)
+
+
+def test_a_busy_engine_goes_on_after_a_few_commands() -> None:
+    engine = Engine(busy=True)
+    loop = loop_with(engine, 100)
+    assert loop._handle_commands()
+    assert 1 <= len(engine.added) <= 6
+    for _ in range(100):
+        assert loop._handle_commands()
+    assert engine.added == [str(number) for number in range(100)]
+
+
+def test_an_idle_engine_takes_all_that_came() -> None:
+    engine = Engine(busy=False)
+    assert loop_with(engine, 100)._handle_commands()
+    assert len(engine.added) == 100
