@@ -109,10 +109,10 @@ def test_an_engine_that_is_killed(start: Start) -> None:
         server.post(COMPLETIONS, prompt="a", user="killed")
         assert whole.result(5).status_code == 503
         last = stream.result(5)[-1]
-    assert "SIGKILL" in last["error"]["message"] and last["error"]["code"] == "engine_gone"
+    assert "SIGBUS" in last["error"]["message"] and last["error"]["code"] == "engine_gone"
     assert server.post(COMPLETIONS, prompt="a").status_code == 503
     health = server.http.get("/health")
-    assert health.status_code == 503 and "SIGKILL" in health.json()["reason"]
+    assert health.status_code == 503 and "SIGBUS" in health.json()["reason"]
 
 
 def test_an_engine_that_fails(start: Start) -> None:
