@@ -23,6 +23,7 @@ __all__ = [
     "FIELDS",
     "FORM",
     "FORMS_SLOW",
+    "FORMS_WAITING",
     "FORM_CHOICES",
     "FORM_MASKS",
     "FORM_MEMORY",
@@ -249,15 +250,16 @@ FORM_MEMORY = Limit(
     most=512 * 2**20, unit="bytes", what="memory to compile a form", answer="400, `structured_outputs`"
 )
 PREPARED = Limit(
-    most=64,
+    most=1024,
     unit="requests",
-    what="requests that are being prepared for the engine: their forms wait or are compiled",
+    what="requests that wait for their forms of structured output",
     answer="503",
 )
+FORMS_WAITING = Limit(most=128, unit="forms", what="forms that wait to be compiled", answer="503")
 FORMS_SLOW = Limit(
     most=4,
-    unit="requests",
-    what="requests whose forms wait to be compiled and have taken more than 0.25 s",
+    unit="forms",
+    what="forms that wait to be compiled and have taken more than 0.25 s",
     answer="503",
 )
 FORM_MASKS = Limit(

@@ -24,10 +24,8 @@ STACK_MIB = 32
 QUICK_PLACES = 2
 QUICK_SECONDS = 0.25
 """Processor time that a form may take before it has to wait for others that are slow as well."""
-LEAST_SECONDS = 0.03
-"""The same where many wait."""
-WAIT_SECONDS = 1.0
-"""How long, about, a form may wait for those before it."""
+SHORT_SECONDS = 0.03
+"""The same while others wait: a small form takes a tenth of it."""
 
 
 class Grammar:
@@ -46,6 +44,9 @@ class Grammar:
 class ClaimEnded(RequestError):
     """The client left while its form was compiled."""
 
+    def __init__(self) -> None:
+        super().__init__("the client left while its form of structured output was compiled")
+
 
 class Compiler:
     """Compiles forms in two lanes, so that slow ones hold up slow ones alone. For any thread."""
@@ -60,44 +61,37 @@ class Compiler:
         self._seconds = seconds
         self._process = CompileProcess(vocabulary)
         self._tables = tables
-        self._quick = Lane(QUICK_PLACES, limits.PREPARED.whole)
+        self._quick = Lane(QUICK_PLACES, limits.FORMS_WAITING.whole)
         self._slow = Lane(1, limits.FORMS_SLOW.whole)
 
-    def compile(self, form: StructuredOutputs, claim: Claim, known: Callable[[], Grammar | None]) -> Grammar:
-        """Compiles a form, unless `known` returns it when its turn has come.
-
-        Raises RequestError with the compiler's reason, Overloaded, and ClaimEnded.
-        """
+    def compile(self, form: StructuredOutputs, claim: Claim) -> Grammar:
+        """Compiles a form. Raises RequestError with the compiler's reason, Overloaded, and ClaimEnded."""
         with self._quick.place(claim) as got:
-            found = self._attempt(form, claim, known, self._quick_seconds(), got)
+            found = self._attempt(form, claim, self._quick_seconds(), got)
         if found is not None:
             return found
         with self._slow.place(claim) as got:
-            found = self._attempt(form, claim, known, self._seconds, got, last=True)
+            found = self._attempt(form, claim, self._seconds, got, last=True)
         if found is not None:
             return found
         raise _refusal(form, f"it takes more than {self._seconds:g} s of processor time; make it smaller")
 
     def _quick_seconds(self) -> float:
-        share = WAIT_SECONDS * QUICK_PLACES / (1 + self._quick.waiting)
-        return max(LEAST_SECONDS, min(QUICK_SECONDS, share))
+        return SHORT_SECONDS if self._quick.waiting else QUICK_SECONDS
 
     def _attempt(
         self,
         form: StructuredOutputs,
         claim: Claim,
-        known: Callable[[], Grammar | None],
         seconds: float,
         got: bool,
         *,
         last: bool = False,
     ) -> Grammar | None:
         """Returns the compiled form; None if that takes more than `seconds`."""
-        if got and (found := known()) is not None:
-            return found
         verdict = self._process.tried(form, seconds, claim, last=last) if got else None
         if verdict is None:
-            raise ClaimEnded("the client left while its form of structured output was compiled")
+            raise ClaimEnded
         if verdict.signal == TOO_LONG:
             return None
         if verdict.signal or verdict.reason:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Lock
+from threading import Condition, Lock
 from weakref import WeakValueDictionary
 
 from llguidance import LLTokenizer
@@ -14,7 +14,7 @@ from turnout.core.errors import RequestError
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.plugins.logits_processors.structured.claims import Claim
-from turnout.plugins.logits_processors.structured.compiler import Compiler, Grammar
+from turnout.plugins.logits_processors.structured.compiler import ClaimEnded, Compiler, Grammar
 from turnout.plugins.logits_processors.structured.exact_tokenizer import read_vocabulary
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
 
@@ -24,6 +24,13 @@ MAX_CACHED = 256
 """Forms in the cache; the least recently used is removed first."""
 MAX_CACHED_BYTES = 512 * 2**20
 """The memory that they may take, about."""
+
+
+class _Compiling:
+    """A form that is being compiled."""
+
+    error: Exception | None = None
+    """Why it could not be."""
 
 
 class Grammars:
@@ -43,6 +50,9 @@ class Grammars:
         """Those that the cache, a request or the preparation of one holds."""
         self._cached: OrderedDict[StructuredOutputs, Grammar] = OrderedDict()
         self._lock = Lock()
+        self._compiling: dict[StructuredOutputs, _Compiling] = {}
+        self._changed = Condition()
+        """Guards and announces what is being compiled."""
 
     def ready(self, form: StructuredOutputs) -> bool:
         """Whether `get` returns at once."""
@@ -53,15 +63,44 @@ class Grammars:
 
         Raises RequestError with the compiler's reason, and Overloaded if too many forms are being compiled.
         """
-        found = self._find(form)
-        if found is not None:
-            if found.refusal:
-                raise RequestError(f"the form is refused: {found.refusal}", "structured_outputs")
-            return found
         self._check_possible()
-        grammar = self._compiler.compile(form, claim or Claim(), lambda: self._find(form))
-        self._keep(grammar)
-        return grammar
+        claim = claim or Claim()
+        while (found := self._find(form)) is None:
+            self._compile_or_wait(form, claim)
+        if found.refusal:
+            raise RequestError(f"the form is refused: {found.refusal}", "structured_outputs")
+        return found
+
+    def _compile_or_wait(self, form: StructuredOutputs, claim: Claim) -> None:
+        """Compiles a form; or waits while another request's claim does, whose refusal is this one's too."""
+        with self._changed:
+            other = self._compiling.get(form)
+            if other is None:
+                mine = self._compiling[form] = _Compiling()
+        if other is None:
+            try:
+                self._keep(self._compiler.compile(form, claim))
+            except Exception as error:
+                mine.error = error
+                raise
+            finally:
+                self._end(form)
+            return
+        with claim.ends(self._wake), self._changed:
+            self._changed.wait_for(lambda: claim.ended or self._compiling.get(form) is not other)
+        if claim.ended:
+            raise ClaimEnded
+        if other.error is not None and not isinstance(other.error, ClaimEnded):
+            raise other.error
+
+    def _end(self, form: StructuredOutputs) -> None:
+        with self._changed:
+            del self._compiling[form]
+            self._changed.notify_all()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def forget(self, grammar: Grammar) -> None:
         """Has a form compiled anew for later requests: what its requests share is full or broken."""
