@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -14,6 +15,8 @@ from turnout.server.http.access.sites import Sites, is_loopback, names_loopback
 from turnout.server.http.errors import ApiError, respond_to_error
 
 __all__ = ["ADMIN", "OPEN", "AuthMiddleware", "client_of", "count_tokens"]
+
+logger = logging.getLogger(__name__)
 
 OPEN = frozenset({"/health", "/ping", "/load", "/metrics"})
 """Paths that need no key, for monitoring and load balancers."""
@@ -61,6 +64,8 @@ class AuthMiddleware:
                 await response(scope, receive, send)
                 return
             scope[_KEY] = key
+            if key is not None:
+                logger.debug("%s %s with the key %r", request.method, request.scope["path"], key.name)
             try:
                 await self._app(scope, receive, send)
             finally:

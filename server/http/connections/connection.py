@@ -28,6 +28,8 @@ from turnout.server.http.errors import ApiError, error_body
 
 __all__ = ["Connection", "Patience"]
 
+READ_BYTES = 64 * 2**10
+"""Bytes that are read from a connection before others have their turn."""
 BODY_BYTES_PER_SECOND = 16 * 2**10
 """A body that comes more slowly than this is given up once its first seconds are over."""
 
@@ -91,6 +93,9 @@ class Connection(HttpToolsProtocol):
     # -------------------------------------------------------------- what the client sends
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # asyncio's own way to say how much it reads at once, a quarter of a megabyte by default: with many
+        # uploads, others wait for as many reads.
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         gentle = GentleTransport(cast(asyncio.Transport, transport), self._close)
         super().connection_made(gentle)
         self._since = monotonic()

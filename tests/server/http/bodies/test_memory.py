@@ -1,0 +1,79 @@
+"""The budget of all bodies: who is refused when it is used up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from turnout.core.errors import Overloaded
+from turnout.server.http.bodies.memory import BodyMemory
+
+
+def test_what_ends_gives_its_memory_back() -> None:
+    memory = BodyMemory(100)
+    with memory.held() as first:
+        first.hold(90)
+        with memory.held() as second, pytest.raises(Overloaded, match="--body-memory"):
+            second.hold(20)
+    with memory.held() as third:
+        third.hold(100)
+
+
+def test_a_body_that_is_alone_is_taken() -> None:
+    memory = BodyMemory(100)
+    with memory.held() as only:
+        only.hold(500)
+
+
+def test_the_largest_that_is_still_sent_is_refused_for_a_smaller_one() -> None:
+    memory, refused = BodyMemory(100), []
+
+    async def send(name: str, parts: list[int]) -> None:
+        with memory.held() as held:
+            try:
+                with held.arriving():
+                    for size in parts:
+                        held.hold(size)
+                        await asyncio.sleep(0.01)
+            except Overloaded:
+                refused.append(name)
+            await asyncio.sleep(0.05)  # it lives on, and can still wait
+
+    async def main() -> None:
+        await asyncio.gather(
+            send("large", [60, 60, 60]), send("middle", [30, 30, 30]), send("small", [1, 5, 20])
+        )
+
+    asyncio.run(main())
+    assert refused == ["large"]
+
+
+def test_what_has_come_is_not_given_up() -> None:
+    async def main() -> None:
+        memory = BodyMemory(100)
+        with memory.held() as served, memory.held() as new:
+            with served.arriving():
+                served.hold(90)
+            with pytest.raises(Overloaded), new.arriving():
+                new.hold(20)
+            assert served.size == 90
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_from_elsewhere_stays_one() -> None:
+    async def main() -> None:
+        memory = BodyMemory(100)
+
+        async def send() -> None:
+            with memory.held() as held, held.arriving():
+                await asyncio.sleep(10)
+
+        task = asyncio.create_task(send())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
