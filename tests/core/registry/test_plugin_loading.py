@@ -211,8 +211,9 @@ def test_a_name_offered_twice_is_an_error_naming_both(install: Install, name: st
     install("first-dist", source)
     install("second-dist", source)
     registry = Registry.load()
-    with pytest.raises(PluginError, match=r"first-dist 1.0.*and by.*second-dist 1.0"):
+    with pytest.raises(PluginError, match=r"first-dist 1.0.*and by.*second-dist 1.0") as caught:
         registry.create("scheduler", name)
+    assert str(caught.value).endswith("--disable-plugin first-dist or --disable-plugin second-dist")
     states = {entry.state for entry in registry.entries() if entry.name == name}
     assert states == {"duplicate"}
     assert name not in registry.names("scheduler")

@@ -191,6 +191,12 @@ def test_one_that_fails_when_asked_refuses_the_request_by_name() -> None:
         a_row(processors=LogitsProcessors([("theirs", Broken())]))
 
 
+def test_two_that_take_one_extra_argument_stop_the_start() -> None:
+    """Both acted on it."""
+    with pytest.raises(PluginError, match=r"'one' of theirs and .*'two' of theirs both take .*'number'"):
+        Registry.load(extra=[plugin(one=Asked, two=Asked)]).logits_processors()
+
+
 def test_one_that_cannot_start_stops_the_start() -> None:
     processors = LogitsProcessors(Registry.load(extra=[plugin(unable=Unable)]).logits_processors())
     with pytest.raises(PluginError, match="'unable' of theirs: start failed: OSError: no such model"):

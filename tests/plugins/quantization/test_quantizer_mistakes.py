@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from turnout import Quantizer, hookimpl
 from turnout.config import EngineConfig
-from turnout.core.errors import PluginError
+from turnout.core.errors import ConfigError, PluginError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.runner.assembly import build_engine
@@ -53,4 +53,24 @@ def test_it_is_named_with_the_layer(mistake: str, random_model: Path) -> None:
     )
     named = r"quantization .mistaken. of mistakes on model.layers.0.mlp.down_proj: convert_named failed: "
     with pytest.raises(PluginError, match=named + message):
+        build_engine(config, registry=Registry.load(extra=[plugin]))
+
+
+def test_one_that_wants_no_layer_is_refused(random_model: Path) -> None:
+    """Its name was in the summary, and nothing was quantized."""
+
+    class Choosy(Quantizer):
+        def wants(self, name: str, linear: nn.Linear) -> bool:
+            return False
+
+        def convert(self, linear: nn.Linear, context: ComputeContext) -> nn.Module:
+            raise AssertionError
+
+    plugin = SimpleNamespace(
+        register_quantizers=hookimpl(lambda register: register("choosy", Choosy)), __name__="choosers"
+    )
+    config = EngineConfig(
+        model=str(random_model), kv_memory=2**24, device="cpu", dtype="float32", quantization="choosy"
+    )
+    with pytest.raises(ConfigError, match="quantization 'choosy' of choosers wants none of the layers of "):
         build_engine(config, registry=Registry.load(extra=[plugin]))
