@@ -1,7 +1,7 @@
 """How long others wait, and how much memory the server takes, while clients mean it harm.
 
-    python bench/hostile_clients.py                 # all attacks, each with 100 clients
-    python bench/hostile_clients.py --clients 20 --attack headers
+    python bench/hostile/clients.py                 # all attacks, each with 100 clients
+    python bench/hostile/clients.py --clients 20 --attack headers
 
 Each attack runs against a served turnout-tiny of its own. Meanwhile another process asks ``/health`` on new
 connections. A line says what the attackers got, the median and the longest time of ``/health``, and the most
