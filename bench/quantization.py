@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 import torch
-from quantized_serving import HEADINGS, conditions, serve
+from engines.quantized import HEADINGS, conditions, serve
 from torch import nn
 
 from turnout.core.interfaces.compute import ComputeContext

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 import click
 import psutil
-from paced_engine import PACE
+from engines.paced import PACE
 from peers.server import Server, free_port
 
 SERVER = """
@@ -31,7 +31,7 @@ from turnout.server.serve import serve
 serve(
     EngineConfig(model=sys.argv[1], max_num_seqs=int(sys.argv[2])),
     ServerConfig(port=int(sys.argv[3])),
-    factory="paced_engine:build",
+    factory="engines.paced:build",
 )
 """
 BODIES: dict[str, dict[str, object]] = {

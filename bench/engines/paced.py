@@ -71,7 +71,7 @@ class PacedEngine:
 
 
 def build(config: EngineConfig) -> PacedEngine:
-    """What ``--factory paced_engine:build`` names."""
+    """What ``--factory engines.paced:build`` names."""
     registry = Registry.load()
     kv = PagedCache(PoolSize(config.max_num_seqs * CONTEXT), 16, Lru())
     capacity = Capacity(config.max_num_seqs * 64, config.max_num_seqs)
