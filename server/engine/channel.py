@@ -8,6 +8,7 @@ other: queues are unlimited, because requests are limited.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ MAX_PATH_BYTES = 100
 """Some systems allow a Unix socket's path only 103 bytes."""
 LINGER_MS = 1000
 """Time to get the last message out."""
+DESCRIPTORS = 24
+"""More than the server's end needs, with its threads' own. ZeroMQ ends the process if it runs out of them."""
 
 
 class EngineChannel:
@@ -71,15 +74,21 @@ class ServerChannel:
     """
 
     def __init__(self) -> None:
+        """Raises OSError if the system has no room for it."""
+        _check_descriptors()
         self._folder = tempfile.mkdtemp(prefix="turnout-")  # readable by this user alone
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = self._context.socket(zmq.PAIR)
-        self._socket.set_hwm(0)
-        self._socket.linger = LINGER_MS
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(list[Event])
-        self.address = self._bind()
-        self.fd = self._socket.fileno()
+        try:
+            self._socket = self._context.socket(zmq.PAIR)
+            self._socket.set_hwm(0)
+            self._socket.linger = LINGER_MS
+            self.address = self._bind()
+            self.fd = self._socket.fileno()
+        except zmq.ZMQError as error:
+            self.close()  # else the garbage collector would wait for the socket, for ever
+            raise OSError(error.errno, str(error)) from error
 
     def _bind(self) -> str:
         path = f"{self._folder}/engine"
@@ -113,3 +122,13 @@ class ServerChannel:
     def close(self) -> None:
         self._context.destroy(linger=0)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _check_descriptors() -> None:
+    """Raises OSError unless the process may open `DESCRIPTORS` more files."""
+    opened: list[int] = []
+    try:
+        opened += (os.open(os.devnull, os.O_RDONLY) for _ in range(DESCRIPTORS))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)

@@ -44,6 +44,8 @@ FACTORY = "turnout.runner.assembly:build_engine"
 
 GRACE_SECONDS = 2.0
 """Time for the engine to leave when told to; longer than most steps."""
+RETRY_SECONDS = 2.0
+"""Time until another attempt, where the system had no room for a process."""
 ADMIN_TIMEOUT_SECONDS = 30.0
 """How long an admin command may wait for the step to end."""
 
@@ -327,11 +329,17 @@ class ProcessClient:
         self._launch = loop.call_later(pause, self._start_process)
 
     def _start_process(self) -> None:
-        if self.failure is None and not self._gone.is_set() and self._restart_limit.open:
+        if self.failure is not None or self._gone.is_set() or not self._restart_limit.open:
+            return
+        try:
             self._process = EngineProcess(self._factory, self._log_level, self._arm)
-            assert self._config is not None
-            self._process.configure(self._config.model_dump_json())
-            self._process.listen(self._on_event, self._on_exit)
+        except OSError as error:  # no descriptor, process or memory is left, for now
+            logger.error("no engine can be started: %s; trying again in %g s", error, RETRY_SECONDS)
+            self._launch = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._start_process)
+            return
+        assert self._config is not None
+        self._process.configure(self._config.model_dump_json())
+        self._process.listen(self._on_event, self._on_exit)
 
     def _give_up_waiting(self) -> None:
         """Ends the requests that wait for the next engine; those that come later are refused."""

@@ -20,9 +20,14 @@ class EngineProcess:
     """A process, and the channel to it. A process is never restarted: another takes its place."""
 
     def __init__(self, factory: str, log_level: str, arm: str = "") -> None:
+        """Raises OSError if the system has no room for it."""
         self._channel = ServerChannel()
         arguments = [self._channel.address, "--factory", factory, "--log-level", log_level, f"--arm={arm}"]
-        self._child = Child("turnout.server.engine.main", arguments)
+        try:
+            self._child = Child("turnout.server.engine.main", arguments)
+        except OSError:
+            self._channel.close()
+            raise
         self._hear: Callable[[Event], None] | None = None
         self._over = False
 
