@@ -13,7 +13,8 @@ import aiohttp
 import msgspec
 
 from turnout.core.errors import ConfigError, TurnoutError, describe_error
-from turnout.lab.load.event_reader import EventReader, error_message, error_text
+from turnout.lab.load.bounded_read import read_beginning
+from turnout.lab.load.event_reader import MOST_CHARACTERS, EventReader, error_message, error_text
 from turnout.lab.load.target import server_url
 
 __all__ = ["ChatClient", "ChatError", "Message"]
@@ -49,7 +50,7 @@ class ChatClient:
             with self._reaching():
                 content = asyncio.run(self._get("/v1/models"))
             return [str(model["id"]) for model in json.loads(content)["data"]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise ChatError(f"the server at {self.url} is not compatible with OpenAI's API") from None
 
     def answer(self, messages: Sequence[Message], parameters: Mapping[str, Any]) -> Generator[str]:
@@ -67,7 +68,7 @@ class ChatClient:
 
     async def _get(self, path: str) -> bytes:
         async with self._request("GET", path) as response:
-            return await response.read()
+            return await read_beginning(response)
 
     async def _pieces(self, body: bytes) -> AsyncGenerator[str]:
         reader = EventReader(_Chunk)
@@ -91,7 +92,7 @@ class ChatClient:
             session.request(method, self.url + path, data=body, allow_redirects=False) as response,
         ):
             if response.status >= 400:
-                reason = error_text(await response.read()) or response.reason
+                reason = error_text(await read_beginning(response)) or response.reason
                 raise ChatError(f"the server refused ({response.status}): {reason}")
             yield response
 
@@ -105,7 +106,8 @@ class ChatClient:
                 f"no server answers at {self.url} ({error}); start one with: turnout serve"
             ) from None
         except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError, too
-            raise ChatError(f"the connection to {self.url} failed: {describe_error(error)}") from None
+            reason = describe_error(error)[:MOST_CHARACTERS]
+            raise ChatError(f"the connection to {self.url} failed: {reason}") from None
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ import click
 
 from turnout.cli.chat.client import ChatClient, ChatError, Message
 from turnout.cli.chat.prompt import MULTILINE_HELP, read_prompt
+from turnout.cli.terminal.printable import printable
 
 __all__ = ["Conversation", "command"]
 
@@ -42,7 +43,7 @@ def command(
     given = {name: value for name, value in parameters.items() if value is not None}
     conversation = Conversation(client, {"model": chosen, **given}, system)
     if sys.stdin.isatty():
-        click.echo(f"{chosen} at {client.url}; /help for help")
+        click.echo(f"{printable(chosen)} at {client.url}; /help for help")
         _converse(conversation)
     else:
         _answer_lines(conversation)
@@ -110,7 +111,7 @@ def _show_answer(conversation: Conversation, prompt: str) -> None:
     try:
         complete = conversation.ask(prompt, _show)
     except ChatError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {printable(str(error))}", err=True)
     else:
         click.echo("" if complete else " (stopped)")
 
@@ -127,5 +128,5 @@ def _answer_lines(conversation: Conversation) -> None:
 
 
 def _show(piece: str) -> None:
-    click.echo(piece, nl=False)
+    click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
     sys.stdout.flush()

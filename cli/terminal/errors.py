@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import click
 
+from turnout.cli.terminal.printable import printable
 from turnout.core.errors import ConfigError, TurnoutError
 
 __all__ = ["INTERRUPTED", "reported"]
@@ -17,7 +18,7 @@ INTERRUPTED = 130
 
 class _Failure(click.ClickException):
     def __init__(self, error: TurnoutError) -> None:
-        super().__init__(str(error))
+        super().__init__(printable(str(error)))
         self.exit_code = 2 if isinstance(error, ConfigError) else 1  # type: ignore[misc]
 
 

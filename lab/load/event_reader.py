@@ -6,9 +6,14 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-__all__ = ["EventReader", "error_message", "error_text"]
+__all__ = ["MOST_CHARACTERS", "EventReader", "error_message", "error_text"]
 
 T = TypeVar("T")
+
+MOST_BYTES = 2**24
+"""Of an event: more than any completion has. A server may send a line that never ends."""
+MOST_CHARACTERS = 500
+"""Of a server's error message that is shown."""
 
 
 class EventReader(Generic[T]):
@@ -21,8 +26,10 @@ class EventReader(Generic[T]):
         """The stream has said that it is complete."""
 
     def feed(self, data: bytes) -> list[T]:
-        """The events that `data` completes. Raises ValueError for content that is not a `T`."""
+        """The events that `data` completes. Raises ValueError for content that is not a `T`, or too long."""
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MOST_BYTES:
+            raise ValueError(f"the server sent a line of more than {MOST_BYTES:,} bytes")
         events = []
         for line in lines:
             if not line.startswith(b"data:"):
@@ -37,7 +44,7 @@ class EventReader(Generic[T]):
     def _decoded(self, content: bytes) -> T:
         try:
             return self._decode(content)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise ValueError(
                 f"expected a completion, but the server sent {content[:200]!r} ({error})"
             ) from None
@@ -47,7 +54,7 @@ def error_text(body: bytes) -> str:
     """The message of OpenAI's error object, or else the beginning of a response's body."""
     try:
         return error_message(msgspec.json.decode(body))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return body.decode(errors="replace").strip()[:200]
 
 
@@ -55,4 +62,4 @@ def error_message(content: object) -> str:
     """The innermost message of an error object."""
     while isinstance(content, dict):
         content = content.get("error") or content.get("message") or content.get("detail")
-    return str(content)
+    return str(content)[:MOST_CHARACTERS]

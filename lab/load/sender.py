@@ -10,12 +10,16 @@ import aiohttp
 
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.jobs.job import Job
-from turnout.lab.load.event_reader import EventReader, error_message, error_text
+from turnout.lab.load.bounded_read import read_beginning
+from turnout.lab.load.event_reader import MOST_CHARACTERS, EventReader, error_message, error_text
 from turnout.lab.load.messages import Event, TokenUsage
 from turnout.lab.load.target import Target
 from turnout.lab.results.record import Record
 
 __all__ = ["Sender", "StreamedAnswer"]
+
+MOST_TOKENS = 2**24
+"""Of an answer. Each gets a time, so that a server which miscounts could fill the memory."""
 
 
 @dataclass
@@ -43,6 +47,8 @@ class StreamedAnswer:
         elif event.ends:
             self.ended = now
         if event.usage is not None:
+            if not 0 <= event.usage.completion_tokens <= MOST_TOKENS:
+                raise ValueError(f"the server counts {event.usage.completion_tokens:,} tokens of one answer")
             self.usage = event.usage
 
     def token_times(self) -> list[float]:
@@ -89,7 +95,7 @@ class Sender:
             limit = self._timeout.total
             record.error = f"no answer within {limit:g} s" if limit else "the connection timed out"
         except (aiohttp.ClientError, ValueError, OSError) as error:
-            record.error = str(error) or type(error).__name__
+            record.error = str(error)[:MOST_CHARACTERS] or type(error).__name__
         record.finished = self._clock()
         _fill(record, answer)
         return record, answer
@@ -98,7 +104,7 @@ class Sender:
         reader, clock = EventReader(Event), self._clock
         async with self._http.post(self._url, data=body, headers=headers) as response:
             if response.status != 200:
-                raise ValueError(f"{response.status}: {error_text(await response.read())}")
+                raise ValueError(f"{response.status}: {error_text(await read_beginning(response))}")
             async for data in response.content.iter_any():
                 now = clock()
                 for event in reader.feed(data):
