@@ -29,7 +29,7 @@ def sampling_defaults(generation: Mapping[str, Any]) -> dict[str, Any]:
     stated = {name: generation[name] for name in NAMES if generation.get(name) is not None}
     try:
         params = msgspec.convert(stated, SamplingParams)
-    except (msgspec.ValidationError, RequestError) as error:
+    except (msgspec.ValidationError, UnicodeEncodeError, RequestError) as error:
         raise ModelError(f"{FILE}: {error}; {ADVICE}") from error
     return {name: getattr(params, name) for name in stated}
 

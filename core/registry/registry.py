@@ -164,7 +164,7 @@ class Registry:
         if not names:
             listed = ", ".join(sorted(supported)) or "none"
             raise ModelError(
-                f"no model family builds {architecture!r}; supported: {listed}"
+                f"config.json: no model family builds {architecture!r}; supported: {listed}"
                 f"{did_you_mean(architecture, supported)}{self._broken_note()}"
             )
         return self.create("model", names[0])

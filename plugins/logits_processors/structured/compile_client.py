@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from turnout.core.errors import EngineError
+from turnout.core.errors import Overloaded
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.plugins.logits_processors.structured.claims import Claim
 from turnout.plugins.logits_processors.structured.frames import Job, Verdict, receive, send
@@ -22,6 +22,8 @@ __all__ = ["TOO_LONG", "CompileProcess"]
 MODULE = "turnout.plugins.logits_processors.structured.compile_process"
 START_SECONDS = 120.0
 """How long the process may take to build the vocabulary's tables."""
+STARTS = 3
+"""How often it is started for a form: something may kill it while it starts."""
 TOO_LONG = signal.SIGPROF
 """What kills a worker whose time is over."""
 PATIENCE = 10.0
@@ -53,7 +55,7 @@ class CompileProcess:
         if verdict is None and not claim.ended:  # the process, or an idle worker, was gone
             verdict = self._by(self._new_worker(), job, claim)
             if verdict is None and not claim.ended:
-                raise EngineError("the process that compiles structured output has ended twice")
+                raise Overloaded("the process that compiles structured output has ended twice; try again")
         return verdict
 
     def _by(self, worker: socket.socket, job: Job, claim: Claim) -> Verdict | None:
@@ -88,11 +90,13 @@ class CompileProcess:
     def _new_worker(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs, self._lock:
-            if self._process is None or not self._process.fork(theirs):
+            if self._process is not None and self._process.fork(theirs):
+                return ours
+            for _ in range(STARTS):
                 self._process = _Process(self._vocabulary())
-                if not self._process.fork(theirs):
-                    raise EngineError("the process that compiles structured output does not start")
-        return ours
+                if self._process.fork(theirs):
+                    return ours
+        raise Overloaded("the process that compiles structured output does not start; try again")
 
 
 class _Process:
