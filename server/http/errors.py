@@ -28,6 +28,8 @@ REQUEST_KEY = "turnout.request_id"
 NOT_FOUND = 404
 TIMEOUT = 408
 TOO_MANY = 429
+LONGEST_MESSAGE = 2000
+"""Characters; beyond them a message is cut off."""
 CLIENT_CLOSED_REQUEST = 499
 """nginx's status for a client that has left, for the log alone."""
 
@@ -69,7 +71,13 @@ class ErrorBody(msgspec.Struct):
 def error_body(error: Exception) -> ErrorBody:
     """The body for an error. Details of an unexpected error stay in the log."""
     known = _known(error)
-    return ErrorBody(ErrorDetails(str(known), _kind(known.status), known.param, known.code))
+    param = None if known.param is None else _shortened(known.param)
+    return ErrorBody(ErrorDetails(_shortened(str(known)), _kind(known.status), param, known.code))
+
+
+def _shortened(text: str) -> str:
+    """Cuts off a text that names what the client sent, which can be as long as a body."""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
 def _kind(status: int) -> str:

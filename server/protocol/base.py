@@ -300,4 +300,10 @@ def _is_bias(value: object) -> bool:
 
 def _is_token_id(key: object) -> bool:
     """A JSON key, always a string, spells a token id."""
-    return isinstance(key, str) and key.isdecimal() and len(key) < 20 and int(key) <= MAX_TOKEN_ID
+    return (
+        isinstance(key, str)
+        and key.isascii()
+        and key.isdecimal()
+        and len(key) < 20
+        and int(key) <= MAX_TOKEN_ID
+    )
