@@ -276,14 +276,14 @@ class ServerConfig(_Config):
     allowed_hosts: Listed = Field(
         (),
         description="Host names that the server answers to besides those of this machine; `*`: any; default: "
-        "any, but none on a loopback address without a key.",
+        "none on a loopback address without a key, elsewhere any.",
     )
     """`*.example.com` stands for all names below. The header `Host` is checked. See
     [web pages](../how-to/serve.md#web-pages)."""
     allowed_origins: Listed = Field(
         (),
         description="Origins whose web pages may use the server, such as `https://chat.example.com`; `*`: "
-        "any; default: none, and without a key those of this machine.",
+        "any; default: without a key this machine's own, with a key none.",
     )
     """The server answers them with the headers of CORS. See [web pages](../how-to/serve.md#web-pages)."""
     engine_restarts: int = Field(
@@ -317,16 +317,18 @@ class ServerConfig(_Config):
         limits.BODIES.whole,
         description="Memory for all request bodies in flight together; beyond it, requests get status 503.",
     )
-    """The memory is estimated from a body's bytes and its number of values. A body that is alone is taken
-    in any case."""
+    """The memory is estimated from a body's bytes and its number of values. A lone body is always
+    taken."""
     keep_alive_timeout: int = Field(
-        limits.KEEP_ALIVE.whole, gt=0, description="Seconds that a connection stays open without a request."
+        limits.KEEP_ALIVE.whole,
+        gt=0,
+        description="Seconds after which a connection without a request closes.",
     )
-    """A proxy in front should close its idle connections earlier than that."""
+    """A proxy in front should close its idle connections earlier."""
     max_connections: int = Field(
         limits.CONNECTIONS.whole,
         gt=0,
-        description="Most open connections; beyond it, the one that has waited longest for a request closes.",
+        description="Most open connections; beyond it, the server closes the one that was idle longest.",
     )
     """`ulimit -n` may allow fewer."""
     max_connections_per_address: int | None = Field(

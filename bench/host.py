@@ -45,7 +45,7 @@ from turnout.runner.execution.model_runner import ModelRunner
 
 VOCABULARY = 64
 BLOCK = 16
-WISHES: dict[str, dict[str, Any]] = {
+SAMPLING_PARAMS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "sampled": {"temperature": 0.8},
     "top_p 0.9": {"temperature": 0.8, "top_p": 0.9},
@@ -90,14 +90,14 @@ def build(running: int, context: int) -> Engine:
     return Engine(scheduler, runner, decodings, limits, monotonic, None, LogitsProcessors(), overlaps=True)
 
 
-def measure(wish: dict[str, Any], running: int, prompt: int, steps: int) -> dict[str, float]:
+def measure(params: dict[str, Any], running: int, prompt: int, steps: int) -> dict[str, float]:
     """Milliseconds a step, medians: the whole of it, and of each stage."""
     rng = random.Random(0)
     engine, encoder = build(running, prompt + 2 * steps), msgspec.msgpack.Encoder()
-    params = SamplingParams(max_tokens=2 * steps, **wish)
+    sampling_params = SamplingParams(max_tokens=2 * steps, **params)
     for number in range(running):
         tokens = [rng.randrange(VOCABULARY) for _ in range(prompt)]
-        engine.add(RequestSpec(id=f"request-{number}", prompt=tokens, params=params, seed=number))
+        engine.add(RequestSpec(id=f"request-{number}", prompt=tokens, params=sampling_params, seed=number))
     times: dict[str, list[float]] = {stage: [] for stage in (*STAGES, "step")}
     for place, name in (
         (engine.scheduler, "plan"),
@@ -136,14 +136,14 @@ def _timed(function: Callable[..., Any], times: list[float]) -> Callable[..., An
 @click.option("--running", default=256, show_default=True, help="Requests.")
 @click.option("--prompt", default=1024, show_default=True, help="Tokens of each.")
 @click.option("--steps", default=200, show_default=True)
-@click.argument("names", nargs=-1, type=click.Choice(list(WISHES)))
+@click.argument("names", nargs=-1, type=click.Choice(list(SAMPLING_PARAMS)))
 def main(running: int, prompt: int, steps: int, names: tuple[str, ...]) -> None:
     """Print a table."""
     torch.set_num_threads(1)
     click.echo(f"{running} running, contexts of {prompt} tokens on; milliseconds a step, median of {steps}")
     click.echo(f"{'requests':<20}" + "".join(f"{name:>10}" for name in (*STAGES, "step")))
-    for name in names or WISHES:
-        found = measure(WISHES[name], running, prompt, steps)
+    for name in names or SAMPLING_PARAMS:
+        found = measure(SAMPLING_PARAMS[name], running, prompt, steps)
         click.echo(f"{name:<20}" + "".join(f"{found[stage]:>10.2f}" for stage in (*STAGES, "step")))
 
 

@@ -196,8 +196,8 @@ def test_what_cannot_work_says_so_at_once(options, error, message) -> None:
 
 
 def test_a_prompt_has_log_probabilities_where_they_are_asked_for(llm: LLM) -> None:
-    wishes = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1)
-    (scored,) = llm.generate(PROMPTS[0], wishes, progress=False)
+    params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1)
+    (scored,) = llm.generate(PROMPTS[0], params, progress=False)
     assert scored.prompt_logprobs is not None and scored.prompt_logprobs[0] is None
     for token, entry in zip(scored.prompt_token_ids[1:], scored.prompt_logprobs[1:], strict=True):
         assert entry is not None and entry[token].logprob <= 0

@@ -34,11 +34,11 @@ class Decoding(ABC):
     is chosen by name."""
 
     extra_args: ClassVar[tuple[str, ...]] = ()
-    """The names of `SamplingParams.extra_args` that it takes of the requests that it serves. Names that no
-    plugin takes are refused."""
+    """Names of request arguments that the strategy reads in `SamplingParams.extra_args`, and validates in
+    `check`. Arguments that no plugin names are refused."""
 
     def check(self, request: Request) -> None:  # noqa: B027
-        """Raises RequestError to reject a request that it would serve. Called once, as it arrives."""
+        """Raises RequestError to reject a request that it would serve. Called once, when it arrives."""
 
     def start(self, resources: Resources) -> None:  # noqa: B027
         """Called once, before the first request; may load a model of its own. By default it does nothing.

@@ -104,8 +104,8 @@ class LogitsProcessor(ABC):
     masks: ClassVar[bool] = False
     """True: it only forbids tokens. Such processors apply after all others, so that none undoes them."""
     extra_args: ClassVar[tuple[str, ...]] = ()
-    """Names of request parameters that only this processor knows, such as ``("no_repeat",)``. A request has
-    them in `params.extra_args`; `check` validates them. Names that no processor declares are refused."""
+    """Names of request arguments that the processor reads in `params.extra_args`, such as ``("no_repeat",)``,
+    and validates in `check`. Arguments that no plugin names are refused."""
 
     def start(self, model: ServedModel) -> None:  # noqa: B027
         """Called once, before the first request, with the checkpoint's folder and vocabulary.

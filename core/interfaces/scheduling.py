@@ -51,15 +51,15 @@ class SchedulingPolicy(ABC):
     `order` must declare this again."""
 
     extra_args: ClassVar[tuple[str, ...]] = ()
-    """The names of request parameters that it takes, and reads in `RequestView.extra_args`. Names that no
-    plugin takes are refused."""
+    """Names of request arguments that the policy reads in `RequestView.extra_args`, and validates in `check`.
+    Arguments that no plugin names are refused."""
 
     def check(self, request: RequestView) -> None:
-        """Raises RequestError to reject a request. Called once, as it arrives; it is in no queue yet."""
+        """Raises RequestError to reject a request. Called once, when it arrives and before it is queued."""
 
     @abstractmethod
     def order(self, view: View) -> Iterable[Entry]:
-        """Returns the requests to serve in this step, in order, without those that should not run now.
+        """Returns the requests to serve in this step, in order, without those that should not run.
 
         Called once a step. The scheduler reads the whole order before anything changes, then grants each
         request as much as token budget, sequence slots and KV memory allow. An entry is

@@ -65,7 +65,7 @@ def _kind(kind: object) -> str:
     if origin in (Union, UnionType):
         return listed([described(each) for each in within if each is not NoneType])
     if origin in (list, tuple):
-        return f"list of {described(within[0])}s"
+        return f"list of {_plural(described(within[0]))}"
     if (found := origin or kind) in WORDS:
         return WORDS[found]
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -74,6 +74,12 @@ def _kind(kind: object) -> str:
         if kind is plugin.base:
             return f"[{plugin.name}](#{plugin.name})"
     raise LookupError(f"no words for the type {kind}")
+
+
+def _plural(words: str) -> str:
+    """Of ``string, not empty``: ``strings, none of them empty``."""
+    noun, comma, bounds = words.partition(", ")
+    return f"{noun}s{comma}{bounds.replace('not empty', 'none of them empty')}"
 
 
 def _bounds(marks: Iterable[object], whole: bool) -> str:

@@ -21,8 +21,8 @@ LOG_EVERY = 10
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How long and how fast. Training ends after `steps` or `minutes`, whichever is first."""
+class TrainingSettings:
+    """How long to train, and at which learning rate. It ends after `steps` or `minutes`."""
 
     steps: int
     minutes: float
@@ -46,15 +46,15 @@ class Recipe:
         return self.long_length if step % self.long_every == 1 else self.length
 
 
-def batches(tokens: Tensor, recipe: Recipe) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(tokens: Tensor, settings: TrainingSettings) -> Iterator[tuple[Tensor, Tensor]]:
     """One (inputs, targets) a step."""
     windows = {
-        length: _windows(tokens, length, torch.Generator().manual_seed(recipe.seed + length))
-        for length in (recipe.length, recipe.long_length)
+        length: _windows(tokens, length, torch.Generator().manual_seed(settings.seed + length))
+        for length in (settings.length, settings.long_length)
     }
-    for step in range(recipe.steps):
-        length = recipe.window_length(step)
-        batch = torch.stack(list(islice(windows[length], recipe.tokens_per_step // length)))
+    for step in range(settings.steps):
+        length = settings.window_length(step)
+        batch = torch.stack(list(islice(windows[length], settings.tokens_per_step // length)))
         yield batch[:, :-1], batch[:, 1:]
 
 
@@ -62,14 +62,14 @@ def train(
     model: PreTrainedModel,
     tokens: Tensor,
     loss_function: LossFunction,
-    recipe: Recipe,
+    settings: TrainingSettings,
     after_step: Callable[[int], None],
 ) -> None:
     """Train in place. `after_step` is called with the number of steps done."""
-    optimizers = _optimizers(model, recipe)
+    optimizers = _optimizers(model, settings)
     started = time.monotonic()
-    for step, (inputs, targets) in enumerate(batches(tokens, recipe)):
-        progress = recipe.progress(step, time.monotonic() - started)
+    for step, (inputs, targets) in enumerate(batches(tokens, settings)):
+        progress = settings.progress(step, time.monotonic() - started)
         if progress >= 1:
             break
         with torch.autocast("cuda", torch.bfloat16, enabled=model.device.type == "cuda"):
@@ -77,7 +77,7 @@ def train(
         loss.backward()  # type: ignore[no-untyped-call]
         clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
-            _set_learning_rate(optimizer, recipe.learning_rate(step, progress))
+            _set_learning_rate(optimizer, settings.learning_rate(step, progress))
             optimizer.step()
             optimizer.zero_grad()
         if step % LOG_EVERY == 0:
@@ -99,7 +99,7 @@ def _set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -
         group["lr"] = learning_rate
 
 
-def _optimizers(model: PreTrainedModel, recipe: Recipe) -> list[torch.optim.Optimizer]:
+def _optimizers(model: PreTrainedModel, settings: TrainingSettings) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for the rest; no decay on norms and biases."""
     named = list(model.named_parameters())
     matrices = [p for name, p in named if p.ndim == 2 and ".layers." in name]
@@ -107,6 +107,6 @@ def _optimizers(model: PreTrainedModel, recipe: Recipe) -> list[torch.optim.Opti
     vectors = [p for _, p in named if p.ndim < 2]
     groups: list[dict[str, Any]] = [{"params": embeddings}, {"params": vectors, "weight_decay": 0.0}]
     return [
-        Muon(matrices, recipe.peak_lr, weight_decay=0.1),
-        torch.optim.AdamW(groups, recipe.peak_lr, betas=(0.9, 0.95), weight_decay=0.1),
+        Muon(matrices, settings.peak_lr, weight_decay=0.1),
+        torch.optim.AdamW(groups, settings.peak_lr, betas=(0.9, 0.95), weight_decay=0.1),
     ]

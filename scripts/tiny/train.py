@@ -21,7 +21,7 @@ from turnout.models.tiny.corpus import load_corpus
 from turnout.scripts.tiny.architecture import DRAFT, TARGET, model_config
 from turnout.scripts.tiny.evaluate import evaluate, greedy_agreement, held_out
 from turnout.scripts.tiny.export import export
-from turnout.scripts.tiny.loop import LossFunction, Recipe, train
+from turnout.scripts.tiny.loop import LossFunction, TrainingSettings, train
 from turnout.scripts.tiny.tokenizer import encode_documents, load_tokenizer, train_tokenizer
 
 SEED = 20
@@ -60,23 +60,25 @@ class Workshop:
     compiled: bool
     export_every: int
 
-    def train_target(self, recipe: Recipe, folder: Path) -> None:
+    def train_target(self, settings: TrainingSettings, folder: Path) -> None:
         model = self._new_model(TARGET)
-        self._train(model, next_token_loss(model), recipe, folder)
+        self._train(model, next_token_loss(model), settings, folder)
 
-    def train_draft(self, recipe: Recipe, target: Path, folder: Path) -> None:
+    def train_draft(self, settings: TrainingSettings, target: Path, folder: Path) -> None:
         teacher = self._prepare(AutoModelForCausalLM.from_pretrained(target))
         model = self._new_model(DRAFT)
-        self._train(model, distillation_loss(model, teacher), recipe, folder)
+        self._train(model, distillation_loss(model, teacher), settings, folder)
 
-    def _train(self, model: PreTrainedModel, loss: LossFunction, recipe: Recipe, folder: Path) -> None:
+    def _train(
+        self, model: PreTrainedModel, loss: LossFunction, settings: TrainingSettings, folder: Path
+    ) -> None:
         """What is exported on the way is usable, only worse."""
 
         def save(steps_done: int) -> None:
             if steps_done % self.export_every == 0:
                 export(model, self.tokenizer, folder)
 
-        train(model, self.tokens, loss, recipe, save)
+        train(model, self.tokens, loss, settings, save)
         export(model, self.tokenizer, folder)
 
     def _new_model(self, shape: Qwen2Config) -> PreTrainedModel:
@@ -129,9 +131,9 @@ def main(
     click.echo(f"{len(tokens)} training tokens, {torch.get_num_threads()} threads")
     workshop = Workshop(tokenizer, tokens, device, compiled, export_every)
     if steps:
-        workshop.train_target(Recipe(steps, minutes), target)
+        workshop.train_target(TrainingSettings(steps, minutes), target)
     if draft_steps:
-        workshop.train_draft(Recipe(draft_steps, draft_minutes), target, out / DRAFT_NAME)
+        workshop.train_draft(TrainingSettings(draft_steps, draft_minutes), target, out / DRAFT_NAME)
     click.echo(f"trained in {(time.monotonic() - started) / 60:.0f} minutes")
     report(out)
 

@@ -21,7 +21,7 @@ from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
 from turnout.server.renderers.chat import ChatRenderer
-from turnout.server.renderers.openai import Wishes
+from turnout.server.renderers.openai import ResponseOptions
 from turnout.server.renderers.token_names import TokenNames
 from turnout.text.engine_params import engine_params
 from turnout.text.template_process import TemplateProcesses
@@ -45,7 +45,7 @@ async def chat(request: Request) -> Response:
             created=int(time.time()),
             fingerprint=arm.client.ready.fingerprint or None,
             names=TokenNames(arm.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
-            wishes=Wishes.of(body),
+            options=ResponseOptions.of(body),
         )
         metrics = context.metrics[arm.name]
         tokens = bool(body.return_token_ids)

@@ -23,7 +23,7 @@ from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.completions import CompletionRequest, Prompt
 from turnout.server.renderers.completions import CompletionRenderer
-from turnout.server.renderers.openai import Wishes
+from turnout.server.renderers.openai import ResponseOptions
 from turnout.server.renderers.token_names import TokenNames
 from turnout.text.engine_params import engine_params
 from turnout.text.tokenizer import Tokenizer
@@ -46,7 +46,7 @@ async def completions(request: Request) -> Response:
             created=int(time.time()),
             fingerprint=arm.client.ready.fingerprint or None,
             names=TokenNames(arm.tokenizer, as_ids=bool(body.return_tokens_as_token_ids)),
-            wishes=Wishes.of(body),
+            options=ResponseOptions.of(body),
             top_logprobs=body.logprobs or 0,
             prompt_logprobs=body.prompt_logprobs is not None,
             echoes=echoes,

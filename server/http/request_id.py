@@ -22,7 +22,7 @@ _PRINTABLE = re.compile(rf"[\x20-\x7e]{{1,{limits.REQUEST_ID.whole}}}")
 
 
 class RequestIdMiddleware:
-    """Adds the header to every response, streams and errors too. Answers 400 to a name that is no name."""
+    """Adds `X-Request-Id` to every response, also to streams and errors; refuses an invalid one with 400."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -47,7 +47,7 @@ class ChatRenderer(OpenAIRenderer):
             content, logprobs = ChatDelta(content=delta.text), self._logprobs(delta.shown)
             choice = ChatChunkChoice(delta.index, content, logprobs, None, token_ids=tokens)
             events = self._event(choice, delta, generation)
-            tokens = [] if self.wishes.token_ids else UNSET
+            tokens = [] if self.options.token_ids else UNSET
         if delta.finish_reason is not None:
             events += self._event(_last(delta, tokens), delta, generation)
         return events
@@ -62,7 +62,7 @@ class ChatRenderer(OpenAIRenderer):
         prompt = generation.prompt_of(choice)
         if prompt is not None:
             envelope.prompt_logprobs = prompt_logprobs(self.names.tokenizer, prompt)
-        if self.wishes.token_ids:
+        if self.options.token_ids:
             envelope.prompt_token_ids = generation.request_of(choice).prompt
 
     def _event(self, choice: ChatChunkChoice, delta: TextDelta, generation: Generation) -> bytes:
@@ -82,7 +82,7 @@ class ChatRenderer(OpenAIRenderer):
         )
 
     def _logprobs(self, shown: Sequence[ShownToken]) -> ChatLogprobs | None:
-        return chat_logprobs(self.names, shown) if self.wishes.logprobs else None
+        return chat_logprobs(self.names, shown) if self.options.logprobs else None
 
 
 def _last(delta: TextDelta, tokens: Sequence[int] | UnsetType) -> ChatChunkChoice:

@@ -65,11 +65,11 @@ class CompletionRenderer(OpenAIRenderer):
         """The part of a choice that comes before its own text: what the client wants of the prompt."""
         echo, prompt = self.echoes[index], generation.prompt_of(index)
         choice = CompletionChoice(index, echo, None, None)
-        if self.wishes.token_ids:
+        if self.options.token_ids:
             choice.prompt_token_ids, choice.token_ids = generation.request_of(index).prompt, []
         if prompt is not None and self.prompt_logprobs:
             choice.prompt_logprobs = prompt_logprobs(self.names.tokenizer, prompt)
-        if prompt is not None and echo and self.wishes.logprobs:
+        if prompt is not None and echo and self.options.logprobs:
             choice.logprobs = echo_logprobs(self.names, prompt, self.top_logprobs)
         return choice
 
@@ -86,6 +86,6 @@ class CompletionRenderer(OpenAIRenderer):
         )
 
     def _logprobs(self, delta: TextDelta) -> CompletionLogprobs | None:
-        if not self.wishes.logprobs:
+        if not self.options.logprobs:
             return None
         return completion_logprobs(self.names, delta.shown, start=len(self.echoes[delta.index]))

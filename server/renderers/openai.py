@@ -24,12 +24,12 @@ from turnout.server.renderers.renderer import Renderer, event
 from turnout.server.renderers.token_names import TokenNames
 from turnout.text.choice_text import TextDelta
 
-__all__ = ["OpenAIRenderer", "Wishes", "or_unset"]
+__all__ = ["OpenAIRenderer", "ResponseOptions", "or_unset"]
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the client asked for beside the text."""
+class ResponseOptions:
+    """Which optional fields of a response the client asked for."""
 
     logprobs: bool
     usage: bool
@@ -39,7 +39,7 @@ class Wishes:
     token_ids: bool
 
     @classmethod
-    def of(cls, body: GenerationRequest) -> Wishes:
+    def of(cls, body: GenerationRequest) -> ResponseOptions:
         return cls(
             logprobs=body.logprob_count() is not None,
             usage=body.include_usage,
@@ -57,7 +57,7 @@ class OpenAIRenderer(Renderer):
     created: int
     fingerprint: str | None
     names: TokenNames
-    wishes: Wishes
+    options: ResponseOptions
 
     object: ClassVar[str]
     chunk_object: ClassVar[str]
@@ -68,9 +68,9 @@ class OpenAIRenderer(Renderer):
 
     def closing(self, generation: Generation) -> bytes:
         timing = _timing(generation)
-        if not self.wishes.usage and timing is UNSET:
+        if not self.options.usage and timing is UNSET:
             return b""
-        usage = _usage(generation) if self.wishes.usage else UNSET
+        usage = _usage(generation) if self.options.usage else UNSET
         return event(self._envelope(self.chunk_object, [], usage, timing))
 
     def _envelope(
@@ -84,8 +84,8 @@ class OpenAIRenderer(Renderer):
     def _chunk(self, choice: WireChoice, tokens: int, generation: Generation) -> Envelope:
         """A chunk of a choice that has so many tokens by now."""
         usage: Usage | UnsetType | None = UNSET
-        if self.wishes.usage:
-            usage = self._usage_of(choice.index, tokens, generation) if self.wishes.usage_in_chunks else None
+        if self.options.usage:
+            usage = self._usage_of(choice.index, tokens, generation) if self.options.usage_in_chunks else None
         return Envelope(
             self.id, self.chunk_object, self.created, self.model, self.fingerprint, [choice], usage
         )
@@ -95,7 +95,7 @@ class OpenAIRenderer(Renderer):
         return _usage_sum(len(generation.request_of(choice).prompt), tokens, generation.cached_of(choice))
 
     def _token_ids(self, delta: TextDelta) -> Sequence[int] | UnsetType:
-        return delta.tokens if self.wishes.token_ids else UNSET
+        return delta.tokens if self.options.token_ids else UNSET
 
 
 def or_unset(value: float | None) -> float | UnsetType:

@@ -117,7 +117,7 @@ class DecodingSuite(Suite[Decoding]):
 
     # -------------------------------------------------------------- right answers
 
-    def test_tokens_are_those_of_the_strategies_in_same_as(self) -> None:
+    def test_tokens_equal_those_of_the_claimed_strategies(self) -> None:
         if not self.same_as:
             not_for_it("the strategy does not claim the tokens of other strategies (`same_as`)")
         for params in self._accepted():
@@ -130,7 +130,7 @@ class DecodingSuite(Suite[Decoding]):
                 f"{shown(params)}"
             )
 
-    def test_samples_follow_the_models_distribution(self) -> None:
+    def test_samples_follow_the_distribution_of_the_model(self) -> None:
         """Tests pairs of neighbouring tokens, which also shows drafts that are accepted too often."""
         sampled = [params for params in self._accepted() if params.sampled and params.n == 1]
         if not sampled or not self.unbiased:
@@ -138,8 +138,8 @@ class DecodingSuite(Suite[Decoding]):
                 "the strategy serves no sampling, or does not claim the model's distribution (`unbiased`)"
             )
         for params in sampled:
-            wishes = msgspec.structs.replace(params, ignore_eos=True, max_tokens=3)
-            specs = [request(str(seed), wishes, seed) for seed in range(self.draws)]
+            varied = msgspec.structs.replace(params, ignore_eos=True, max_tokens=3)
+            specs = [request(str(seed), varied, seed) for seed in range(self.draws)]
             answers = [tuple(choices[0].tokens) for choices in run(self._engine(slots=256), specs).values()]
             for place in range(2):
                 seen = [answer[place : place + 2] for answer in answers]
@@ -150,33 +150,33 @@ class DecodingSuite(Suite[Decoding]):
     def test_logits_processors_are_obeyed(self) -> None:
         """A request that allows four tokens gets no other, not even in drafts and forks."""
         for params in self._accepted():
-            wishes = msgspec.structs.replace(params, allowed_token_ids=(1, 2, 3, 4))
-            for choices in tokens_of(run(self._engine(), self._requests(wishes))).values():
+            varied = msgspec.structs.replace(params, allowed_token_ids=(1, 2, 3, 4))
+            for choices in tokens_of(run(self._engine(), self._requests(varied))).values():
                 assert set(choices) <= {1, 2, 3, 4}, (
                     f"a choice has the tokens {choices}, but the request allows 1, 2, 3 and 4; `decide` "
-                    f"must choose from logits that `adjust` has processed: {shown(wishes)}"
+                    f"must choose from logits that `adjust` has processed: {shown(varied)}"
                 )
 
     def test_log_probabilities_are_those_of_the_model(self) -> None:
         """A request that asks for them gets one for each token, of the raw logits at temperature 1."""
         for params in self._accepted():
-            wishes = msgspec.structs.replace(params, logprobs=2)
-            for choices in run(self._engine(), self._requests(wishes)[:4]).values():
+            varied = msgspec.structs.replace(params, logprobs=2)
+            for choices in run(self._engine(), self._requests(varied)[:4]).values():
                 for answer in choices.values():
                     assert len(answer.details) == len(answer.tokens), (
                         f"{len(answer.tokens)} tokens came with {len(answer.details)} log-probabilities; "
-                        f"expected one for each: {shown(wishes)}"
+                        f"expected one for each: {shown(varied)}"
                     )
                     context = list(PROMPT)
                     for token, detail in zip(answer.tokens, answer.details, strict=True):
                         wanted = log_softmax(toy_logits(context))[token]
                         assert detail.token == token, (
                             f"the token {token} came with log-probabilities for {detail.token}: "
-                            f"{shown(wishes)}"
+                            f"{shown(varied)}"
                         )
                         assert abs(detail.logprob - wanted) < 1e-4, (
                             f"the log-probability of token {token} is {detail.logprob}; expected {wanted}, "
-                            f"that of the raw logits: {shown(wishes)}"
+                            f"that of the raw logits: {shown(varied)}"
                         )
                         context.append(token)
 
@@ -209,7 +209,7 @@ class DecodingSuite(Suite[Decoding]):
                 f"{shown(params)}"
             )
 
-    def test_it_accepts_something(self) -> None:
+    def test_some_sampling_parameters_are_accepted(self) -> None:
         assert self._accepted(), (
             "`accepts` returned False for all parameters that were tried; set `params` to some that it "
             "accepts"
@@ -239,8 +239,8 @@ class DecodingSuite(Suite[Decoding]):
         return [params for params in self.params if strategy.accepts(params)]
 
     def _requests(self, params: SamplingParams) -> list[RequestSpec]:
-        wishes = msgspec.structs.replace(params, max_tokens=10)
-        return [request(f"r{seed}", wishes, seed) for seed in range(self.trials)]
+        varied = msgspec.structs.replace(params, max_tokens=10)
+        return [request(f"r{seed}", varied, seed) for seed in range(self.trials)]
 
     def _check_resumes(
         self, spec: RequestSpec, whole: Mapping[tuple[str, int], tuple[int, ...]], length: int

@@ -49,7 +49,7 @@ class KVBackendSuite(Suite[KVBackend]):
     trials: ClassVar[int] = 12
 
     dtype: ClassVar[str] = "float64"
-    """The toy model's, of torch: so exact that another order of summation changes no token."""
+    """The toy model's dtype, a name of torch: exact enough that the order of a sum changes no token."""
 
     def attends(self, position: int) -> Sequence[int]:
         """The positions that the query at `position` attends to: by default, all up to itself."""
@@ -147,7 +147,7 @@ class KVBackendSuite(Suite[KVBackend]):
             drive(case.engine, [])
             assert_all_memory_is_free(case.kv)
 
-    def test_a_request_that_holds_admits_is_never_short_of_memory(self) -> None:
+    def test_an_admitted_request_is_never_short_of_memory(self) -> None:
         """Where `holds` returned True, a request that runs alone gets all the memory it needs."""
         for n in (1, 3):
             length = self._longest(self._roomy(64, n), n)
@@ -158,7 +158,7 @@ class KVBackendSuite(Suite[KVBackend]):
             case = f"{n} sequences of {length} tokens, which `holds` admitted"
             assert_expected_tokens(spec, outcome, self._logits, case=case)
 
-    def test_holds_refuses_what_never_fits(self) -> None:
+    def test_a_request_that_never_fits_is_refused(self) -> None:
         kv = self._cache(self.make(), self._roomy(64))
         assert kv.holds(1, 1), "`holds(1, 1)` returned False; expected True: an empty pool holds one token"
         many = kv.capacity + 1
@@ -214,7 +214,7 @@ class KVBackendSuite(Suite[KVBackend]):
             "two runs of the same workload gave other moves in `drain`; they must depend only on the calls"
         )
 
-    def test_a_position_takes_bytes(self) -> None:
+    def test_the_memory_of_a_token_is_known(self) -> None:
         from turnout.testing.toy.attention import toy_spec
 
         cost = self.make().bytes_per_token(toy_spec(), 4)

@@ -53,7 +53,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
 
     # -------------------------------------------------------------- tests
 
-    def test_it_wants_something(self) -> None:
+    def test_some_sampling_parameters_are_wanted(self) -> None:
         for params in self.params:
             wants = self.make().wants(params)
             assert isinstance(wants, bool), f"`wants` returned {wants!r}; expected a bool: {shown(params)}"
@@ -76,7 +76,7 @@ class LogitsProcessorSuite(Suite[LogitsProcessor]):
                 f"{row.last(9)}: {shown(row.params)}"
             )
 
-    def test_drafted_tokens_count_as_tokens(self) -> None:
+    def test_drafted_tokens_count_like_accepted_ones(self) -> None:
         """A row behind drafted tokens equals one behind accepted tokens, or speculation changes answers."""
         processor = self._started()
         for row, output in self._grown(processor):

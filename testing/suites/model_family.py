@@ -29,9 +29,9 @@ class ModelFamilySuite(Suite[ModelFamily]):
     refused: ClassVar[Sequence[Mapping[str, Any]]] = ()
     """Changes of `config` that the family does not support, and must refuse."""
     reference: ClassVar[Callable[[nn.Module, list[int]], Tensor] | None] = None
-    """From the family's module and tokens to another implementation's logits, [tokens, vocab_size]."""
+    """A function of the family's module and tokens: another implementation's logits, [tokens, vocab_size]."""
     tolerance: ClassVar[float] = 1e-4
-    """Of logits, relative to the largest of them, or to 1."""
+    """Largest difference between logits, relative to the largest logit or to 1."""
 
     def test_it_names_its_architectures(self) -> None:
         names = self.make().architectures
@@ -97,7 +97,7 @@ class ModelFamilySuite(Suite[ModelFamily]):
                 "a sequence in a batch, compared with alone",
             )
 
-    def test_shapes_and_dtypes(self) -> None:
+    def test_logits_are_finite_and_cover_the_vocabulary(self) -> None:
         model, spec = self._model(), self._spec()
         (logits,) = self._run(model, [self._tokens(6)], [(0, 6)])
         assert logits.shape == (6, spec.vocab_size), (

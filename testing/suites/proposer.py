@@ -42,7 +42,7 @@ class ProposerSuite(Suite[Proposer]):
     trials: ClassVar[int] = 12
     """Requests that are served together."""
 
-    def test_answers_are_those_without_it(self) -> None:
+    def test_answers_are_the_same_without_it(self) -> None:
         """Greedy and for any seed; also where memory and budget are so scarce that requests are preempted."""
         for params in PARAMS:
             specs = self._requests(params)
@@ -54,7 +54,7 @@ class ProposerSuite(Suite[Proposer]):
                     f"requests got other tokens than without drafts; expected the same: {shown(params)}"
                 )
 
-    def test_drafts_are_what_was_asked_for(self) -> None:
+    def test_drafts_are_for_the_requested_sequences(self) -> None:
         """Each for a sequence that was asked for, once; no longer than that; tokens of the vocabulary."""
         seen = _Checked(self.make())
         for params in PARAMS:
@@ -85,7 +85,7 @@ class ProposerSuite(Suite[Proposer]):
         assert backlog >= 0, f"`backlog` returned {backlog}; expected at least 0 tokens"
 
     @slow
-    def test_answers_of_a_real_model_are_those_without_it(self) -> None:
+    def test_answers_of_a_real_model_are_the_same_without_it(self) -> None:
         embedded = self.embedded()
         decoding = str(PluginSpec("speculative", {"proposer": self.spec, "k": "3"}))
         for params in PARAMS:

@@ -40,7 +40,7 @@ class QuantizerSuite(Suite[Quantizer]):
     nats: ClassVar[float] = 0.05
     """By how much the mean log-probability of texts may change, with the embedded model."""
     dtypes: ClassVar[Sequence[str]] = ("float32", "bfloat16")
-    """Of the layers that are converted."""
+    """Dtypes of the layers that are converted."""
     names: ClassVar[Sequence[str]] = NAMES
     """Names of layers; those that the quantizer wants are converted."""
 
@@ -49,7 +49,7 @@ class QuantizerSuite(Suite[Quantizer]):
             wants = self.make().wants(name, _linear(64, 96, "float32"))
             assert isinstance(wants, bool), f"`wants` returned {wants!r} for {name}; expected a bool"
 
-    def test_outputs_are_close_to_the_layers(self) -> None:
+    def test_outputs_are_close_to_those_of_the_layer(self) -> None:
         for linear, converted in self._converted():
             inputs = _inputs(linear)
             wanted, found = linear(inputs).double(), converted(inputs).double()
@@ -75,7 +75,7 @@ class QuantizerSuite(Suite[Quantizer]):
             )
             assert near, f"{linear}: a row has other outputs in a batch than alone; expected the same"
 
-    def test_outputs_have_the_inputs_dtype(self) -> None:
+    def test_outputs_have_the_dtype_of_the_inputs(self) -> None:
         for linear, converted in self._converted():
             found = converted(_inputs(linear)).dtype
             assert found == linear.weight.dtype, (
@@ -109,7 +109,7 @@ class QuantizerSuite(Suite[Quantizer]):
             inputs = _inputs(linear)
             assert first(inputs).equal(again(inputs)), f"{linear}: converting it twice gave other outputs"
 
-    def test_what_it_exports_is_read_back(self) -> None:
+    def test_an_exported_layer_can_be_read_back(self) -> None:
         """A checkpoint that `turnout quantize` wrote computes what quantizing while loading gives."""
         exporter = self.make().exporter()
         if exporter is None:
@@ -128,7 +128,7 @@ class QuantizerSuite(Suite[Quantizer]):
             )
 
     @slow
-    def test_a_real_model_finds_texts_as_likely_as_before(self) -> None:
+    def test_a_real_model_finds_texts_nearly_as_likely_as_before(self) -> None:
         embedded = self.embedded()
         before, after = embedded.scores(), embedded.scores(quantization=self.spec)
         assert abs(after - before) <= self.nats, (

@@ -36,7 +36,7 @@ class RouterSuite(Suite[Router]):
                     f"{len(replicas) - 1}"
                 )
 
-    def test_the_same_requests_go_the_same_way(self) -> None:
+    def test_the_same_requests_are_routed_the_same_way(self) -> None:
         for seed in range(self.trials):
             ways = [ways_of(self.make(), seed) for _ in range(2)]
             assert ways[0] == ways[1], (
@@ -44,7 +44,7 @@ class RouterSuite(Suite[Router]):
                 "depend only on its arguments and on earlier calls"
             )
 
-    def test_ways_do_not_depend_on_the_hashes_of_strings(self) -> None:
+    def test_routes_do_not_depend_on_the_hashes_of_strings(self) -> None:
         """A server that is started again, or another one beside it, sends a session to the same replica."""
         self.same_elsewhere(
             ways_of,
@@ -52,7 +52,7 @@ class RouterSuite(Suite[Router]):
             "`route` must not depend on `hash` of a string, but may on `hashlib`",
         )
 
-    def test_a_router_that_does_not_watch_ignores_the_load(self) -> None:
+    def test_the_load_is_ignored_unless_the_router_watches_it(self) -> None:
         if self.make().watches:
             not_for_it("the router watches the load (`watches`)")
         busy, idle = self.make(), self.make()

@@ -116,7 +116,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
 
     # -------------------------------------------------------------- progress
 
-    def test_there_is_progress_under_an_unschedulable_head(self) -> None:
+    def test_others_progress_while_the_first_in_line_does_not_fit(self) -> None:
         """A request for nearly all memory is first in line; the others make progress nevertheless."""
         for kv in (toy_kv(12, 4, prefix_caching=False), ContiguousCache(PoolSize(48))):
             engine = toy_engine(self.make(), kv, budget=16, slots=4, strict=True)
@@ -173,7 +173,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
 
     # -------------------------------------------------------------- contract
 
-    def test_views_are_only_read(self) -> None:
+    def test_views_are_not_changed(self) -> None:
         for seed in range(self.trials):
             trial, policy = RandomCase.draw(seed), MutationCheckedPolicy(self.make())
             drive(trial.engine(policy), trial.arrivals)
@@ -213,7 +213,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
             "neither runs nor waits, or keep views in a `weakref.WeakKeyDictionary`"
         )
 
-    def test_running_requests_come_first_if_it_says_so(self) -> None:
+    def test_running_requests_come_first_where_the_policy_declares_it(self) -> None:
         """A policy that declares `runners_first` lets simulations skip steps; a false one changes them."""
         if not declares_runners_first(self.make()):
             not_for_it("the policy does not declare `runners_first`")
@@ -233,7 +233,7 @@ class SchedulingPolicySuite(Suite[SchedulingPolicy]):
         found = list(self.make().order(made_view()))
         assert found == [], f"`order` returned {found} for a view without requests; expected an empty list"
 
-    def test_an_order_takes_milliseconds(self) -> None:
+    def test_an_order_takes_no_longer_than_claimed(self) -> None:
         policy = self.make()
         running, waiting = [_waiting(i) for i in range(250)], [_waiting(i) for i in range(250, 1250)]
         view = made_view(waiting, running, now=2000.0)

@@ -39,7 +39,7 @@ class Suite(Generic[Plugin]):
     spec: ClassVar[str] = ""
     """``NAME`` or ``NAME:option=value,…``, as on the command line."""
     trials: ClassVar[int] = 25
-    """Random workloads that a test serves, if it draws some."""
+    """Random workloads for each test that draws some."""
     light: ClassVar[bool] = False
     """Importing a plugin of this kind must not import torch."""
 

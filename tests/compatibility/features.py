@@ -61,8 +61,8 @@ class Served:
 
     def logprobs(self, tokens: list[int]) -> list[float]:
         """The plain engine's, of each token but the first."""
-        wishes = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
-        (scored,) = self.plain.generate([tokens], wishes, progress=False)
+        scoring = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=0)
+        (scored,) = self.plain.generate([tokens], scoring, progress=False)
         entries = (scored.prompt_logprobs or [None])[1:]
         return [entry[token].logprob for entry, token in zip(entries, tokens[1:], strict=True) if entry]
 
@@ -78,7 +78,7 @@ def nothing(served: Served) -> None:
 class Feature:
     name: str
     """As the table has it."""
-    wishes: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     """Sampling parameters."""
     engine: Mapping[str, Any] = field(default_factory=dict)
     """Fields of EngineConfig."""
@@ -94,8 +94,8 @@ def chosen_by_argmax(served: Served) -> None:
         return  # then it is the most likely of what is left
     for answer, choice in served.choices:
         tokens = answer.prompt_token_ids + choice.token_ids
-        wishes = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1)
-        (scored,) = served.plain.generate([tokens], wishes, progress=False)
+        scoring = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1)
+        (scored,) = served.plain.generate([tokens], scoring, progress=False)
         for entry in (scored.prompt_logprobs or [])[len(answer.prompt_token_ids) :]:
             assert entry is not None
             chosen, *_ = entry.values()

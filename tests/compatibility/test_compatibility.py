@@ -1,7 +1,7 @@
 """Every pair of features in docs/reference/compatibility.md: it works, or is refused with a reason.
 
 What only changes how an engine works must change no token, so pairs are compared with the plain engine. Pairs
-of wishes are looked at one by one, see `features`.
+of sampling parameters are looked at one by one, see `features`.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ REFUSED = refused()
 
 
 def merged(first: Feature, second: Feature) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Wishes and engine options of both."""
+    """Sampling parameters and engine options of both."""
     kvs = [feature.engine["kv"] for feature in (first, second) if "kv" in feature.engine]
-    wishes, engine = {**first.wishes, **second.wishes}, {**first.engine, **second.engine}
+    params, engine = {**first.params, **second.params}, {**first.engine, **second.engine}
     if "decoding" in first.engine and "decoding" in second.engine:
         engine["decoding"] = "speculative:draft=DRAFT,ngram=true"
     if len(kvs) == 2:
         (backend, _, _), (_, _, options) = (kv.partition(":") for kv in sorted(kvs))
         engine["kv"] = f"{backend}:{options}"
-    if not {"temperature", "use_beam_search"} & wishes.keys():
-        wishes["temperature"] = 0
-        if {"n", "best_of"} & wishes.keys():
-            wishes |= BY_NAME["sampling"].wishes
-    if second is BY_NAME["n-gram drafts"] and (wishes.get("temperature") or "logit_bias" in wishes):
-        wishes["allowed_token_ids"] = FEW  # what is drawn from a whole vocabulary hardly repeats anything
-    if "stop" in wishes and "preemption" in engine:
+    if not {"temperature", "use_beam_search"} & params.keys():
+        params["temperature"] = 0
+        if {"n", "best_of"} & params.keys():
+            params |= BY_NAME["sampling"].params
+    if second is BY_NAME["n-gram drafts"] and (params.get("temperature") or "logit_bias" in params):
+        params["allowed_token_ids"] = FEW  # what is drawn from a whole vocabulary hardly repeats anything
+    if "stop" in params and "preemption" in engine:
         engine["max_num_seqs"] = 2  # some end so early that otherwise no request waits for long
-    return wishes, engine
+    return params, engine
 
 
 def serve(
@@ -131,7 +131,7 @@ class Together(NamedTuple):
     """Two features switched on at once, and what was answered."""
 
     pair: tuple[str, str]
-    wishes: dict[str, Any]
+    params: dict[str, Any]
     llm: LLM
     served: Served
 
@@ -140,11 +140,11 @@ class Together(NamedTuple):
 def together(request: pytest.FixtureRequest, make_llm: Any, make_plain: Any) -> Together:
     """In order of engines, of which there is one at a time."""
     first, second = (BY_NAME[name] for name in request.param)
-    wishes, engine = merged(first, second)
-    llm, params = make_llm(engine), SamplingParams(**{"max_tokens": LENGTH, **wishes})
+    fields, engine = merged(first, second)
+    llm, params = make_llm(engine), SamplingParams(**{"max_tokens": LENGTH, **fields})
     tolerance = max(first.tolerance, second.tolerance)
     served = serve(llm, params, make_plain(engine), tolerance=tolerance)
-    return Together(request.param, wishes, llm, served)
+    return Together(request.param, fields, llm, served)
 
 
 def test_they_go_together(together: Together) -> None:
@@ -155,9 +155,9 @@ def test_they_go_together(together: Together) -> None:
         assert tokens(served) == expected(served.params, served.plain)
 
 
-def body(prompt: str, pair: tuple[str, str], wishes: dict[str, Any]) -> dict[str, Any]:
+def body(prompt: str, pair: tuple[str, str], params: dict[str, Any]) -> dict[str, Any]:
     """What a client would send for it."""
-    asked: dict[str, Any] = {"prompt": prompt, "max_tokens": LENGTH, **wishes, "stream": "streaming" in pair}
+    asked: dict[str, Any] = {"prompt": prompt, "max_tokens": LENGTH, **params, "stream": "streaming" in pair}
     if form := asked.pop("structured_outputs", None):
         asked["structured_outputs"] = {"regex": form.regex}
     return asked
@@ -165,7 +165,7 @@ def body(prompt: str, pair: tuple[str, str], wishes: dict[str, Any]) -> dict[str
 
 def test_over_http_it_is_the_same(together: Together) -> None:
     pair, offline = together.pair, together.served.answers
-    over = answers_over_http(together.llm, [body(prompt, pair, together.wishes) for prompt in PROMPTS])
+    over = answers_over_http(together.llm, [body(prompt, pair, together.params) for prompt in PROMPTS])
     assert [[c["text"] for c in choices] for choices in over] == [
         [choice.text for choice in answer.outputs] for answer in offline
     ]
@@ -180,9 +180,9 @@ def test_over_http_it_is_the_same(together: Together) -> None:
 
 @pytest.mark.parametrize(("first", "second"), sorted(REFUSED))
 def test_they_are_refused_together(first: str, second: str, make_llm: Any) -> None:
-    wishes, engine = merged(BY_NAME[first], BY_NAME[second])
+    params, engine = merged(BY_NAME[first], BY_NAME[second])
     with pytest.raises((RequestError, ConfigError)) as refusal:
         if "streaming" in (first, second):
-            CompletionRequest(prompt=[PROMPTS[0]], stream=True, **wishes)
-        make_llm(engine).generate(PROMPTS[0], SamplingParams(**wishes), progress=False)
-    assert any(str(name) in str(refusal.value) for name in (*wishes, *engine)), "it names what is at fault"
+            CompletionRequest(prompt=[PROMPTS[0]], stream=True, **params)
+        make_llm(engine).generate(PROMPTS[0], SamplingParams(**params), progress=False)
+    assert any(str(name) in str(refusal.value) for name in (*params, *engine)), "it names what is at fault"

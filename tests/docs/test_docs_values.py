@@ -29,6 +29,7 @@ from turnout.server.protocol.base import GenerationRequest, TokenId
         (bool | Literal["never"] | None, "boolean or `never`"),
         (list[TokenId], "list of token ids"),
         (tuple[str, ...], "list of strings"),
+        (tuple[Annotated[str, Field(min_length=1)], ...], "list of strings, none of them empty"),
         (dict[str, Any], "object"),
     ],
 )

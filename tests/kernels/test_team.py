@@ -1,4 +1,4 @@
-"""The native kernels' threads: how a loop is shared out changes no number, whoever computes its parts."""
+"""The native kernels' threads: how a loop is divided among them changes no result."""
 
 from __future__ import annotations
 

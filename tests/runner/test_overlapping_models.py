@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from driving import drain, run
-from test_seeded_sampling import WISHES, requests
+from test_seeded_sampling import PARAMS, requests
 
 from turnout.config import EngineConfig
 from turnout.core.types.messages import Delta
@@ -58,8 +58,8 @@ def test_what_comes_with_tokens_is_the_same(make_engine) -> None:
 
     def served(**options: Any) -> dict[tuple[str, int], list[Delta]]:
         engine = make_engine(**options)
-        for number, (prompt, wishes) in enumerate(zip(prompts, params, strict=True)):
-            engine.add(RequestSpec(id=str(number), prompt=prompt, params=wishes, seed=number))
+        for number, (prompt, chosen) in enumerate(zip(prompts, params, strict=True)):
+            engine.add(RequestSpec(id=str(number), prompt=prompt, params=chosen, seed=number))
         told: dict[tuple[str, int], list[Delta]] = {}
         for delta in drain(engine):
             told.setdefault((delta.request_id, delta.index), []).append(delta)
@@ -81,4 +81,4 @@ def test_a_step_of_greedy_and_sampled_requests_looks_tokens_up_in_both() -> None
     chosen = torch.tensor([50, 51]), torch.tensor([60, 61, 62])
     assert look_up(torch.tensor([7, -1, -2, -3, 0, -5]), chosen).tolist() == [7, 50, 51, 60, 0, 62]
     assert look_up(torch.tensor([7, 8]), ()).tolist() == [7, 8]
-    assert any(wishes.get("temperature") == 0 for wishes in WISHES), "requests() mix them"
+    assert any(each.get("temperature") == 0 for each in PARAMS), "requests() mix them"

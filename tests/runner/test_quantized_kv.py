@@ -27,15 +27,15 @@ EngineMaker = Callable[..., Engine]
 
 def requests() -> list[RequestSpec]:
     rng = random.Random(0)
-    wishes = [{"temperature": 0.0}, {"n": 2, "temperature": 0.8}, {"top_p": 0.9}] * 4
+    chosen = [{"temperature": 0.0}, {"n": 2, "temperature": 0.8}, {"top_p": 0.9}] * 4
     return [
         RequestSpec(
             id=str(i),
             prompt=[rng.randrange(160) for _ in range(rng.randrange(1, 60))],
-            params=SamplingParams(max_tokens=40, ignore_eos=True, **wish),
+            params=SamplingParams(max_tokens=40, ignore_eos=True, **each),
             seed=100 + i,
         )
-        for i, wish in enumerate(wishes)
+        for i, each in enumerate(chosen)
     ]
 
 

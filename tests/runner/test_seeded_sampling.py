@@ -11,7 +11,7 @@ from driving import drain, run
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 
-WISHES: list[dict[str, Any]] = [
+PARAMS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.7, "top_p": 0.9},
     {"top_k": 20},
@@ -27,10 +27,10 @@ def requests(n: int = 1) -> list[RequestSpec]:
         RequestSpec(
             id=str(i),
             prompt=[rng.randrange(160) for _ in range(rng.randrange(1, 60))],
-            params=SamplingParams(n=n, max_tokens=40, ignore_eos=True, **wishes),
+            params=SamplingParams(n=n, max_tokens=40, ignore_eos=True, **params),
             seed=100 + i,
         )
-        for i, wishes in enumerate(WISHES * 2)
+        for i, params in enumerate(PARAMS * 2)
     ]
 
 

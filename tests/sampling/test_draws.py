@@ -32,8 +32,8 @@ def a_row(
     seed: int = 0, position: int = 3, index: int = 0, shared: SamplingParams | None = None, **params: Any
 ) -> Row:
     """`shared`: instead of `params`, where they are the same for thousands of rows."""
-    wishes = shared or SamplingParams(**params)
-    spec = RequestSpec(id="r", prompt=[1] * position, params=wishes, seed=seed)
+    chosen = shared or SamplingParams(**params)
+    spec = RequestSpec(id="r", prompt=[1] * position, params=chosen, seed=seed)
     request = Request(spec, SAMPLING, 0.0, 100, frozenset())
     return Row(request.live[0], index)
 
@@ -95,14 +95,14 @@ def test_a_vocabulary_too_flat_for_the_first_guess_is_still_cut_at_top_p() -> No
 def test_a_draw_does_not_depend_on_the_rows_beside_it() -> None:
     """Neighbours with other parameters change how the batch is computed, never what a row draws."""
     logits = some_logits(40, vocabulary=3000)
-    wishes: list[dict[str, Any]] = [
+    chosen: list[dict[str, Any]] = [
         {},
         {"top_p": 0.9},
         {"top_k": 7},
         {"min_p": 0.2},
         {"top_k": 1000, "top_p": 0.99, "temperature": 2.0},
     ]
-    rows = [a_row(seed=row, position=row + 1, **wishes[row % 5]) for row in range(40)]
+    rows = [a_row(seed=row, position=row + 1, **chosen[row % 5]) for row in range(40)]
     together = draw(logits, rows).tolist()
     alone = [int(draw(logits[row : row + 1], [rows[row]])) for row in range(40)]
     assert together == alone
@@ -164,10 +164,10 @@ def test_neighbouring_positions_draw_independently() -> None:
     assert ((seen - expected) ** 2 / expected).sum() < 35 + 4 * 70**0.5 + 10
 
 
-@pytest.mark.parametrize("wishes", [{}, {"temperature": 0.6, "top_p": 0.9}, {"top_k": 40}], ids=str)
-def test_alike_distributions_mostly_draw_the_same_token_with_the_same_noise(wishes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("chosen", [{}, {"temperature": 0.6, "top_p": 0.9}, {"top_k": 40}], ids=str)
+def test_alike_distributions_mostly_draw_the_same_token_with_the_same_noise(chosen: dict[str, Any]) -> None:
     """At least (1 - d) / (1 + d) of the time, d the total variation distance between the two."""
-    draws, params = 5000, SamplingParams(**wishes)
+    draws, params = 5000, SamplingParams(**chosen)
     ours = some_logits(vocabulary=500, scale=3.0)
     theirs = ours + 0.7 * torch.randn(1, 500, generator=torch.Generator().manual_seed(4))
     rows = [a_row(seed=seed, shared=params) for seed in range(draws)]

@@ -18,7 +18,7 @@ from turnout.lab.ab.live_trial import LiveTrial
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
-from turnout.server.http.connections.connection import Patience
+from turnout.server.http.connections.connection import ClientLimits
 from turnout.server.http.connections.http_server import HttpServer
 from turnout.text.tokenizer import Tokenizer
 
@@ -76,7 +76,7 @@ def running(
     config: ServerConfig,
     factory: str = FACTORY,
     other: Other | None = None,
-    patience: Patience | None = None,
+    client_limits: ClientLimits | None = None,
 ) -> Iterator[RunningServer]:
     listener = socket.create_server(("127.0.0.1", 0))
     started, stop = threading.Event(), asyncio.Event()
@@ -93,7 +93,7 @@ def running(
             await client.start()
         watching = asyncio.create_task(arms.gone())
         app = create_app(arms, config)
-        server = HttpServer(app, listener, config, patience)
+        server = HttpServer(app, listener, config, client_limits)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         servers.append(RunningServer(arms, asyncio.get_running_loop(), url))
         started.set()

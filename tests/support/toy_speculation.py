@@ -75,8 +75,8 @@ class ToyDraft(Proposer):
         self.memory = DraftMemory(self.kv, max_positions=200)
         self.drafter = Drafter(self.runner, self.memory, VOCABULARY, VOCABULARY, budget)
 
-    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
-        return self.drafter.propose(wishes)
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
+        return self.drafter.propose(requests)
 
     def backlog(self, sequence):
         return self.memory.backlog(sequence)
@@ -88,8 +88,8 @@ class ToyDraft(Proposer):
 class Reckless(Proposer):
     """A third party's: guesses by rote, and not for all sequences."""
 
-    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
-        for sequence, count, _ in wishes:
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
+        for sequence, count, _ in requests:
             if (len(sequence.tokens) + sequence.request.spec.seed) % 4:
                 yield Proposal(sequence, [(sequence.tokens[-1] + 1 + n) % VOCABULARY for n in range(count)])
 

@@ -9,7 +9,7 @@ import pytest
 from turnout.core.interfaces.scheduling import SchedulingPolicy
 from turnout.plugins.schedulers.fcfs import Fcfs
 from turnout.testing import SchedulingPolicySuite
-from turnout.testing.suite_runner import run_suite
+from turnout.testing.suite_runner import SLOW, run_suite
 from turnout.testing.suites.suite import Suite, slow
 
 pytest_plugins = ["pytester"]
@@ -22,14 +22,17 @@ class Sluggish(Suite[SchedulingPolicy]):
         return Fcfs()
 
     @slow
-    def test_patience(self) -> None:
+    def test_it_is_fast_enough(self) -> None:
         raise AssertionError("too slow")
 
 
 def test_an_examination_has_them_where_asked_for() -> None:
-    assert "patience" not in [finding.test for finding in run_suite(Sluggish())]
-    (found,) = [finding for finding in run_suite(Sluggish(), slow=True) if finding.test == "patience"]
-    assert (found.state, found.message) == ("failed", "too slow")
+    def found(slow: bool) -> tuple[str, str]:
+        (result,) = [each for each in run_suite(Sluggish(), slow=slow) if each.test == "it is fast enough"]
+        return result.state, result.message
+
+    assert found(slow=False) == ("skipped", SLOW)
+    assert found(slow=True) == ("failed", "too slow")
 
 
 def test_what_no_name_leads_to_cannot_be_served() -> None:
@@ -49,7 +52,7 @@ class TestIt(Suite):
     test_it_is_offered_under_its_name = test_importing_it_imports_no_torch = test_it_is_of_its_kind
 
     @slow
-    def test_patience(self): ...
+    def test_it_is_fast_enough(self): ...
 """
 
 

@@ -107,7 +107,7 @@ def test_a_policy_that_imports_torch_does_not_conform(site: Path, tmp_path: Path
     assert listing.stderr.count("torch") == 1
     done = turnout(site, "plugins", "check", "heavy", cwd=site)
     assert done.returncode == 1 and "does not conform: " in done.stdout
-    assert "FAILED   importing it imports no torch: importing turnout_heavy imports torch" in done.stdout
+    assert "FAILED      importing it imports no torch: importing turnout_heavy imports torch" in done.stdout
     assert done.stdout.count("FAILED") == 1
 
 
@@ -116,7 +116,7 @@ def test_a_file_of_policies_can_be_checked(tmp_path: Path) -> None:
     (tmp_path / "turnout_plugins.py").write_text(package_files("tidal", "scheduler")["turnout_tidal.py"])
     done = turnout(tmp_path / "none", "plugins", "--plugins-folder", ".", "check", "tidal", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ok       importing it imports no torch" in done.stdout
+    assert "ok          importing it imports no torch" in done.stdout
 
 
 def test_twenty_plugins_are_listed_without_torch(tmp_path: Path) -> None:

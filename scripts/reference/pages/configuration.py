@@ -47,7 +47,9 @@ def _value(field: FieldInfo) -> str:
 def _default_and_meaning(field: FieldInfo, docstring: str) -> tuple[str, str]:
     meaning, _, default = (field.description or "").partition(DEFAULT)
     if default:
-        return default.removesuffix("."), markdown(f"{meaning}. {docstring}")
+        default = default.removesuffix(".")
+        is_number = default.replace(".", "").isdecimal()
+        return code(default) if is_number else default, markdown(f"{meaning}. {docstring}")
     return _default(field), markdown(f"{meaning} {docstring}")
 
 

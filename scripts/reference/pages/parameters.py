@@ -65,13 +65,13 @@ def _both() -> str:
 
 def _refused() -> str:
     apis = {
-        "OpenAI": OPENAI,
-        "vLLM": VLLM,
-        "SGLang": SGLANG,
-        "llama.cpp": LLAMA_CPP,
-        "the other of completions and chat": OTHER_ENDPOINT,
+        "Of OpenAI": OPENAI,
+        "Of vLLM": VLLM,
+        "Of SGLang": SGLANG,
+        "Of llama.cpp": LLAMA_CPP,
+        "Of completions or chat alone, sent to the other": OTHER_ENDPOINT,
     }
-    return "".join(f"- Of {api}: {', '.join(map(code, names))}.\n" for api, names in apis.items())
+    return "".join(f"- {api}: {', '.join(map(code, names))}.\n" for api, names in apis.items())
 
 
 def _added(model: type[BaseModel]) -> str:

@@ -51,7 +51,7 @@ def read_key_file(path: str) -> list[KeyEntry]:
 
 
 def _lines(text: str) -> list[KeyEntry]:
-    """Empty lines and those that begin with ``#`` are no keys."""
+    """Empty lines and those that begin with ``#`` are skipped."""
     lines = (line.strip() for line in text.splitlines())
     return [KeyEntry(key=line) for line in lines if line and not line.startswith("#")]
 

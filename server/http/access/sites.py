@@ -55,7 +55,7 @@ class Sites:
             return True
         parts = _split(origin)
         if parts.scheme not in ("http", "https", ""):
-            return True  # an application or an extension, which is no page
+            return True  # an application or an extension, not a web page
         return names_loopback(origin) or (bool(parts.netloc) and parts.netloc.lower() == host.lower())
 
 

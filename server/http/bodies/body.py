@@ -44,9 +44,10 @@ async def _decode(turns: Turns, body: bytearray, model: type[Model], may_be_deep
 
 
 def _check_media_type(request: Request) -> None:
-    """A page of another site can make a browser send any body, but not as JSON without being allowed to.
+    """Raises ApiError 415 for a body not declared as JSON, which a page of another site may have sent.
 
-    Without a media type only what is no browser is served: a browser names the page's origin.
+    A browser sends JSON to another site only if that site allows it. A request without a media type is served
+    only without an `Origin`, which a browser always sends.
     """
     given = request.headers.get("content-type", "")
     media_type = given.partition(";")[0].strip().lower()

@@ -26,7 +26,7 @@ from turnout.server.http.connections.request_size import RequestSize
 from turnout.server.http.connections.waiting import WaitingConnections
 from turnout.server.http.errors import ApiError, error_body
 
-__all__ = ["Connection", "Patience"]
+__all__ = ["ClientLimits", "Connection"]
 
 READ_BYTES = 64 * 2**10
 """Bytes that are read from a connection before others have their turn."""
@@ -35,8 +35,8 @@ BODY_BYTES_PER_SECOND = 16 * 2**10
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Seconds that a client gets, and bytes that are discarded for it."""
+class ClientLimits:
+    """How long a client may take, in seconds, and how much of a refused request is read."""
 
     headers: float = limits.HEADER_SECONDS.most
     body: float = limits.BODY_SECONDS.most
@@ -64,10 +64,10 @@ class Connection(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         waiting: WaitingConnections,
-        patience: Patience,
+        client_limits: ClientLimits,
     ) -> None:
         super().__init__(config=config, server_state=server_state, app_state=app_state)
-        self._waiting, self._patience = waiting, patience
+        self._waiting, self._client_limits = waiting, client_limits
         self._sending = Sending.NOTHING
         self._since = 0.0
         """When the client began to send this, or when its last response ended."""
@@ -178,7 +178,7 @@ class Connection(HttpToolsProtocol):
 
     def _discard(self, size: int) -> None:
         self._discarded += size
-        if self._discarded > self._patience.discarded:
+        if self._discarded > self._client_limits.discarded:
             self.transport.abort()
 
     # -------------------------------------------------------------- what the server sends
@@ -244,30 +244,31 @@ class Connection(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """End the connection if the client has taken too long; called now and then."""
-        patience = self._patience
+        client_limits = self._client_limits
         if self.transport.is_closing():  # with bytes that the client does not read
             self._closing = self._closing or now
-            if now - self._closing > patience.leaving:
+            if now - self._closing > client_limits.leaving:
                 self.transport.abort()
-        elif self._stalled is not None and now - self._stalled > patience.reading:
+        elif self._stalled is not None and now - self._stalled > client_limits.reading:
             self.transport.abort()
         elif self._left is not None:
-            if now - self._left > patience.leaving:
+            if now - self._left > client_limits.leaving:
                 self.transport.abort()
         elif self._sending is Sending.HEADERS and not self._unanswered:
-            if now - self._since > patience.headers:
-                self._refuse(ApiError(408, f"the headers took longer than {patience.headers:g} seconds"))
+            if now - self._since > client_limits.headers:
+                self._refuse(ApiError(408, f"the headers took longer than {client_limits.headers:g} seconds"))
         elif self._sending is Sending.BODY:
             self._check_body(now)
-        elif self._new and now - self._since > patience.headers:
+        elif self._new and now - self._since > client_limits.headers:
             self.transport.abort()
 
     def _check_body(self, now: float) -> None:
         elapsed = now - self._since
-        if self._unanswered == 0 and elapsed > self._patience.leaving:
+        if self._unanswered == 0 and elapsed > self._client_limits.leaving:
             self.transport.abort()
         elif (
-            self._unanswered == 1 and elapsed > self._patience.body + self._size.body / BODY_BYTES_PER_SECOND
+            self._unanswered == 1
+            and elapsed > self._client_limits.body + self._size.body / BODY_BYTES_PER_SECOND
         ):
             message = f"the body came too slowly: {self._size.body:,} bytes in {elapsed:.0f} seconds"
             self._refuse(ApiError(408, message))

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from turnout.config import ServerConfig
 from turnout.core.clock import monotonic
 from turnout.server.http.connections.accepting import take_connections, usable_descriptors
-from turnout.server.http.connections.connection import Connection, Patience
+from turnout.server.http.connections.connection import ClientLimits, Connection
 from turnout.server.http.connections.waiting import WaitingConnections
 
 __all__ = ["HttpServer"]
@@ -34,7 +34,7 @@ class HttpServer(uvicorn.Server):
         app: Starlette,
         listener: socket.socket,
         config: ServerConfig,
-        patience: Patience | None = None,
+        client_limits: ClientLimits | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -50,7 +50,7 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._listener = listener
-        self._patience = patience or Patience(discarded=DISCARD_FACTOR * config.max_body_size)
+        self._client_limits = client_limits or ClientLimits(discarded=DISCARD_FACTOR * config.max_body_size)
         self._most_connections = config.max_connections
         self._waiting = WaitingConnections(config.max_connections_per_address)
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,4 +93,6 @@ class HttpServer(uvicorn.Server):
                 connection.check(now)
 
     def _connection(self) -> asyncio.Protocol:
-        return Connection(self.config, self.server_state, self.lifespan.state, self._waiting, self._patience)
+        return Connection(
+            self.config, self.server_state, self.lifespan.state, self._waiting, self._client_limits
+        )

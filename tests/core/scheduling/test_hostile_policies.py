@@ -50,7 +50,7 @@ class EvictsTheOldest(Hostile):
         return running[0]
 
 
-class EvictsWhoeverIsNext(EvictsTheOldest):
+class EvictsTheNextRequest(EvictsTheOldest):
     """Running requests come first, and evict each other in a ring."""
 
     def order(self, view: View) -> Iterable[Entry]:
@@ -116,7 +116,7 @@ class ChangesItsMind(Hostile):
 HOSTILE = [
     Hostile,
     EvictsTheOldest,
-    EvictsWhoeverIsNext,
+    EvictsTheNextRequest,
     EvictsItself,
     EvictsNobody,
     EvictsOneAndThinksBetterOfIt,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from card_tensors import Tensors
-from serving import BY_PYTORCH, OVERFLOWS, WISHES, built, serve, waited, waiting
+from serving import BY_PYTORCH, OVERFLOWS, PARAMS, built, serve, waited, waiting
 
 from turnout.core.errors import ConfigError
 from turnout.runner.memory.device import choose_device
@@ -51,11 +51,11 @@ def test_a_gpu_that_is_not_there_is_refused(card: Tensors) -> None:
 def test_a_step_waits_for_nothing(
     options: dict[str, Any], overlapping: bool, random_model: Path, card: Tensors
 ) -> None:
-    wishes = {name: WISHES[name] for name in ("greedy", "adjusted", "choices")}
-    expected = serve(built(random_model, "cpu", **options), wishes)
+    chosen = {name: PARAMS[name] for name in ("greedy", "adjusted", "choices")}
+    expected = serve(built(random_model, "cpu", **options), chosen)
     engine = built(random_model, "cuda", async_scheduling=overlapping, **{**BY_PYTORCH, **options})
     waiting(card)
-    assert serve(engine, wishes) == expected
+    assert serve(engine, chosen) == expected
     assert not waiting(card)
     assert bool(engine.stats().preemptions) == ("preemption" in options)
     assert card.replays is None or bool(card.replays) == ("enforce_eager" not in options)
@@ -67,25 +67,25 @@ def test_a_device_has_the_next_step_while_the_host_waits_for_the_last(
     overlapping: bool, random_model: Path, card: Tensors
 ) -> None:
     engine = built(random_model, "cuda", async_scheduling=overlapping, **BY_PYTORCH)
-    serve(engine, {"greedy": WISHES["greedy"]})
+    serve(engine, {"greedy": PARAMS["greedy"]})
     busy = [left > 0 for left in card.order.left]
     # All requests are as long: what is waited for last is the last step of all.
     assert busy == [overlapping] * (len(busy) - 1) + [False]
 
 
-@pytest.mark.parametrize("wish", WISHES)
-def test_whatever_is_wished_for(wish: str, random_model: Path, card: Tensors) -> None:
-    wishes = {wish: WISHES[wish]}
-    expected = serve(built(random_model, "cpu"), wishes)
+@pytest.mark.parametrize("name", PARAMS)
+def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tensors) -> None:
+    chosen = {name: PARAMS[name]}
+    expected = serve(built(random_model, "cpu"), chosen)
     engine = built(random_model, "cuda", **BY_PYTORCH)
     waiting(card)
-    assert serve(engine, wishes) == expected
+    assert serve(engine, chosen) == expected
     assert not waiting(card)
 
 
 @pytest.mark.parametrize("guesses", ["ngram=true", "draft=turnout-tiny-draft"])
 @pytest.mark.parametrize(
-    ("wishes", "drafting"),
+    ("chosen", "drafting"),
     [
         (("greedy",), 1),
         (("sampled",), 1),
@@ -96,11 +96,11 @@ def test_whatever_is_wished_for(wish: str, random_model: Path, card: Tensors) ->
     ids=["greedy", "sampled", "scored", "mixed", "adjusted"],
 )
 def test_speculation_waits_for_its_drafts_and_for_what_was_chosen(
-    wishes: tuple[str, ...], drafting: int, guesses: str, card: Tensors
+    chosen: tuple[str, ...], drafting: int, guesses: str, card: Tensors
 ) -> None:
     """Once a step each, however many tokens are guessed; but where penalties depend on the guesses."""
     options = {"kv_memory": "16MiB", "decoding": f"speculative:{guesses},k=3,adaptive=false"}
-    served = {wish: {**WISHES[wish], "max_tokens": 12} for wish in wishes}
+    served = {name: {**PARAMS[name], "max_tokens": 12} for name in chosen}
     expected = serve(built("turnout-tiny", "cpu", **options), served)
     engine = built("turnout-tiny", "cuda", **options, **BY_PYTORCH)
     waiting(card)
@@ -109,6 +109,6 @@ def test_speculation_waits_for_its_drafts_and_for_what_was_chosen(
     assert not waiting(card)
     assert engine.stats().counters["spec_decode_num_accepted_tokens"]
     if before is not None:
-        scores = 3 * ("scored" in wishes)
+        scores = 3 * ("scored" in chosen)
         drafting = drafting if "draft" in guesses else 0
         assert waited(card) - before <= engine.stats().steps * (1 + drafting + scores)

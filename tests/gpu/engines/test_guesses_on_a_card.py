@@ -51,12 +51,12 @@ def served(draft: ToyDraft, seed: int) -> Iterator[list[tuple[str, list[int], to
     rng = random.Random(seed)
     texts = sequences(rng)
     for _ in range(8):
-        wishes = [
+        requests = [
             DraftRequest(text, rng.randint(1, 5), not text.request.params.greedy and rng.random() < 0.7)
             for text in texts
             if rng.random() < 0.9
         ]
-        proposals: dict[TokenSequence, Proposal] = {each.sequence: each for each in draft.propose(wishes)}
+        proposals: dict[TokenSequence, Proposal] = {each.sequence: each for each in draft.propose(requests)}
         yield [
             (text.request.id, each.tokens, None if each.probabilities is None else each.probabilities.cpu())
             for text, each in proposals.items()

@@ -23,8 +23,8 @@ from turnout.runner.execution import capture
 __all__ = [
     "BY_PYTORCH",
     "OVERFLOWS",
+    "PARAMS",
     "PROMPTS",
-    "WISHES",
     "Captures",
     "built",
     "counted",
@@ -41,7 +41,7 @@ is not there is no number. Nothing reads the result.
 """
 PROMPTS = [[7, 8, 9, 10, 11, 12, 13, 14, 15, 16, tail] for tail in (1, 2)] + [[5] * 30]
 BY_PYTORCH = {"kv": "paged:attention=torch", "gpu_kernels": "torch"}
-WISHES: dict[str, dict[str, Any]] = {
+PARAMS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "sampled": {"temperature": 0.8},
     "cut": {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
@@ -58,14 +58,14 @@ def built(model: Path | str, device: str, **options: Any) -> Engine:
 
 
 def serve(
-    engine: Engine, wishes: dict[str, dict[str, Any]], prompts: list[list[int]] = PROMPTS
+    engine: Engine, chosen: dict[str, dict[str, Any]], prompts: list[list[int]] = PROMPTS
 ) -> dict[str, list[int]]:
-    """Each choice's tokens of each prompt with each of the wishes, all at once."""
+    """Each choice's tokens of each prompt with each of `chosen`, all at once."""
     outputs: dict[str, list[int]] = {}
-    for name, wish in wishes.items():
-        params = SamplingParams(**{"max_tokens": 6, "ignore_eos": True, **wish})
+    for name, params in chosen.items():
+        sampling_params = SamplingParams(**{"max_tokens": 6, "ignore_eos": True, **params})
         for number, prompt in enumerate(prompts):
-            engine.add(RequestSpec(id=f"{name}-{number}", prompt=prompt, params=params, seed=number))
+            engine.add(RequestSpec(id=f"{name}-{number}", prompt=prompt, params=sampling_params, seed=number))
     while engine.busy:
         for delta in engine.step():
             outputs.setdefault(f"{delta.request_id}-{delta.index}", []).extend(delta.tokens)

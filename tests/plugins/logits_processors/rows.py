@@ -1,4 +1,4 @@
-"""Rows of logits for requests that wish for something."""
+"""Rows of logits for requests with parameters."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def change(**params: Any) -> Tensor:
     return adjust(rows, [a_row(**params)]) - rows
 
 
-def test_no_wishes_cost_nothing() -> None:
+def test_requests_that_want_no_processor_cost_nothing() -> None:
     rows = some_logits(2)
     assert adjust(rows, [a_row(), a_row(temperature=0.0)]) is rows
 
@@ -143,11 +143,11 @@ def test_what_cannot_be_meant_is_refused(params: dict[str, Any], named: str) -> 
         a_row(**params)
 
 
-# ------------------------------------------------------------------ any rows, any wishes
+# ------------------------------------------------------------------ any rows, any parameters
 
 tokens = st.integers(0, VOCABULARY - 1)
 some_tokens = st.lists(tokens, max_size=8)
-wishes = st.fixed_dictionaries(
+sampling_params = st.fixed_dictionaries(
     {},
     optional={
         "presence_penalty": st.sampled_from([-1.5, 0.5, 2.0]),
@@ -165,7 +165,7 @@ rows_of_all_kinds = st.lists(
         st.lists(tokens, min_size=1, max_size=8),
         some_tokens,
         some_tokens,
-        wishes,
+        sampling_params,
     ),
     min_size=1,
     max_size=6,
@@ -207,7 +207,7 @@ def test_a_batch_is_the_definition_row_by_row_and_each_row_alone(rows: list[Row]
 
 
 @settings(max_examples=50, deadline=None)
-@given(wishes, st.lists(tokens, min_size=1, max_size=200), st.integers(1, 5))
+@given(sampling_params, st.lists(tokens, min_size=1, max_size=200), st.integers(1, 5))
 def test_what_is_kept_from_step_to_step_changes_nothing(
     params: dict[str, Any], output: list[int], stride: int
 ) -> None:

@@ -13,8 +13,8 @@ from turnout.core.types.sampling_params import SamplingParams
 
 
 def spec(id: str, prompt: list[int], priority: int = 0, **params: object) -> RequestSpec:
-    wishes = {"max_tokens": 30, "ignore_eos": True, "temperature": 0, **params}
-    return RequestSpec(id=id, prompt=prompt, params=SamplingParams(**wishes), seed=1, priority=priority)
+    chosen = {"max_tokens": 30, "ignore_eos": True, "temperature": 0, **params}
+    return RequestSpec(id=id, prompt=prompt, params=SamplingParams(**chosen), seed=1, priority=priority)
 
 
 def prompts(count: int) -> list[list[int]]:
@@ -77,7 +77,7 @@ def test_chunks_preemption_and_cached_prefixes_change_nothing(make_engine, kv, n
 
 
 def test_only_what_is_scored_is_computed_again(make_engine):
-    """A request without the wish still finds the prefix of one that has it."""
+    """A request without them still finds the prefix of one that has it."""
     engine, prompt = make_engine(), [5] * 64
     scores(engine, [spec("a", prompt, prompt_logprobs=1, max_tokens=1)])
     scores(engine, [spec("b", prompt, max_tokens=1)])

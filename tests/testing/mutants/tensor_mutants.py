@@ -133,17 +133,17 @@ DECODINGS: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 class OneGuessTooMany(NGram):
     """Guesses one more than was wanted."""
 
-    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
-        for proposal in super().propose(wishes):
-            wanted = next(wish.tokens for wish in wishes if wish.sequence is proposal.sequence)
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
+        for proposal in super().propose(requests):
+            wanted = next(request.tokens for request in requests if request.sequence is proposal.sequence)
             yield proposal._replace(tokens=(proposal.tokens + [1] * wanted)[: wanted + 1])
 
 
 class WritesDown(NGram):
     """Puts its guesses into the sequence."""
 
-    def propose(self, wishes: Sequence[DraftRequest]) -> Iterable[Proposal]:
-        for proposal in list(super().propose(wishes)):
+    def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
+        for proposal in list(super().propose(requests)):
             proposal.sequence.tokens[-1] = proposal.tokens[0]
             yield proposal
 

@@ -62,5 +62,5 @@ class TestStoredInFewerBits(KVBackendSuite):
     test_salts_keep_prefixes_apart = None
     test_only_equal_prefixes_are_found = None
     test_what_is_not_computed_yet_is_not_found = None
-    test_holds_refuses_what_never_fits = None
+    test_a_request_that_never_fits_is_refused = None
     test_the_same_calls_give_the_same_moves = None

@@ -207,7 +207,7 @@ def test_a_proposer_that_fails_costs_its_drafts_and_no_more(
     plain.add(spec)
     expected = [token for delta in drain(plain) for token in delta.tokens]
 
-    def broken(self, wishes):
+    def broken(self, requests):
         raise ZeroDivisionError("no idea")
 
     monkeypatch.setattr(NGram, "propose", broken)
@@ -224,9 +224,9 @@ def test_drafts_that_were_not_asked_for_are_its_fault(
 ) -> None:
     from turnout.core.interfaces.proposer import Proposal
 
-    def eager(self, wishes):
-        for wish in wishes:
-            yield Proposal(wish.sequence, [1] * (wish.tokens + 1))
+    def eager(self, requests):
+        for request in requests:
+            yield Proposal(request.sequence, [1] * (request.tokens + 1))
 
     monkeypatch.setattr(NGram, "propose", eager)
     engine = assemble(decoding="speculative:adaptive=false").engine

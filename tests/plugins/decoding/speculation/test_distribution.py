@@ -62,14 +62,14 @@ def test_one_or_two_drafts_verified_by_rejection(params: dict[str, Any]) -> None
     target = 1.5 * torch.randn(3, VOCABULARY, generator=generator)
     wrong = (target[:2] + torch.randn(2, VOCABULARY, generator=generator)).softmax(-1)
     guesses = torch.multinomial(wrong, draws, replacement=True, generator=generator).T
-    wishes = SamplingParams(**params)
+    chosen = SamplingParams(**params)
     drafts = [
-        Draft(_sequence(wishes, seed), 0, tuple(pair), wrong) for seed, pair in enumerate(guesses.tolist())
+        Draft(_sequence(chosen, seed), 0, tuple(pair), wrong) for seed, pair in enumerate(guesses.tolist())
     ]
     follows = by_rejection(target.repeat(draws, 1), drafts).view(draws, 3).tolist()
     answers = [[token for token in rows if token >= 0] for rows in follows]
     assert {1, 2, 3} == {len(answer) for answer in answers}
-    weights = token_weights(target, [wishes] * 3)
+    weights = token_weights(target, [chosen] * 3)
     first, second, third = (weights / weights.sum(-1, keepdim=True)).double().numpy()
     assert_distributed([answer[0] for answer in answers], first)
     longer = [answer for answer in answers if len(answer) > 1]
@@ -140,13 +140,13 @@ PROPOSERS: dict[str, Callable[[], Proposer]] = {
 }
 
 
-@pytest.mark.parametrize("wishes", [{}, PENALTIES], ids=["plain", "penalties"])
+@pytest.mark.parametrize("chosen", [{}, PENALTIES], ids=["plain", "penalties"])
 @pytest.mark.parametrize(
     ("proposer", "verify"),
     [("n-gram", "auto"), ("draft model", "exact"), ("draft model", "rejection"), ("a stranger's", "auto")],
 )
-def test_pairs_of_neighbouring_tokens(proposer: str, verify: Any, wishes: dict[str, Any]) -> None:
-    params = SamplingParams(max_tokens=TOKENS, ignore_eos=True, **wishes)
+def test_pairs_of_neighbouring_tokens(proposer: str, verify: Any, chosen: dict[str, Any]) -> None:
+    params = SamplingParams(max_tokens=TOKENS, ignore_eos=True, **chosen)
     strategy = Speculative(proposer=PROPOSERS[proposer](), k=2, verify=verify, adaptive=False)
     assert_follows(sample(strategy, params), params)
 

@@ -20,8 +20,8 @@ def sequence(name: str, prompt: list[int], n: int = 1) -> TokenSequence:
 
 
 def propose(draft: ToyDraft, *sequences: TokenSequence, tokens: int = 3) -> dict[TokenSequence, Proposal]:
-    wishes = [DraftRequest(each, tokens, False) for each in sequences]
-    return {proposal.sequence: proposal for proposal in draft.propose(wishes)}
+    requests = [DraftRequest(each, tokens, False) for each in sequences]
+    return {proposal.sequence: proposal for proposal in draft.propose(requests)}
 
 
 @pytest.fixture

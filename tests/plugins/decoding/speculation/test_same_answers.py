@@ -81,7 +81,7 @@ def test_greedy_answers_of_two_hundred_prompts_or_sixty(
     assert (engine.stats().preemptions > 0) == (circumstance == "preemption")
 
 
-WISHES: list[dict[str, Any]] = [
+PARAMS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.7, "top_p": 0.9},
     {"top_k": 20, "temperature": 0.5},
@@ -93,46 +93,46 @@ WISHES: list[dict[str, Any]] = [
 ]
 
 
-def wishing_requests(n: int = 1, **more: Any) -> list[RequestSpec]:
+def varied_requests(n: int = 1, **more: Any) -> list[RequestSpec]:
     return [
         RequestSpec(
             id=str(i),
             prompt=prompt,
-            params=SamplingParams(n=n, max_tokens=30, ignore_eos=True, **{**WISHES[i % len(WISHES)], **more}),
+            params=SamplingParams(n=n, max_tokens=30, ignore_eos=True, **{**PARAMS[i % len(PARAMS)], **more}),
             seed=100 + i,
         )
-        for i, prompt in enumerate(prompts(2 * len(WISHES)))
+        for i, prompt in enumerate(prompts(2 * len(PARAMS)))
     ]
 
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("draft", ["ngram", "model"])
-def test_all_that_a_request_may_wish_for_verified_exactly(
+def test_every_sampling_parameter_is_verified_exactly(
     draft: str, n: int, draft_model: Path, make_engine: MakeEngine
 ) -> None:
-    expected = run(make_engine(), wishing_requests(n))
+    expected = run(make_engine(), varied_requests(n))
     spec = decoding(draft, draft_model, more=",verify=exact")
     engine = make_engine(decoding=spec)
-    assert run(engine, wishing_requests(n)) == expected
+    assert run(engine, varied_requests(n)) == expected
     assert engine.stats().counters["spec_decode_num_accepted_tokens"] > (50 if draft == "model" else 0)
-    assert run(make_engine(decoding=spec, kv="contiguous"), wishing_requests(n)) == expected
+    assert run(make_engine(decoding=spec, kv="contiguous"), varied_requests(n)) == expected
     short = make_engine(decoding=spec, tokens=336, max_num_batched_tokens=32)
-    assert run(short, wishing_requests(n)) == expected
+    assert run(short, varied_requests(n)) == expected
     assert short.stats().preemptions > 0
 
 
 def test_a_seed_that_the_client_names_is_verified_exactly_without_being_asked_to(
     draft_model: Path, make_engine: MakeEngine
 ) -> None:
-    expected = run(make_engine(), wishing_requests(seed=5))
-    assert run(make_engine(decoding=decoding("model", draft_model)), wishing_requests(seed=5)) == expected
+    expected = run(make_engine(), varied_requests(seed=5))
+    assert run(make_engine(decoding=decoding("model", draft_model)), varied_requests(seed=5)) == expected
 
 
 def test_the_flags_wrap_whatever_decodes_otherwise(draft_model: Path, make_engine: MakeEngine) -> None:
     for chosen in ("sampling:temperature=0.4", "greedy"):
-        expected = run(make_engine(decoding=chosen), wishing_requests(seed=5))
+        expected = run(make_engine(decoding=chosen), varied_requests(seed=5))
         for flags in ({"spec_ngram": True}, {"spec_draft": str(draft_model), "spec_tokens": 2}):
-            assert run(make_engine(decoding=chosen, **flags), wishing_requests(seed=5)) == expected
+            assert run(make_engine(decoding=chosen, **flags), varied_requests(seed=5)) == expected
 
 
 # ------------------------------------------------------------------ details
@@ -172,7 +172,7 @@ def test_nothing_is_kept_of_requests_that_are_aborted(
 ) -> None:
     engine = make_engine(decoding=decoding(draft, draft_model), tokens=2000, max_num_batched_tokens=48)
     for step in (0, 1, 2, 3, 5, 8, 13):
-        for spec in wishing_requests(n=2)[:6]:
+        for spec in varied_requests(n=2)[:6]:
             engine.add(spec)
         for _ in range(step):
             engine.step()

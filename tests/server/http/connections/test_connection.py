@@ -12,7 +12,7 @@ import pytest
 from running_server import RunningServer, eventually, running
 
 from turnout.config import EngineConfig, ServerConfig
-from turnout.server.http.connections.connection import Patience
+from turnout.server.http.connections.connection import ClientLimits
 from turnout.text.tokenizer import Tokenizer
 
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -22,9 +22,9 @@ Connect = Callable[[], socket.socket]
 
 @pytest.fixture(scope="module")
 def hasty(tokenizer: Tokenizer) -> Iterator[RunningServer]:
-    patience = Patience(headers=0.5, body=0.5, reading=0.5, leaving=0.5, discarded=100_000)
+    client_limits = ClientLimits(headers=0.5, body=0.5, reading=0.5, leaving=0.5, discarded=100_000)
     config = ServerConfig(keep_alive_timeout=1)
-    with running(tokenizer, EngineConfig(model="echo"), config, patience=patience) as server:
+    with running(tokenizer, EngineConfig(model="echo"), config, client_limits=client_limits) as server:
         yield server
         assert server.http.get("/health").status_code == 200
 
