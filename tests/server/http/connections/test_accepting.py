@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +13,12 @@ import httpx
 import pytest
 from test_serve import Launch, launch
 
-from turnout.server.http.connections.accepting import RESERVED_DESCRIPTORS, usable_descriptors
+from turnout.server.http.connections.accepting import (
+    RESERVED_DESCRIPTORS,
+    take_connections,
+    usable_descriptors,
+)
+from turnout.server.http.connections.waiting import WaitingConnections
 
 __all__ = ["launch"]
 
@@ -44,6 +51,27 @@ def test_more_clients_than_descriptors_are_all_answered(launch: Launch, folder: 
         assert list(pool.map(ask, range(32))) == [f"{number:02}" * 10 for number in range(32)]
     assert server.text().count("connections are open, the most that") == 1
     assert "Traceback" not in server.text()
+
+
+def test_what_is_written_is_sent_at_once() -> None:
+    """A response of two writes took 40 ms more, until the client had acknowledged the first."""
+
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.set_result(transport.get_extra_info("socket"))
+
+    async def accepted() -> int:
+        nonlocal made
+        made = asyncio.get_running_loop().create_future()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            taking = asyncio.create_task(take_connections(listener, Accepted, set(), 8, WaitingConnections()))
+            with socket.create_connection(listener.getsockname()):
+                option: int = (await made).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            taking.cancel()
+        return option
+
+    made: asyncio.Future[socket.socket]
+    assert asyncio.run(accepted())
 
 
 def test_the_limit_is_raised_as_far_as_it_may_be(limits: tuple[int, int]) -> None:
