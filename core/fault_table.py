@@ -67,7 +67,7 @@ FAULTS = (
         Ends.NOTHING,
         "from now on the block that was released longest ago is evicted",
     ),
-    Fault("proposer", ("propose", "backlog"), Ends.NOTHING, "no tokens are guessed for this step"),
+    Fault("proposer", ("propose", "backlog"), Ends.NOTHING, "no tokens are drafted for this step"),
     Fault("proposer", ("forget",), Ends.NOTHING, "requests go on all the same"),
     Fault("proposer", ("start", "cost"), Ends.START, _NOT_STARTED),
     Fault(
@@ -77,7 +77,7 @@ FAULTS = (
         "a strategy that the configuration does not name is passed over, and costs no request",
     ),
     Fault("decoding", ("check",), Ends.ARRIVING, "the other requests go on"),
-    Fault("decoding", ("draft",), Ends.NOTHING, "no tokens are guessed for this step"),
+    Fault("decoding", ("draft",), Ends.NOTHING, "no tokens are drafted for this step"),
     Fault(
         "decoding",
         ("decide",),

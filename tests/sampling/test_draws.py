@@ -83,7 +83,7 @@ def test_frequencies_are_those_of_transformers_distribution(params: dict[str, An
     assert statistic < freedom + 4 * (2 * freedom) ** 0.5 + 10
 
 
-def test_a_vocabulary_too_flat_for_the_first_guess_is_still_cut_at_top_p() -> None:
+def test_a_vocabulary_too_flat_for_the_first_cut_is_still_cut_at_top_p() -> None:
     logits, draws = some_logits(vocabulary=2000, scale=0.1), 4000
     kept = warped(logits, SamplingParams(top_p=0.5)).nonzero().flatten().tolist()
     assert len(kept) > 512

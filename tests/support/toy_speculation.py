@@ -86,7 +86,7 @@ class ToyDraft(Proposer):
 
 
 class Reckless(Proposer):
-    """A third party's: guesses by rote, and not for all sequences."""
+    """A third party's: drafts by rote, and not for all sequences."""
 
     def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
         for sequence, count, _ in requests:

@@ -1,4 +1,4 @@
-"""What a strategy may decide beyond a token for each sequence: several at once, guessed or not, and forks."""
+"""What a strategy may decide beyond a token for each sequence: several at once, drafted or not, and forks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kv():
 
 @pytest.fixture
 def sequence(kv):
-    """One token away from its next logits, and guesses were computed with that token."""
+    """One token away from its next logits, and draft tokens were computed with that token."""
     request = Request(toy_request("r", [1, 2, 3], "greedy", 20), ToyGreedy(), 0.0, 23, frozenset({EOS}))
     (sequence,) = request.live
     assert kv.reserve([Span(sequence, 0, 6)])
@@ -50,7 +50,7 @@ def test_right_drafts_are_computed_and_the_token_after_them_is_not(sequence, kv)
     assert decide(sequence, kv, [4, 5, 6, 1]) == [([4, 5, 6, 1], 6)]
 
 
-def test_what_came_instead_of_a_wrong_guess_is_to_be_computed(sequence, kv):
+def test_what_came_instead_of_a_wrong_draft_token_is_to_be_computed(sequence, kv):
     assert decide(sequence, kv, [4, 2]) == [([4, 2], 4)]
 
 
@@ -59,26 +59,26 @@ def test_something_is_left_to_compute_when_no_token_came_after_the_drafts(sequen
 
 
 def test_each_child_has_the_kv_of_the_drafts_that_are_its_own_tokens(sequence, kv):
-    """All of them had as much as the longest: a guess's KV stood for another token, or nothing was left to
+    """All of them had as much as the longest: a draft token's KV was another token's, or nothing was left to
     compute and the request stayed for ever."""
     assert decide(sequence, kv, [4, 5, 6, 1], [4, 2], [3]) == [([4, 5, 6, 1], 6), ([4, 2], 4), ([3], 3)]
 
 
-def test_several_tokens_that_were_not_guessed_are_all_to_be_computed(sequence, kv):
-    """All but the last were taken to be right guesses, with whatever lay in their memory."""
+def test_several_tokens_that_were_not_drafted_are_all_to_be_computed(sequence, kv):
+    """All but the last were taken to be right drafts, with whatever lay in their memory."""
     sequence.draft = []
     assert decide(sequence, kv, [4, 5, 6]) == [([4, 5, 6], 3)]
 
 
 def test_drafts_beyond_the_budget_are_left_out(monkeypatch):
-    """Several sequences with more guesses than the budget allowed were never granted anything."""
+    """Several sequences with more draft tokens than the budget allowed were never granted anything."""
 
     def draft(self, sequences):
         for sequence in sequences:
-            guesses = []
+            draft_tokens = []
             for _ in range(5):
-                guesses.append(argmax(toy_logits(sequence.tokens + guesses)))
-            yield sequence, guesses
+                draft_tokens.append(argmax(toy_logits(sequence.tokens + draft_tokens)))
+            yield sequence, draft_tokens
 
     def choose(self, request, rows):
         if request.forks == 0:
@@ -92,11 +92,11 @@ def test_drafts_beyond_the_budget_are_left_out(monkeypatch):
     spec = toy_request("r", [1, 2, 3], "parallel", 12, n=3)
     outcome = drive(engine, [(0, spec)], max_steps=100)
     assert outcome.outputs("r") == expected(spec)
-    assert outcome.steps < 10, "the guesses that fit should have been computed"
+    assert outcome.steps < 10, "the draft tokens that fit should have been computed"
 
 
 @pytest.mark.parametrize("token", [-1, VOCABULARY, 10**7])
-def test_a_guess_that_is_no_token_is_not_made(monkeypatch, caplog, token):
+def test_a_draft_token_outside_the_vocabulary_is_not_made(monkeypatch, caplog, token):
     """The model looked it up beyond the end of its embedding, which ended the process."""
     monkeypatch.setattr(ToyGreedy, "draft", lambda self, sequences: [(s, [token]) for s in sequences])
     engine = toy_engine(Fcfs(), toy_kv(64, 4))

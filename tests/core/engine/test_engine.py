@@ -188,7 +188,7 @@ def test_sampling_parameters_out_of_range_are_refused_by_name(bad):
     assert caught.value.param in str(caught.value)
 
 
-def test_a_strategy_that_fails_to_guess_ahead_costs_only_its_drafts(monkeypatch, caplog):
+def test_a_strategy_that_fails_to_draft_costs_only_its_drafts(monkeypatch, caplog):
     def broken(self, sequences):
         raise ZeroDivisionError("no clue")
 
@@ -197,7 +197,7 @@ def test_a_strategy_that_fails_to_guess_ahead_costs_only_its_drafts(monkeypatch,
     assert drive(small_engine(), [(0, request)]).outputs("r") == expected(request)
     assert [record.message for record in caplog.records] == [
         "decoding strategy ToyLookup of turnout.testing.toy.decodings: draft failed: "
-        "ZeroDivisionError: no clue; no tokens are guessed for this step (said once)"
+        "ZeroDivisionError: no clue; no tokens are drafted for this step (said once)"
     ]
 
 

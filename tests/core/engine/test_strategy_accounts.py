@@ -1,4 +1,4 @@
-"""Strategies are told which sequences are gone, their counters are reported; guesses displace no request."""
+"""Strategies are told which sequences are gone, their counters are reported; drafts displace no request."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def test_a_strategy_that_cannot_count_keeps_no_others_counters_back(monkeypatch,
     ]
 
 
-# ------------------------------------------------------------------ memory for guesses
+# ------------------------------------------------------------------ memory for drafts
 
 
 def test_no_request_is_preempted_to_make_room_for_drafts(monkeypatch):
-    """Requests whose tokens just fit were preempted for guesses."""
+    """Requests whose tokens just fit were preempted for drafts."""
 
     def always(self, sequences):
         for sequence in sequences:

@@ -144,7 +144,7 @@ class ByPrediction(SchedulingPolicy):
         yield from sorted(view.waiting, key=view.predict)
 
 
-def test_a_predictors_fault_is_its_own_and_the_guess_is_then_max_tokens(caplog):
+def test_a_predictors_fault_is_its_own_and_the_prediction_is_then_max_tokens(caplog):
     engine = small_engine(ByPrediction(), strict=True, slots=1, predictor=Clairvoyant())
     arrivals = [(0, toy_request(f"r{n}", [n, 2, 3], "greedy", n)) for n in (6, 3, 5)]
     outcome = drive(engine, arrivals)

@@ -83,7 +83,7 @@ def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tenso
     assert not waiting(card)
 
 
-@pytest.mark.parametrize("guesses", ["ngram=true", "draft=turnout-tiny-draft"])
+@pytest.mark.parametrize("drafts_by", ["ngram=true", "draft=turnout-tiny-draft"])
 @pytest.mark.parametrize(
     ("chosen", "drafting"),
     [
@@ -96,10 +96,10 @@ def test_each_kind_of_sampling_params(name: str, random_model: Path, card: Tenso
     ids=["greedy", "sampled", "scored", "mixed", "adjusted"],
 )
 def test_speculation_waits_for_its_drafts_and_for_what_was_chosen(
-    chosen: tuple[str, ...], drafting: int, guesses: str, card: Tensors
+    chosen: tuple[str, ...], drafting: int, drafts_by: str, card: Tensors
 ) -> None:
-    """Once a step each, however many tokens are guessed; but where penalties depend on the guesses."""
-    options = {"kv_memory": "16MiB", "decoding": f"speculative:{guesses},k=3,adaptive=false"}
+    """Once a step each, however many tokens are drafted; but where penalties depend on the drafts."""
+    options = {"kv_memory": "16MiB", "decoding": f"speculative:{drafts_by},k=3,adaptive=false"}
     served = {name: {**PARAMS[name], "max_tokens": 12} for name in chosen}
     expected = serve(built("turnout-tiny", "cpu", **options), served)
     engine = built("turnout-tiny", "cuda", **options, **BY_PYTORCH)
@@ -110,5 +110,5 @@ def test_speculation_waits_for_its_drafts_and_for_what_was_chosen(
     assert engine.stats().counters["spec_decode_num_accepted_tokens"]
     if before is not None:
         scores = 3 * ("scored" in chosen)
-        drafting = drafting if "draft" in guesses else 0
+        drafting = drafting if "draft" in drafts_by else 0
         assert waited(card) - before <= engine.stats().steps * (1 + drafting + scores)

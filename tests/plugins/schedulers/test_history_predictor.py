@@ -34,7 +34,7 @@ def fed(history: History, *seen: RequestView) -> History:
     return history
 
 
-def test_the_guess_is_the_quantile_of_the_latest_samples():
+def test_the_prediction_is_the_quantile_of_the_latest_samples():
     rng = random.Random(0)
     for trial in range(100):
         quantile, samples = rng.choice([0.1, 0.5, 0.9, 1.0]), rng.randrange(1, 20)
@@ -72,7 +72,7 @@ def test_with_too_few_samples_it_asks_the_bucket_then_all_clients_then_max_token
     assert history.predict(view("b", 10)) == 5
 
 
-def test_a_guess_is_for_all_choices_and_between_what_is_out_and_what_may_be():
+def test_a_prediction_is_for_all_choices_and_between_what_is_out_and_what_may_be():
     history = fed(History(min_samples=1), view(output=90, n=3))
     assert history.predict(view()) == 30
     assert history.predict(view(n=4)) == 120
@@ -93,7 +93,7 @@ def test_its_memory_is_bounded_and_the_least_recent_clients_go_first():
     assert history.predict(view("faithful", 10)) == 7
 
 
-def test_predicting_changes_nothing_and_equal_histories_guess_alike():
+def test_predicting_changes_nothing_and_equal_histories_predict_alike():
     rng = random.Random(2)
     asked, silent = History(keys=5), History(keys=5)
     for _ in range(500):

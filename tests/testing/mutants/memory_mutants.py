@@ -42,15 +42,15 @@ EVICTIONS = [GivesUpTwice, GivesUpTheHeld, StartsFirst, Searches]
 
 
 class LearnsByGuessing(History):
-    """A guess that changes the next one."""
+    """A prediction that changes the next one."""
 
     def predict(self, request: RequestView) -> float:
-        self.guesses = getattr(self, "guesses", 0) + 1
-        return super().predict(request) + self.guesses
+        self.predictions = getattr(self, "predictions", 0) + 1
+        return super().predict(request) + self.predictions
 
 
 class Endless(LengthPredictor):
-    """A guess that is no number of tokens."""
+    """A prediction that is not a number of tokens."""
 
     def predict(self, request: RequestView) -> float:
         return float("inf")

@@ -90,7 +90,7 @@ class OneChoiceShort(Sampling):
 
 
 class AcceptsOneGuessMore(Speculative):
-    """An off-by-one acceptance: the first wrong guess is taken, too."""
+    """An off-by-one acceptance: the first wrong draft token is taken, too."""
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
         drafts = {s: list(s.draft) for request in requests for s in request.live}
@@ -119,7 +119,7 @@ DECODINGS: Mapping[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "deaf to processors": (DeafToProcessors, ()),
     "spoils the logits": (SpoilsTheLogits, ()),
     "one choice short": (OneChoiceShort, ()),
-    "accepts one guess more": (
+    "accepts one draft token more": (
         lambda: AcceptsOneGuessMore(ngram=True, adaptive=False),
         ("greedy", "sampling"),
     ),
@@ -140,7 +140,7 @@ class OneGuessTooMany(NGram):
 
 
 class WritesDown(NGram):
-    """Puts its guesses into the sequence."""
+    """Puts its drafts into the sequence."""
 
     def propose(self, requests: Sequence[DraftRequest]) -> Iterable[Proposal]:
         for proposal in list(super().propose(requests)):

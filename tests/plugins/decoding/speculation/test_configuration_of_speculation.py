@@ -193,8 +193,8 @@ def test_counters_are_part_of_the_stats(assemble: Assemble) -> None:
         "spec_decode_num_draft_tokens",
         "spec_decode_num_accepted_tokens",
     ]
-    drafts, guessed, accepted = counters.values()
-    assert 0 < drafts <= guessed <= 5 * drafts and accepted <= guessed
+    drafts, drafted, accepted = counters.values()
+    assert 0 < drafts <= drafted <= 5 * drafts and accepted <= drafted
     assert engine.stats().output_tokens == 20
 
 
@@ -216,7 +216,7 @@ def test_a_proposer_that_fails_costs_its_drafts_and_no_more(
     assert [token for delta in drain(engine) for token in delta.tokens] == expected
     (record,) = caplog.records
     assert record.message.startswith("decoding 'speculative' of turnout ")
-    assert "draft failed: ZeroDivisionError: no idea; no tokens are guessed" in record.message
+    assert "draft failed: ZeroDivisionError: no idea; no tokens are drafted" in record.message
 
 
 def test_drafts_that_were_not_asked_for_are_its_fault(

@@ -57,14 +57,15 @@ def assert_distributed(seen: Sequence[int], expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("params", [{}, {"temperature": 0.7, "top_p": 0.8}, {"top_k": 3}], ids=str)
 def test_one_or_two_drafts_verified_by_rejection(params: dict[str, Any]) -> None:
-    """All that follows from two guesses drawn from a wrong distribution: pairs of tokens."""
+    """All that follows from two draft tokens drawn from a wrong distribution: pairs of tokens."""
     draws, generator = 8_000, torch.Generator().manual_seed(1)
     target = 1.5 * torch.randn(3, VOCABULARY, generator=generator)
     wrong = (target[:2] + torch.randn(2, VOCABULARY, generator=generator)).softmax(-1)
-    guesses = torch.multinomial(wrong, draws, replacement=True, generator=generator).T
+    draft_tokens = torch.multinomial(wrong, draws, replacement=True, generator=generator).T
     chosen = SamplingParams(**params)
     drafts = [
-        Draft(_sequence(chosen, seed), 0, tuple(pair), wrong) for seed, pair in enumerate(guesses.tolist())
+        Draft(_sequence(chosen, seed), 0, tuple(pair), wrong)
+        for seed, pair in enumerate(draft_tokens.tolist())
     ]
     follows = by_rejection(target.repeat(draws, 1), drafts).view(draws, 3).tolist()
     answers = [[token for token in rows if token >= 0] for rows in follows]
@@ -121,7 +122,7 @@ def _request(params: SamplingParams) -> Request:
 def sample(
     strategy: Speculative, params: SamplingParams, *, least: int = 200, **engine_options: int
 ) -> np.ndarray:
-    """Answers, [DRAWS, TOKENS], in which at least so many guesses were accepted."""
+    """Answers, [DRAWS, TOKENS], in which at least so many draft tokens were accepted."""
     engine = toy_engine(strategy, **engine_options)
     for seed in range(DRAWS):
         engine.add(RequestSpec(id=str(seed), prompt=PROMPT, params=params, seed=seed))
@@ -152,7 +153,7 @@ def test_pairs_of_neighbouring_tokens(proposer: str, verify: Any, chosen: dict[s
 
 
 def test_pairs_when_depths_adapt_and_requests_are_preempted() -> None:
-    """Whether there is a guess depends on the past and on memory, never on the guess itself."""
+    """Whether there is a draft depends on the past and on memory, never on the draft itself."""
     params = SamplingParams(max_tokens=TOKENS, ignore_eos=True)
     strategy = Speculative(proposer=ToyDraft(blocks=24, budget=16), k=3, verify="rejection")
     assert_follows(sample(strategy, params, least=10, blocks=40, budget=40, slots=24), params)

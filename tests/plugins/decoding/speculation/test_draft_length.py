@@ -1,4 +1,4 @@
-"""How far to guess ahead is worked out from what was measured; here on machines whose costs are known."""
+"""How far to draft is worked out from what was measured; here on machines whose costs are known."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Machine:
     forward: Callable[[int], float]
     acceptance: float = 0.8
     hidden: float = 0.0
-    """Seconds that guesses take beside all that is worked out, such as verifying them."""
+    """Seconds that drafts take beside all that is worked out, such as verifying them."""
     most: int = 5
     now: float = 0.0
     observers: Observers = field(default_factory=Observers)
@@ -108,7 +108,7 @@ def compute_bound(**more: Any) -> Machine:
 # ------------------------------------------------------------------ what is chosen
 
 
-def test_nothing_is_guessed_before_anything_was_measured() -> None:
+def test_nothing_is_drafted_before_anything_was_measured() -> None:
     assert memory_bound().decode(sequences(3)) == [0, 0, 0]
 
 
@@ -129,20 +129,20 @@ def test_few_drafts_are_tried_although_a_prompt_took_long_for_each_token() -> No
     assert 2.5 < machine.settled(sequences(1))[0] < 3.5
 
 
-def test_guessing_stops_where_it_does_not_pay() -> None:
+def test_drafting_stops_where_it_does_not_pay() -> None:
     machine = compute_bound(acceptance=0.6)
     machine.prefill(200)
     assert sum(machine.settled(sequences(4))) < 0.2
 
 
-def test_what_guessing_takes_beside_all_that_is_worked_out_is_noticed() -> None:
+def test_what_drafting_takes_beside_all_that_is_worked_out_is_noticed() -> None:
     for hidden, least, most in ((0.0, 2.0, 5.0), (2.0, 0.0, 0.3)):
         machine = Machine(lambda n: max(1.0, 0.25 * n), lambda n: 0.05, acceptance=0.7, hidden=hidden)
         machine.prefill(128)
         assert least <= machine.settled(sequences(1))[0] <= most
 
 
-def test_where_guessing_never_pays_it_is_hardly_ever_thought_of() -> None:
+def test_where_drafting_never_pays_it_is_hardly_ever_thought_of() -> None:
     machine, batch = compute_bound(acceptance=0.1), sequences(1)
     machine.prefill(200)
     machine.settled(batch)
@@ -153,8 +153,8 @@ def test_where_guessing_never_pays_it_is_hardly_ever_thought_of() -> None:
     assert len(thought) < 30
 
 
-def test_guessing_stops_at_the_batch_size_from_which_it_is_slower() -> None:
-    """With 40 tokens for free a few sequences are worth guessing for, and a hundred are not."""
+def test_drafting_stops_at_the_batch_size_from_which_it_is_slower() -> None:
+    """With 40 tokens for free a few sequences are worth drafting for, and a hundred are not."""
 
     def step(tokens: int) -> float:
         return 1 + max(0, tokens - 40) * 0.05
@@ -170,7 +170,7 @@ def test_guessing_stops_at_the_batch_size_from_which_it_is_slower() -> None:
 @pytest.mark.parametrize("step", [lambda n: 0.2 + n * 0.8, lambda n: 3 + n * 0.4, lambda n: max(8, n)])
 @pytest.mark.parametrize("batch", [16, 32, 128])
 def test_a_busy_server_loses_next_to_nothing(step: Callable[[int], float], batch: int) -> None:
-    """Against the same machine without guesses, from the first step on, catching up included."""
+    """Against the same machine without drafts, from the first step on, catching up included."""
     for acceptance in (0.2, 0.6):
         machine = Machine(step, lambda n: 0.05 + n * 0.1, acceptance=acceptance)
         machine.prefill(300)
@@ -213,7 +213,7 @@ def test_a_machine_that_becomes_faster_is_noticed(monkeypatch: pytest.MonkeyPatc
 # ------------------------------------------------------------------ limits
 
 
-def test_no_more_is_guessed_than_a_sequence_may_still_say() -> None:
+def test_no_more_is_drafted_than_a_sequence_may_still_say() -> None:
     machine = memory_bound(acceptance=0.99)
     machine.prefill(200)
     machine.settled(sequences(1))
@@ -280,7 +280,7 @@ def test_expected_tokens_are_those_of_the_geometric_series() -> None:
     import numpy as np
 
     plain, *others = expected_speedups(
-        np.array([0.5, 0.9]), np.array([3, 3]), lambda guesses: 1.0 + guesses, 0.5
+        np.array([0.5, 0.9]), np.array([3, 3]), lambda drafted: 1.0 + drafted, 0.5
     )
     assert (plain.tokens, plain.seconds) == (2, 1.0)
     deepest = others[-1]

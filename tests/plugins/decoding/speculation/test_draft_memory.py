@@ -37,14 +37,14 @@ def computed_by(draft: ToyDraft, *sequences: TokenSequence, tokens: int = 3) -> 
 
 
 def fresh_drafts(text: TokenSequence, tokens: int = 3) -> list[int]:
-    """What a draft guesses that has never seen the sequence before."""
+    """What a draft model drafts that has never seen the sequence before."""
     return propose(ToyDraft(), text, tokens=tokens)[text].tokens
 
 
 def test_a_prompt_is_computed_once_and_then_only_what_is_new(draft: ToyDraft) -> None:
     text = sequence("r", [1, 2, 3, 4, 5, 6])
     assert draft.backlog(text) == 5
-    assert computed_by(draft, text) == 6 + 2, "the prompt, and all guesses but the last"
+    assert computed_by(draft, text) == 6 + 2, "the prompt, and all draft tokens but the last"
     assert draft.backlog(text) == 0
     text.tokens.append(3)
     assert computed_by(draft, text) == 1 + 2
@@ -54,7 +54,7 @@ def test_accepted_drafts_need_not_be_computed_again(draft: ToyDraft) -> None:
     text = sequence("r", [1, 2, 3, 4, 5, 6])
     accepted = propose(draft, text)[text].tokens
     text.tokens += [*accepted, 5]
-    assert draft.backlog(text) == 1, "the last guess was never run"
+    assert draft.backlog(text) == 1, "the last draft token was never run"
     assert computed_by(draft, text) == 2 + 2
     assert propose(draft, text)[text].tokens == fresh_drafts(text)
 
@@ -63,13 +63,13 @@ def test_accepted_drafts_need_not_be_computed_again(draft: ToyDraft) -> None:
 def test_rejected_drafts_are_overwritten(right: int, draft: ToyDraft) -> None:
     text = sequence("r", [1, 2, 3, 4, 5, 6])
     for _ in range(6):
-        guesses = propose(draft, text)[text].tokens
-        text.tokens += [*guesses[:right], (guesses[right] + 1) % 7]
+        drafted = propose(draft, text)[text].tokens
+        text.tokens += [*drafted[:right], (drafted[right] + 1) % 7]
         assert draft.backlog(text) == 0
         assert propose(draft, text)[text].tokens == fresh_drafts(text)
 
 
-def test_sequences_are_guessed_for_together_as_alone(draft: ToyDraft) -> None:
+def test_sequences_get_drafts_together_as_alone(draft: ToyDraft) -> None:
     texts = [sequence(str(n), [1 + n % 5] * (1 + 3 * n)) for n in range(6)]
     together = propose(draft, *texts)
     assert [together[text].tokens for text in texts] == [fresh_drafts(text) for text in texts]
@@ -94,7 +94,7 @@ def test_choices_that_parted_find_what_the_first_of_them_computed(draft: ToyDraf
     assert [each.tokens for each in propose(draft, *siblings).values()] == [fresh_drafts(s) for s in siblings]
 
 
-def test_a_sequence_without_memory_is_not_guessed_for_and_harms_no_other() -> None:
+def test_a_sequence_without_memory_gets_no_draft_and_harms_no_other() -> None:
     draft = ToyDraft(blocks=8)
     one, other = sequence("one", [1, 2, 3] * 7), sequence("other", [3, 2, 1] * 6)
     assert list(propose(draft, one, other)) in ([one], [other])

@@ -1,4 +1,4 @@
-"""Prompt lookup guesses what followed the longest match, the latest of them."""
+"""Prompt lookup drafts what followed the longest match, the latest of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sequence(tokens: list[int]) -> TokenSequence:
     return Request(spec, Greedy(), 0.0, 10**6, frozenset()).live[0]
 
 
-def guesses(tokens: list[int], count: int = 4, **options: int) -> list[int]:
+def drafted(tokens: list[int], count: int = 4, **options: int) -> list[int]:
     proposals = list(NGram(**options).propose([DraftRequest(sequence(tokens), count, False)]))
     return proposals[0].tokens if proposals else []
 
@@ -42,8 +42,8 @@ def guesses(tokens: list[int], count: int = 4, **options: int) -> list[int]:
         ([3, 3], {"shortest": 1}, [3, 3, 3, 3]),
     ],
 )
-def test_what_is_guessed(tokens: list[int], options: dict[str, int], expected: list[int]) -> None:
-    assert guesses(tokens, **options) == expected
+def test_what_is_drafted(tokens: list[int], options: dict[str, int], expected: list[int]) -> None:
+    assert drafted(tokens, **options) == expected
 
 
 def brute_force(tokens: list[int], count: int, longest: int, shortest: int) -> list[int]:

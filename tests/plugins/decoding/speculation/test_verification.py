@@ -1,4 +1,4 @@
-"""What is made of guesses, one step of them."""
+"""What is made of drafts, one step of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turnout.plugins.decoding.speculation.verification import verify
 VOCABULARY = 5
 
 
-def test_a_rejected_guess_may_be_drawn_again_and_ends_the_draft_all_the_same() -> None:
+def test_a_rejected_draft_token_may_be_drawn_again_and_ends_the_draft_all_the_same() -> None:
     """Of a proposer whose probabilities are none: nothing is left of the model's but for these, so that it is
     the model's that are drawn from."""
     params = SamplingParams(temperature=1.0, logprobs=0)

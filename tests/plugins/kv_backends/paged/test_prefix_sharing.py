@@ -199,7 +199,7 @@ def test_a_block_that_a_sibling_has_filled_further_is_found_no_more_once_it_is_w
     kv = toy_kv(16, 4)
     first = sequence(PREFIX[:6])
     compute(kv, first)
-    assert kv.reserve([Span(first, 6, 8)])  # two guesses, which come true for the first, not for its sibling
+    assert kv.reserve([Span(first, 6, 8)])  # two drafts, which come true for the first, not for its sibling
     sibling = fork(kv, first, 60)
     first.tokens += PREFIX[6:8]
     kv.commit(first, 8)

@@ -1,6 +1,6 @@
-"""A draft model's guesses stay on the device until all of them were made: they are those that a CPU makes.
+"""A draft model's drafts stay on the device until all of them were made: they are those that a CPU makes.
 
-On a CPU each guess is read as soon as it is made, and so who ends, and where, is always known there.
+On a CPU each draft token is read as soon as it is made, and so who ends, and where, is always known there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sequences(rng: random.Random) -> list[TokenSequence]:
 
 
 def served(draft: ToyDraft, seed: int) -> Iterator[list[tuple[str, list[int], torch.Tensor | None]]]:
-    """What is guessed, step after step, for sequences that go on with some of it and a token more."""
+    """What is drafted, step after step, for sequences that go on with some of it and a token more."""
     rng = random.Random(seed)
     texts = sequences(rng)
     for _ in range(8):
@@ -62,8 +62,8 @@ def served(draft: ToyDraft, seed: int) -> Iterator[list[tuple[str, list[int], to
             for text, each in proposals.items()
         ]
         for text in texts:
-            guesses = proposals[text].tokens if text in proposals else []
-            accepted = guesses[: rng.randint(0, len(guesses))]
+            drafts = proposals[text].tokens if text in proposals else []
+            accepted = drafts[: rng.randint(0, len(drafts))]
             text.tokens += [*(token for token in accepted if token != EOS), rng.randrange(1, VOCABULARY)]
 
 
@@ -73,7 +73,7 @@ def test_whichever_sequences_end_and_however_deep_each_is(seed: int, card: Tenso
     draft.runner = draft.drafter._runner = OnACard(draft.kv, draft.runner.model)
     lengths = set()
     for found, expected in zip(served(draft, seed), served(ToyDraft(), seed), strict=True):
-        assert [guess[:2] for guess in found] == [guess[:2] for guess in expected]
+        assert [each[:2] for each in found] == [each[:2] for each in expected]
         for (_, tokens, mine), (_, _, other) in zip(found, expected, strict=True):
             lengths.add(len(tokens))
             assert (mine is None) == (other is None)
