@@ -26,7 +26,7 @@ STARTS = 3
 """How often it is started for a form: something may kill it while it starts."""
 TOO_LONG = signal.SIGPROF
 """What kills a worker whose time is over."""
-PATIENCE = 10.0
+TIMEOUT_FACTOR = 10.0
 """A worker may take this many times its processor time, where others want the processors too."""
 MAX_IDLE = 2
 """Workers that are kept for the next form."""
@@ -63,7 +63,7 @@ class CompileProcess:
         verdict = None
         try:
             with claim.ends(lambda: _hang_up(worker)):
-                worker.settimeout(PATIENCE * job.seconds)
+                worker.settimeout(TIMEOUT_FACTOR * job.seconds)
                 send(worker, job)
                 verdict = receive(worker, Verdict)
         except TimeoutError:

@@ -90,7 +90,7 @@ class Impatient(SchedulingPolicy):
 
     def order(self, view):
         for request in (*view.running, *view.waiting):
-            yield Drop(request, "no patience") if request.client == "slow" else request
+            yield Drop(request, "not served") if request.client == "slow" else request
 
 
 def watched(*plugins: object, policy: SchedulingPolicy | None = None, folder: Path | None = None) -> Engine:
