@@ -137,14 +137,10 @@ def _delta(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
     request = sequence.request
     shown = tokens if request.decoding.streams else sequence.output if reason else []
     scored = request.spec.params.logprobs is not None
-    index = sequence.index
-    if reason:
-        if not request.decoding.streams:  # its sequences come and go, so its choices are numbered as they end
-            index = request.ended
-        request.ended += 1
+    request.ended += reason is not None
     return Delta(
         request_id=request.spec.id,
-        index=index,
+        index=sequence.index,
         tokens=shown,
         logprobs=sequence.details[len(sequence.details) - len(shown) :] if scored else None,
         finish_reason=reason,

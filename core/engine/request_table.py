@@ -42,8 +42,6 @@ class RequestTable:
         request = self._requests.get(request_id)
         if request is None:
             return None
-        if index is not None and not request.decoding.streams:
-            return request.timing  # its choices are numbered as they end, so this one has ended
         gone = [sequence for sequence in request.live if index is None or sequence.index == index]
         request.ended += len(gone)
         self._retire(request, gone, "abort", now)
@@ -85,7 +83,7 @@ class RequestTable:
     def _lacking(self, request: Request, live: int) -> str:
         """Returns why the request cannot end with its `n` choices any more; empty if it can."""
         ended, choices = request.ended, request.params.n
-        if ended > choices or (ended < choices and not live):
+        if ended > choices or (ended < choices and not live and not request.forks):
             return self._dispatch.blame(request, f"ended {request!r} with {ended} of n={choices} choices")
         return ""
 

@@ -86,17 +86,6 @@ def test_one_that_does_not_stream_ends_with_n_choices() -> None:
     assert "`width` said at most 2" in error_of(strategy(doubling, streams=False), n=2)
 
 
-def test_choices_of_one_that_does_not_stream_are_numbered_as_they_end() -> None:
-    """A client that asked for two got a choice numbered 4."""
-
-    def reordering(request: Request, each: list[Continuation]) -> list[Continuation]:
-        return each * 2 if request.forks == 0 else [each[-1]] * len(each)
-
-    engine = toy_engine(Fcfs(), toy_kv(64, 4), decodings=[strategy(reordering, streams=False)])
-    outcome = drive(engine, [(0, toy_request("r", PROMPT, "theirs", 6, n=2))])
-    assert sorted(outcome.finished["r"]) == [0, 1]
-
-
 def choice(**changed: Any) -> Choice:
     return Choice(tokens=[1, 2], logprob=0.0, finish_reason="length")._replace(**changed)
 
