@@ -83,7 +83,7 @@ class RequestTable:
     def _lacking(self, request: Request, live: int) -> str:
         """Returns why the request cannot end with its `n` choices any more; empty if it can."""
         ended, choices = request.ended, request.params.n
-        if ended > choices or (ended < choices and not live and not request.forks):
+        if ended > choices or (ended < choices and not live and request.decoding.streams):
             return self._dispatch.blame(request, f"ended {request!r} with {ended} of n={choices} choices")
         return ""
 

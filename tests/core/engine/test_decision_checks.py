@@ -78,11 +78,7 @@ def test_a_strategy_that_streams_has_all_choices_from_its_first_decision_on(what
     assert message in error_of(strategy(decide), n=2)
 
 
-def test_one_that_does_not_stream_ends_with_n_choices() -> None:
-    def alone(request: Request, each: list[Continuation]) -> list[Continuation]:
-        return each[:1]
-
-    assert "with 1 of n=2 choices" in error_of(strategy(alone, streams=False), n=2)
+def test_one_that_does_not_stream_keeps_within_its_width() -> None:
     assert "`width` said at most 2" in error_of(strategy(doubling, streams=False), n=2)
 
 
