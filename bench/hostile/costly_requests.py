@@ -119,7 +119,7 @@ def _line(alone: Noticed, beside: Noticed) -> str:
 
 
 def _p99(times: list[float]) -> float:
-    return statistics.quantiles(times, n=100)[-1] if len(times) > 1 else float("nan")
+    return statistics.quantiles(times, n=100, method="inclusive")[-1] if len(times) > 1 else float("nan")
 
 
 async def _noticed(url: str, process: psutil.Process, seconds: float) -> Noticed:

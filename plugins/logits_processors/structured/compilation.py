@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+from turnout.core.errors import Overloaded
+
 __all__ = ["compiled", "in_thread", "reason_of"]
 
 LIMITS = LLParserLimits(
@@ -61,6 +63,8 @@ def in_thread(work: Callable[[], Result], stack_mib: int) -> Result:
         try:
             thread = threading.Thread(target=run, name="compile", daemon=True)
             thread.start()
+        except RuntimeError as reason:  # no memory for its stack, or too many threads
+            raise Overloaded(f"no thread can be started to compile the form: {reason}; try again") from reason
         finally:
             threading.stack_size(before)
     thread.join()

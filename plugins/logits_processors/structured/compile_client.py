@@ -88,6 +88,13 @@ class CompileProcess:
         return self._new_worker()
 
     def _new_worker(self) -> socket.socket:
+        """Raises Overloaded if there is none to be had now."""
+        try:
+            return self._forked()
+        except OSError as error:  # no descriptor, process or memory is left
+            raise Overloaded(f"no process can be started to compile the form: {error}; try again") from error
+
+    def _forked(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs, self._lock:
             if self._process is not None and self._process.fork(theirs):

@@ -67,6 +67,7 @@ class _Nursery:
             if self._control in ready:
                 said, sockets, _, _ = socket.recv_fds(self._control, 1, 1)
                 if not said:
+                    signal.set_wakeup_fd(-1)  # its socket closes before the last workers end
                     return
                 self._fork(socket.socket(fileno=sockets[0]))
 
