@@ -137,10 +137,14 @@ def _delta(sequence: Sequence, tokens: list[int], reason: str | None) -> Delta:
     request = sequence.request
     shown = tokens if request.decoding.streams else sequence.output if reason else []
     scored = request.spec.params.logprobs is not None
-    request.ended += reason is not None
+    index = sequence.index
+    if reason:
+        if not request.decoding.streams:
+            index = request.choice_index(index)
+        request.ended += 1
     return Delta(
         request_id=request.spec.id,
-        index=sequence.index,
+        index=index,
         tokens=shown,
         logprobs=sequence.details[len(sequence.details) - len(shown) :] if scored else None,
         finish_reason=reason,

@@ -44,6 +44,8 @@ class RequestTable:
             return None
         gone = [sequence for sequence in request.live if index is None or sequence.index == index]
         request.ended += len(gone)
+        if index is not None:
+            request.give_up(index)
         self._retire(request, gone, "abort", now)
         return request.timing
 
@@ -83,7 +85,7 @@ class RequestTable:
     def _lacking(self, request: Request, live: int) -> str:
         """Returns why the request cannot end with its `n` choices any more; empty if it can."""
         ended, choices = request.ended, request.params.n
-        if ended > choices or (ended < choices and not live and request.decoding.streams):
+        if ended > choices or (not live and request.lacks_choices):
             return self._dispatch.blame(request, f"ended {request!r} with {ended} of n={choices} choices")
         return ""
 

@@ -181,6 +181,8 @@ class Request:
 
     __slots__ = (
         "__weakref__",
+        "_given_up",
+        "_taken",
         "cached_tokens",
         "decisions_left",
         "decoding",
@@ -228,6 +230,10 @@ class Request:
         """How many live sequences it has at most."""
         self.ended = 0
         """Choices that have ended."""
+        self._taken: set[int] = set()
+        """The indices of choices that have ended, of a strategy that does not stream."""
+        self._given_up: set[int] = set()
+        """The indices of choices that the client has given up."""
         self.decisions_left = limit - len(spec.prompt) + 1
         """Decisions until it must have ended: each adds a token to each of its sequences."""
         self.forks = 0
@@ -263,6 +269,25 @@ class Request:
         self.ended = self.params.n - len(resume.choices)
         self.output_tokens = sum(len(output) for _, output in resume.choices)
         self.live = tuple(Sequence(self, self.prompt + output, index) for index, output in resume.choices)
+
+    def give_up(self, index: int) -> None:
+        """Notes that the client does not want choice `index` any more, whether or not there is one yet."""
+        self._given_up.add(index)
+
+    @property
+    def lacks_choices(self) -> bool:
+        """Whether choices are missing that have neither ended nor been given up."""
+        return self.ended < self.params.n and len(self._taken | self._given_up) < self.params.n
+
+    def choice_index(self, index: int) -> int:
+        """Returns the number of the choice that sequence `index` ends as: its own, or a free one.
+
+        Sequences of a strategy that does not stream come and go, so there may be more of them than choices.
+        """
+        if index >= self.params.n or index in self._taken:
+            index = next(free for free in range(len(self._taken) + 1) if free not in self._taken)
+        self._taken.add(index)
+        return index
 
     @property
     def id(self) -> str:

@@ -78,8 +78,23 @@ def test_a_strategy_that_streams_has_all_choices_from_its_first_decision_on(what
     assert message in error_of(strategy(decide), n=2)
 
 
-def test_one_that_does_not_stream_keeps_within_its_width() -> None:
+def test_one_that_does_not_stream_ends_with_n_choices() -> None:
+    def alone(request: Request, each: list[Continuation]) -> list[Continuation]:
+        return each[:1]
+
+    assert "with 1 of n=2 choices" in error_of(strategy(alone, streams=False), n=2)
     assert "`width` said at most 2" in error_of(strategy(doubling, streams=False), n=2)
+
+
+def test_choices_of_one_that_does_not_stream_have_the_numbers_of_choices() -> None:
+    """A client that asked for two got a choice numbered 4."""
+
+    def reordering(request: Request, each: list[Continuation]) -> list[Continuation]:
+        return each * 2 if request.forks == 0 else [each[-1]] * len(each)
+
+    engine = toy_engine(Fcfs(), toy_kv(64, 4), decodings=[strategy(reordering, streams=False)])
+    outcome = drive(engine, [(0, toy_request("r", PROMPT, "theirs", 6, n=2))])
+    assert sorted(outcome.finished["r"]) == [0, 1]
 
 
 def choice(**changed: Any) -> Choice:
