@@ -251,6 +251,7 @@ def _live(engine: Engine, streams: RequestStreams, outcome: Outcome) -> None:
             break
         for delta in engine.step():
             _take(delta, streams, outcome)
+        engine.stats()
     else:
         raise AssertionError("requests that never end")
     engine.stats()
