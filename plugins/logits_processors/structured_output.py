@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 from weakref import WeakKeyDictionary
 
@@ -52,8 +53,10 @@ class StructuredOutput(LogitsProcessor):
         from turnout.plugins.logits_processors.structured.grammars import Grammars
         from turnout.plugins.logits_processors.structured.mask_time import MaskTime
         from turnout.plugins.logits_processors.structured.matchers import Matchers
+        from turnout.plugins.logits_processors.structured.preparing import Preparing
 
         self._grammars = Grammars(model, self._compile_seconds)
+        self._preparing = partial(Preparing, self._grammars)
         self._grammar_of: WeakKeyDictionary[Request, Grammar] = WeakKeyDictionary()
         self._matchers = Matchers(lambda request: self._grammar_of[request].matcher)
         self._bitmasks = Bitmasks(model.vocab_size)
@@ -63,10 +66,8 @@ class StructuredOutput(LogitsProcessor):
         return params.structured_outputs is not None
 
     def prepare(self, spec: RequestSpec) -> CancellableWork | None:
-        from turnout.plugins.logits_processors.structured.preparing import Preparing
-
         form = _form(spec.params)
-        return None if self._grammars.ready(form) else Preparing(self._grammars, form, spec)
+        return None if self._grammars.ready(form) else self._preparing(form, spec)
 
     def check(self, request: Request) -> None:
         self._grammar_of[request] = self._grammars.get(_form(request.params))

@@ -112,7 +112,7 @@ def test_kills_of_one_request_are_not_its_fault(start: Start) -> None:
     server = start(engine_restarts=1)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, server, max_tokens=100, user="slow")
-        for how in (signal.SIGKILL, signal.SIGHUP, signal.SIGKILL):
+        for how in (signal.SIGKILL, signal.SIGUSR1, signal.SIGKILL):
             eventually(lambda: not server.client.restarting and server.work() > 0, 30)
             end(server, how)
         assert answer.result(60).json()["choices"][0]["text"] == "ab" * 50
