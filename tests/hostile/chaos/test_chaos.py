@@ -144,11 +144,9 @@ class Held:
 
 
 def assert_nothing_is_held(before: Held, process: psutil.Process) -> None:
-    """More than before, but for threads and processes that wait for work, and memory for the next requests."""
-    end, idle = (
-        time.monotonic() + 30,
-        MAX_IDLE - 1,
-    )  # of the processes that render templates, one has been used
+    """More than before, but for threads and processes that wait for work, and memory for the next ones."""
+    idle = MAX_IDLE - 1  # of the processes that render templates, one has been used
+    end = time.monotonic() + 30
     while (after := Held.by(process)).descriptors > before.descriptors + idle and time.monotonic() < end:
         time.sleep(0.2)
     assert after.descriptors <= before.descriptors + idle, (before, after)
