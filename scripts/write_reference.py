@@ -9,45 +9,15 @@ A table stands in its page between ``<!-- written by scripts/write_reference.py:
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from pkgutil import iter_modules
 
 import click
 
+from turnout.scripts.reference import pages as folder
 from turnout.scripts.reference.blocks import Blocks, pages, written
-from turnout.scripts.reference.pages import (
-    commands,
-    configuration,
-    examples,
-    faults,
-    helpers,
-    hooks,
-    http,
-    interfaces,
-    limits,
-    metrics,
-    parameters,
-    policies,
-    suites,
-    types,
-    workloads,
-)
 
-PAGES = (
-    commands,
-    configuration,
-    examples,
-    faults,
-    helpers,
-    hooks,
-    http,
-    interfaces,
-    limits,
-    metrics,
-    parameters,
-    policies,
-    suites,
-    types,
-    workloads,
-)
+PAGES = [import_module(module.name) for module in iter_modules(folder.__path__, f"{folder.__name__}.")]
 BLOCKS: Blocks = {name: write for page in PAGES for name, write in page.blocks().items()}
 
 

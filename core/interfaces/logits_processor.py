@@ -95,7 +95,7 @@ class CancellableWork(ABC):
 
     @abstractmethod
     def cancel(self) -> None:
-        """Ends the work, which nobody waits for any more. Called in the engine's thread, at any time."""
+        """Ends the work, whose request is gone. Called in the engine's thread, at any time."""
 
 
 class LogitsProcessor(ABC):

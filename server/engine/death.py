@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["Death", "OomKills"]
 
 _FROM_WITHIN = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS"})
-"""Signals that a process brings upon itself. All others come from somebody else."""
+"""Signals that a process brings upon itself. All others come from another process."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class RequestStreams:
         for stream in served:
             stream.interrupt(fault=fault, alone=len(served) == 1)
         if not fault:
-            return None  # whom the engine was trying, if anybody, is tried again
+            return None  # a request that the engine was trying is tried again
         if len(served) != 1:
             self._alone = self.trying
             return None
