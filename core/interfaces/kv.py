@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from turnout.core.interfaces.attention import AttentionBackend
     from turnout.core.interfaces.compute import ComputeContext
     from turnout.core.interfaces.eviction import EvictionPolicy
+    from turnout.core.types.layer_attention import AttentionFeature
     from turnout.core.types.messages import KVSnapshot, PinnedPrefix
     from turnout.core.types.model_spec import ModelSpec
     from turnout.core.types.plan import Move
@@ -173,7 +174,7 @@ class KVBackend(ABC):
 
         By default keys and values in the model's dtype, `itemsize` bytes each.
         """
-        return 2 * spec.layers * spec.kv_heads * spec.head_dim * itemsize
+        return sum(rule.kv_numbers for rule in spec.layer_attention()) * itemsize
 
     unit: int = 1
     """Token positions that it allocates at a time: the size of its blocks, if it has blocks."""
@@ -184,6 +185,9 @@ class KVBackend(ABC):
     evicts: bool = False
     """True: it keeps memory that no sequence holds, and asks an `EvictionPolicy` what to evict first. False:
     `--kv-eviction` is refused."""
+    attention_features: frozenset[AttentionFeature] = frozenset()
+    """Which rules of `LayerAttention` its attention follows, by the names that `ModelSpec.attention_features`
+    gives. A model that asks for another is refused by name."""
     approximation: str = ""
     """How it approximates keys and values, as in ``"int8"`` or ``"window=1020"``. Comparisons expect equal
     answers of backends with equal values only. Empty: attention reads exactly what was written."""

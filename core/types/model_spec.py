@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from turnout.core.types.layer_attention import AttentionFeature, LayerAttention
+
 __all__ = ["ModelSpec", "RopeSpec"]
 
 
@@ -60,3 +62,23 @@ class ModelSpec:
     """The dtype of the checkpoint, such as ``bfloat16``; the engine may compute in another."""
     eos_token_ids: tuple[int, ...] = ()
     """The tokens that end a text."""
+    attention: tuple[LayerAttention, ...] = ()
+    """How each layer attends, one rule a layer; empty: every layer attends plainly, in the shape that
+    ``heads``, ``kv_heads`` and ``head_dim`` give."""
+
+    def layer_attention(self) -> tuple[LayerAttention, ...]:
+        """Returns the rule of every layer."""
+        plain = LayerAttention(self.heads, self.kv_heads, self.head_dim, self.head_dim)
+        return self.attention or (plain,) * self.layers
+
+    def attention_features(self) -> frozenset[AttentionFeature]:
+        """Returns what some layer asks for beyond plain attention.
+
+        ``layer_shapes`` is among them where layers differ in the shape of their keys and values, or from
+        ``heads``, ``kv_heads`` and ``head_dim``.
+        """
+        plain = (self.heads, self.kv_heads, self.head_dim)
+        rules = self.layer_attention()
+        asked = frozenset().union(*(rule.features() for rule in rules))
+        uneven = any((rule.heads, rule.kv_heads, rule.key_dim) != plain for rule in rules)
+        return asked | {"layer_shapes"} if uneven else asked

@@ -46,7 +46,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.messages": ("KVSnapshot", "PinnedPrefix"),
     },
     "Routers": {"turnout.core.interfaces.router": ("Routable", "Replica")},
-    "Model families": {"turnout.core.types.model_spec": ("ModelSpec",)},
+    "Model families": {
+        "turnout.core.types.model_spec": ("ModelSpec",),
+        "turnout.core.types.layer_attention": ("LayerAttention",),
+    },
 }
 UNTOLD = {
     "Logits.pick",

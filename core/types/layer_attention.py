@@ -1,0 +1,66 @@
+"""How one layer attends: what a model declares, and what KV backends and kernels must do for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["AttentionFeature", "LayerAttention"]
+
+AttentionFeature = str
+"""What a layer asks for beyond plain attention, by the name of a field of `LayerAttention`."""
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """The rule of one layer: its shape, what it may see, and how scores become weights.
+
+    A layer that gives shapes alone attends plainly: causally, to all earlier positions of its sequence, with
+    scores scaled by ``key_dim ** -0.5``.
+    """
+
+    heads: int
+    """How many heads of queries; a multiple of ``kv_heads``."""
+    kv_heads: int
+    """How many heads of keys and of values."""
+    key_dim: int
+    """The width of a head of queries and keys."""
+    value_dim: int
+    """The width of a head of values, and of the result."""
+    scale: float | None = None
+    """What scores are multiplied by; None: ``key_dim ** -0.5``."""
+    window: int | None = None
+    """How many positions a query sees, its own among them; None: all from the first to its own."""
+    softcap: float | None = None
+    """Scaled scores x become ``softcap * tanh(x / softcap)`` (Gemma 2); None: they stay."""
+    sinks: bool = False
+    """Whether each head has a learned score that takes part in the softmax and has no value (gpt-oss). The
+    model passes these scores with each call."""
+    kv_from: int | None = None
+    """The earlier layer whose keys and values this layer reads, having none of its own; None: its own."""
+    values_in_keys: bool = False
+    """Whether values are the first ``value_dim`` numbers of the keys, so that keys alone are stored: the
+    compressed form of multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434)."""
+
+    @property
+    def effective_scale(self) -> float:
+        """What scores are multiplied by."""
+        return float(self.key_dim**-0.5) if self.scale is None else self.scale
+
+    @property
+    def kv_numbers(self) -> int:
+        """How many numbers a position's keys and values take in this layer."""
+        if self.kv_from is not None:
+            return 0
+        return self.kv_heads * (self.key_dim + (0 if self.values_in_keys else self.value_dim))
+
+    def features(self) -> frozenset[AttentionFeature]:
+        """Returns what this layer asks for beyond plain attention: names of fields, and ``value_dim`` where
+        it differs from ``key_dim``.
+        """
+        asked = {
+            name for name in ("scale", "window", "softcap", "kv_from") if getattr(self, name) is not None
+        }
+        asked |= {name for name in ("sinks", "values_in_keys") if getattr(self, name)}
+        if self.value_dim != self.key_dim:
+            asked.add("value_dim")
+        return frozenset(asked)
