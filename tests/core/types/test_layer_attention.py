@@ -9,7 +9,7 @@ from turnout.models.families.qwen2 import Qwen2
 from turnout.models.random.shapes import SHAPES, config_of
 
 PLAIN = LayerAttention(heads=6, kv_heads=2, key_dim=64, value_dim=64)
-SPEC = Qwen2().spec(config_of("qwen2", SHAPES["m2"]))
+SPEC = Qwen2().spec(config_of(SHAPES["m2"], "qwen2"))
 
 
 def test_a_layer_that_gives_shapes_alone_asks_for_nothing() -> None:
