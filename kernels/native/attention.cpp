@@ -3,19 +3,17 @@
 // al., "FlashAttention", 2022). The heads that share a KV head go together, so that it is read once for them.
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "positions.h"
+#include "attention_desk.h"
+#include "softmax.h"
 #include "team.h"
+#include "tile_attention.h"
 
 namespace {
 
-constexpr int64_t QUERIES = 64;          // rows of a tile: tokens times heads
-constexpr int64_t FEW = 8;               // of a KV head, up to which its values are read where they lie
 constexpr int64_t WORTHWHILE = 1 << 14;  // numbers to write, from which on a second thread is quicker
 
 struct Pool {
@@ -32,47 +30,6 @@ struct Step {
 struct Tile {
     int64_t chunk, kv_head, kv_heads, first, tokens;
 };
-
-int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
-
-// What a thread works with. Panels as in tile.h: keys [POSITIONS / PANEL][dim][PANEL], values
-// [wide / PANEL][POSITIONS][PANEL], where `wide` is dim rounded up to whole panels. T: what queries and keys are
-// multiplied as; pairs of bfloat16 as in pairs.h.
-template <typename T>
-struct Desk {
-    int64_t wide;
-    std::vector<T> queries, keys;
-    std::vector<float> values, scores, sums;
-    float largest[QUERIES], total[QUERIES];
-
-    explicit Desk(int64_t dim)
-        : wide(up(dim, PANEL)),
-          queries(QUERIES * dim),
-          keys(POSITIONS * up(dim, 2)),
-          values(POSITIONS * wide),
-          scores(QUERIES * POSITIONS),
-          sums(QUERIES * wide) {}
-};
-
-// The softmax of a row of scores goes on: what was summed up so far is scaled to the new largest score.
-void soften(float* scores, int64_t visible, float* sums, int64_t wide, float& largest, float& total) {
-    float most = largest;
-    for (int64_t i = 0; i < visible; i++) most = std::max(most, scores[i]);
-    for (int64_t i = visible; i < POSITIONS; i++) scores[i] = -std::numeric_limits<float>::infinity();
-    Floats added = {};
-    for (int64_t i = 0; i < POSITIONS; i += WIDTH) {
-        const Floats weight = exponential(load(scores + i) - most);
-        store(scores + i, weight);
-        added += weight;
-    }
-    if (most != largest) {
-        const float factor = std::exp(largest - most);
-        total *= factor;
-        for (int64_t i = 0; i < wide; i += WIDTH) store(sums + i, load(sums + i) * factor);
-    }
-    total += sum(added);
-    largest = most;
-}
 
 // The slots of `count` positions from `first` on.
 void find(const int64_t* table, int64_t block_size, int64_t first, int64_t count, int64_t* slots) {
@@ -107,45 +64,30 @@ template <typename KV>
     }
 }
 
-// Where queries and keys both are bfloat16, their products are of pairs; else they are floats, scaled beforehand.
+#if defined(TILES)
+using HalfDesk = TileDesk;
+#else
+using HalfDesk = Desk<BFloat16>;
+#endif
+
+// Where queries and keys both are bfloat16, so are the factors of their products; else they are floats.
 template <typename Q, typename KV>
-using Multiplied = std::conditional_t<std::is_same_v<Q, BFloat16> && std::is_same_v<KV, BFloat16>, BFloat16, float>;
-
-template <typename Q>
-void put_query(const Q* from, int64_t dim, float scale, float* to) {
-    for (int64_t d = 0; d < dim; d++) to[d] = widen(from[d]) * scale;
-}
-
-inline void put_query(const BFloat16* from, int64_t dim, float, BFloat16* to) { std::copy_n(from, dim, to); }
-
-inline void score(int64_t rows, const float* queries, const float* keys, int64_t count, int64_t dim, float,
-                  float* scores) {
-    product(rows, {queries, dim}, keys, scores, {dim * PANEL, dim, up(count, PANEL), POSITIONS, false});
-}
-
-inline void score(int64_t rows, const BFloat16* queries, const BFloat16* keys, int64_t count, int64_t dim,
-                  float scale, float* scores) {
-    product(rows, {queries, dim}, {keys, up(count, PANEL) / PANEL, up(dim, 2) * PANEL, dim}, scale, scores,
-            POSITIONS);
-}
+using DeskFor =
+    std::conditional_t<std::is_same_v<Q, BFloat16> && std::is_same_v<KV, BFloat16>, HalfDesk, Desk<float>>;
 
 // `then`: what comes next, whose first positions are fetched while the last ones of `at` are worked on: a step
 // reads many contexts, and would wait at the beginning of each.
 template <typename Q, typename KV>
 void attend(const Q* q, const KV* keys, const KV* values, Q* out, const Step& step, const Pool& pool, Tile at,
-            Tile then, Desk<Multiplied<Q, KV>>& desk) {
+            Tile then, DeskFor<Q, KV>& desk) {
     const int64_t share = step.heads / pool.kv_heads, dim = pool.dim;
     const int64_t rows = at.tokens * share, all = at.kv_heads * rows;  // of a KV head, of the tile
     const int64_t top = step.rows[at.chunk] + at.first, start = step.starts[at.chunk] + at.first;
     // Where a row stands in q, but for the stride of its token, and in out.
     const auto token = [&](int64_t row) { return top + row % rows / share; };
     const auto head = [&](int64_t row) { return (at.kv_head + row / rows) * share + row % share; };
-    for (int64_t r = 0; r < all; r++)
-        put_query(q + token(r) * step.stride + head(r) * dim, dim, step.scale, &desk.queries[r * dim]);
-    std::fill(desk.sums.begin(), desk.sums.begin() + all * desk.wide, 0.0f);
-    std::fill(desk.largest, desk.largest + all, -std::numeric_limits<float>::infinity());
-    std::fill(desk.total, desk.total + all, 0.0f);
-    const bool few = rows <= FEW && dim % PANEL == 0;
+    for (int64_t r = 0; r < all; r++) desk.put_query(q + token(r) * step.stride + head(r) * dim, r);
+    desk.begin(all);
     const int64_t end = end_of(step, at);
     const int64_t line = pool.kv_heads * dim, from = at.kv_head * dim;
     int64_t slots[2][POSITIONS];
@@ -164,30 +106,19 @@ void attend(const Q* q, const KV* keys, const KV* values, Q* out, const Step& st
                 v[i] = values + now[i] * line + from + kv_head * dim;
             }
             const int64_t row = kv_head * rows;
-            float* const sums = &desk.sums[row * desk.wide];
-            put_keys(k, count, dim, desk.keys.data());
-            score(rows, &desk.queries[row * dim], desk.keys.data(), count, dim, step.scale, desk.scores.data());
+            desk.score(row, rows, k, count);
             for (int64_t r = 0; r < rows; r++) {
                 const int64_t visible = std::min(count, start + r / share + 1 - first);
                 if (visible > 0)
-                    soften(&desk.scores[r * POSITIONS], visible, sums + r * desk.wide, desk.wide,
-                           desk.largest[row + r], desk.total[row + r]);
+                    soften(desk.scores_of(r), visible, desk.sums_of(row + r), desk.wide, desk.largest[row + r],
+                           desk.total[row + r]);
                 else
-                    std::fill_n(&desk.scores[r * POSITIONS], POSITIONS, 0.0f);
+                    std::fill_n(desk.scores_of(r), POSITIONS, 0.0f);
             }
-            if (few) {
-                weigh(rows, desk.scores.data(), v, count, dim, sums, desk.wide);
-                continue;
-            }
-            put_values(v, count, dim, desk.values.data());
-            product(rows, {desk.scores.data(), POSITIONS}, desk.values.data(), sums,
-                    {POSITIONS * PANEL, count, desk.wide, desk.wide, true});
+            desk.add_values(row, rows, v, count);
         }
     }
-    for (int64_t r = 0; r < all; r++) {
-        Q* to = out + (token(r) * step.heads + head(r)) * dim;
-        for (int64_t d = 0; d < dim; d++) narrow(desk.sums[r * desk.wide + d] / desk.total[r], to + d);
-    }
+    for (int64_t r = 0; r < all; r++) desk.put_result(r, out + (token(r) * step.heads + head(r)) * dim);
 }
 
 // The longest contexts first, so that no thread is left with one at the end. Where there are chunks enough,
@@ -213,10 +144,10 @@ template <typename Q, typename KV>
 void run(const void* q, const void* keys, const void* values, void* out, const Step& step, const Pool& pool,
          int threads) {
     const std::vector<Tile> tiles = tiles_of(step, pool.kv_heads, threads);
-    using Own = Desk<Multiplied<Q, KV>>;
+    using Own = DeskFor<Q, KV>;
     const int64_t count = (int64_t)tiles.size();
     turnout::take_turns(
-        threads, count, [&] { return Own(pool.dim); },
+        threads, count, [&] { return Own(pool.dim, step.scale); },
         [&](Own& desk, int64_t i) {
             attend((const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i],
                    tiles[std::min(i + threads, count - 1)], desk);

@@ -60,12 +60,13 @@ void put_keys(const T* const* rows, int64_t count, int64_t dim, float* keys) {
     }
 }
 
-// The same of pairs, for products of bfloat16 numbers: panels [dim / 2][PANEL][2].
-inline void put_keys(const BFloat16* const* rows, int64_t count, int64_t dim, BFloat16* keys) {
+// The same of pairs, for products of bfloat16 numbers: panels [depth / 2][PANEL][2], `depth` rounded up to a pair.
+// What lies beyond `dim` is left alone.
+inline void put_keys(const BFloat16* const* rows, int64_t count, int64_t dim, int64_t depth, BFloat16* keys) {
     static const BFloat16 nothing[1024] = {};
-    const int64_t pairs = (dim + 1) / 2;
+    const int64_t pairs = (dim + 1) / 2, apart = (depth + 1) / 2 * PANEL;
     for (int64_t first = 0; first < count; first += WIDTH) {
-        BFloat16* panel = keys + 2 * (first / PANEL * pairs * PANEL + first % PANEL);
+        BFloat16* panel = keys + 2 * (first / PANEL * apart + first % PANEL);
         const BFloat16* row[WIDTH];
         for (int64_t i = 0; i < WIDTH; i++) row[i] = first + i < count ? rows[first + i] : nothing;
         int64_t k = 0;

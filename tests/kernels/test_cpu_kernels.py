@@ -195,17 +195,40 @@ def test_attention_over_block_tables(
         )
 
 
+@pytest.mark.parametrize("start", [0, 37, 200])
+@pytest.mark.parametrize("dim", [64, 80, 128])
+def test_attention_in_bfloat16_rounds_weights_and_results_alone(
+    kernels: CpuKernels, start: int, dim: int
+) -> None:
+    """Scores and sums are float32; a weight, and what comes out, is rounded once at most."""
+    size, length, heads, kv_heads = 16, 75, 6, 2
+    blocks = -(-(start + length) // size)
+    slots = torch.randperm(blocks, generator=torch.Generator().manual_seed(3))[None] * size
+    keys, values = (normal(blocks * size, kv_heads, dim, dtype=torch.bfloat16, seed=seed) for seed in (1, 2))
+    q = normal(length, heads, dim, dtype=torch.bfloat16)
+    tables = BlockTables(size, torch.tensor([0]), torch.tensor([length]), torch.tensor([start]), slots)
+    where = (slots[0][:, None] + torch.arange(size)).reshape(-1)[: start + length]
+    k, v = (x[where].double().repeat_interleave(heads // kv_heads, 1).transpose(0, 1) for x in (keys, values))
+    scores = q.double().transpose(0, 1) @ k.transpose(1, 2) * dim**-0.5
+    hidden = torch.ones(length, start + length, dtype=torch.bool).tril(start).logical_not()
+    weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    exact, sizes = ((weights @ each).transpose(0, 1) for each in (v, v.abs()))
+    error = (kernels.attend(q, keys, values, tables).double() - exact).abs()
+    assert (error <= 2**-8 * (exact.abs() + sizes) + 1e-5 * sizes).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (14, 2), (9, 1)])
 @pytest.mark.parametrize("dim", [64, 80, 24, 20])
 def test_attention_of_a_token_is_the_same_however_it_comes(
-    kernels: CpuKernels, heads: int, kv_heads: int, dim: int
+    kernels: CpuKernels, dtype: torch.dtype, heads: int, kv_heads: int, dim: int
 ) -> None:
     """To the bit: alone or among many chunks, and by itself or with its whole prompt."""
     size, length, batch = 4, 150, 16
     blocks = -(-length // size)
     slots = torch.randperm(blocks, generator=torch.Generator().manual_seed(3))[None] * size
-    keys, values = (normal(blocks * size, kv_heads, dim, seed=seed) for seed in (1, 2))
-    q = normal(length, heads, dim)
+    keys, values = (normal(blocks * size, kv_heads, dim, dtype=dtype, seed=seed) for seed in (1, 2))
+    q = normal(length, heads, dim, dtype=dtype)
 
     def attended(starts: list[int], lengths: list[int], rows: Tensor) -> Tensor:
         counts = torch.tensor(lengths)

@@ -1,0 +1,83 @@
+// What a thread of attention.cpp works with: the queries of some rows, a block of keys and values, and the products
+// of both. A desk is an arithmetic: of floats, of pairs of bfloat16, or by tiles (tile_attention.h).
+#pragma once
+
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "positions.h"
+
+constexpr int64_t QUERIES = 64;  // rows of a desk: tokens times heads
+constexpr int64_t FEW = 8;       // of a KV head, up to which its values are read where they lie
+
+inline int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+// The sums of rows, [QUERIES][wide], where `wide` is dim rounded up to whole panels, and what goes with them.
+struct Sums {
+    int64_t dim, wide;
+    std::vector<float> scores, sums;  // scores: of a KV head's rows, [QUERIES][POSITIONS]
+    float largest[QUERIES], total[QUERIES];
+
+    explicit Sums(int64_t dim)
+        : dim(dim), wide(up(dim, PANEL)), scores(QUERIES * POSITIONS), sums(QUERIES * wide) {}
+
+    float* scores_of(int64_t row) { return &scores[row * POSITIONS]; }
+    float* sums_of(int64_t row) { return &sums[row * wide]; }
+
+    void begin(int64_t rows) {
+        std::fill_n(sums.begin(), rows * wide, 0.0f);
+        std::fill_n(largest, rows, -std::numeric_limits<float>::infinity());
+        std::fill_n(total, rows, 0.0f);
+    }
+
+    template <typename Q>
+    void put_result(int64_t row, Q* to) const {
+        for (int64_t d = 0; d < dim; d++) narrow(sums[row * wide + d] / total[row], to + d);
+    }
+};
+
+// T: what queries and keys are multiplied as: pairs of bfloat16 as in pairs.h, or floats, scaled beforehand. Panels as
+// in tile.h: keys [POSITIONS / PANEL][dim][PANEL], values [wide / PANEL][POSITIONS][PANEL].
+template <typename T>
+struct Desk : Sums {
+    float scale;
+    std::vector<T> queries, keys;
+    std::vector<float> values;
+
+    Desk(int64_t dim, float scale)
+        : Sums(dim), scale(scale), queries(QUERIES * dim), keys(POSITIONS * up(dim, 2)), values(POSITIONS * wide) {}
+
+    template <typename Q>
+    void put_query(const Q* from, int64_t row) {
+        if constexpr (std::is_same_v<T, float>)
+            for (int64_t d = 0; d < dim; d++) queries[row * dim + d] = widen(from[d]) * scale;
+        else
+            std::copy_n(from, dim, &queries[row * dim]);
+    }
+
+    // The scores of `rows` rows from `first` on with the keys of `count` positions.
+    template <typename KV>
+    void score(int64_t first, int64_t rows, const KV* const* positions, int64_t count) {
+        const T* const q = &queries[first * dim];
+        if constexpr (std::is_same_v<T, float>) {
+            put_keys(positions, count, dim, keys.data());
+            product(rows, {q, dim}, keys.data(), scores.data(),
+                    {dim * PANEL, dim, up(count, PANEL), POSITIONS, false});
+        } else {
+            put_keys(positions, count, dim, dim, keys.data());
+            product(rows, {q, dim}, {keys.data(), up(count, PANEL) / PANEL, up(dim, 2) * PANEL, dim}, scale,
+                    scores.data(), POSITIONS);
+        }
+    }
+
+    // Adds to their sums what the rows, by the weights that their scores became, see of the values.
+    template <typename KV>
+    void add_values(int64_t first, int64_t rows, const KV* const* positions, int64_t count) {
+        float* const to = sums_of(first);
+        if (rows <= FEW && dim % PANEL == 0) return weigh(rows, scores.data(), positions, count, dim, to, wide);
+        put_values(positions, count, dim, values.data());
+        product(rows, {scores.data(), POSITIONS}, values.data(), to,
+                {POSITIONS * PANEL, count, wide, wide, true});
+    }
+};

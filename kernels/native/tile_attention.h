@@ -1,0 +1,110 @@
+// Attention in bfloat16 by tiles (tiles.h), for every number of rows, so that a row's bits do not depend on others:
+// weights of positions are rounded to bfloat16, as those of FlashAttention on GPUs are, and added up as floats.
+#pragma once
+
+#include "attention_desk.h"
+#include "tiles.h"
+
+#if defined(TILES)
+
+// Panels are two tiles side by side, as those of tile_linear.cpp: keys [POSITIONS / PANEL][wide / 2][PANEL][2],
+// values [wide / PANEL][POSITIONS / 2][PANEL][2]. All of it stays in the first two levels of cache.
+struct TileDesk : Sums {
+    static constexpr int64_t ROWS_AT_ONCE = 32, DEPTH = 32;
+
+    const WholeTiles registers;
+    float scale;
+    std::vector<BFloat16> queries;  // [QUERIES][wide], and rows to read behind a KV head's last ones
+    std::vector<BFloat16> keys, weights, values;
+    std::vector<float> seen;  // of a block of positions: [QUERIES][wide]
+
+    TileDesk(int64_t dim, float scale)
+        : Sums(dim),
+          scale(scale),
+          queries((QUERIES + ROWS_AT_ONCE) * wide),
+          keys(POSITIONS * wide),
+          weights(QUERIES * POSITIONS),
+          values(POSITIONS * wide),
+          seen(QUERIES * wide) {}
+
+    void put_query(const BFloat16* from, int64_t row) { std::copy_n(from, dim, &queries[row * wide]); }
+
+    void score(int64_t first, int64_t rows, const BFloat16* const* positions, int64_t count) {
+        put_keys(positions, count, dim, wide, keys.data());
+        multiply(rows, {&queries[first * wide], wide}, keys.data(), up(count, PANEL), scores.data(), POSITIONS);
+        for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&scores[i], load(&scores[i]) * scale);
+    }
+
+    // All positions of a block are multiplied, those behind the last with zeros: tiles take the smallest sums for
+    // zeros, so that one product more would show.
+    void add_values(int64_t first, int64_t rows, const BFloat16* const* positions, int64_t count) {
+        put_value_pairs(positions, count);
+        for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&weights[i], load(&scores[i]));
+        multiply(rows, {weights.data(), POSITIONS}, values.data(), wide, seen.data(), wide);
+        float* const to = sums_of(first);
+        for (int64_t i = 0; i < rows * wide; i += WIDTH) store(to + i, load(to + i) + load(&seen[i]));
+    }
+
+   private:
+    // out[rows][columns] = x[rows][x.stride] · panels [columns / PANEL][x.stride / 2][PANEL][2], of rows in whole
+    // tiles: what `rows` leaves of the last of them is there, and of no account.
+    static void multiply(int64_t rows, HalfMatrix x, const BFloat16* panels, int64_t columns, float* out,
+                         int64_t stride) {
+        for (int64_t column = 0; column < columns; column += PANEL, panels += x.stride * PANEL) {
+            int64_t row = 0;
+            for (; row + 16 < rows; row += ROWS_AT_ONCE)
+                multiply_panel<2>(x.data + row * x.stride, x.stride, panels, out + row * stride + column, stride);
+            if (row < rows)
+                multiply_panel<1>(x.data + row * x.stride, x.stride, panels, out + row * stride + column, stride);
+        }
+    }
+
+    template <int T>
+    static void multiply_panel(const BFloat16* x, int64_t inputs, const BFloat16* panel, float* out, int64_t stride) {
+        const int64_t line = inputs * sizeof(BFloat16), out_line = stride * sizeof(float);
+        TILE_ZERO(4);
+        TILE_ZERO(5);
+        if constexpr (T == 2) {
+            TILE_ZERO(6);
+            TILE_ZERO(7);
+        }
+        for (int64_t k = 0; k < inputs; k += DEPTH) {
+            TILE_LOAD(0, x + k, line);
+            TILE_LOAD(2, panel + k * PANEL, 128);
+            TILE_ADD_PAIRS(4, 0, 2);
+            TILE_LOAD(3, panel + k * PANEL + 32, 128);
+            TILE_ADD_PAIRS(5, 0, 3);
+            if constexpr (T == 2) {
+                TILE_LOAD(1, x + 16 * inputs + k, line);
+                TILE_ADD_PAIRS(6, 1, 2);
+                TILE_ADD_PAIRS(7, 1, 3);
+            }
+        }
+        TILE_STORE(4, out, out_line);
+        TILE_STORE(5, out + 16, out_line);
+        if constexpr (T == 2) {
+            TILE_STORE(6, out + 16 * stride, out_line);
+            TILE_STORE(7, out + 16 * stride + 16, out_line);
+        }
+    }
+
+    // Values of two positions come into one word, the first in the low half.
+    void put_value_pairs(const BFloat16* const* positions, int64_t count) {
+        static const BFloat16 nothing[1024] = {};
+        for (int64_t i = 0; i < POSITIONS; i += 2) {
+            const BFloat16* const low = i < count ? positions[i] : nothing;
+            const BFloat16* const high = i + 1 < count ? positions[i + 1] : nothing;
+            for (int64_t d = 0; d < dim; d += WIDTH) {
+                BFloat16* const to = &values[(d / PANEL * POSITIONS / 2 + i / 2) * 2 * PANEL + d % PANEL * 2];
+                if (d + WIDTH <= dim) {
+                    const Words pairs = (Words)load(high + d) | (Words)load(low + d) >> 16;
+                    std::memcpy(to, &pairs, sizeof pairs);
+                    continue;
+                }
+                for (int64_t c = 0; d + c < dim; c++) to[2 * c] = low[d + c], to[2 * c + 1] = high[d + c];
+            }
+        }
+    }
+};
+
+#endif
