@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from turnout.core.interfaces.router import Replica, Routable, Router
     from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy, Share
     from turnout.core.registry.hookspecs import hookimpl
+    from turnout.core.types.placement import Placement
     from turnout.core.types.request import RequestView
     from turnout.core.types.sampling_params import SamplingParams
     from turnout.core.types.structured_outputs import StructuredOutputs
@@ -37,6 +38,7 @@ __all__ = [
     "LogitsProcessor",
     "Logprob",
     "ModelFamily",
+    "Placement",
     "Quantizer",
     "Replica",
     "RequestOutput",
@@ -75,6 +77,7 @@ _HOMES = {
         "Share",
     ),
     "turnout.core.registry.hookspecs": ("hookimpl",),
+    "turnout.core.types.placement": ("Placement",),
     "turnout.core.types.request": ("RequestView",),
     "turnout.core.types.sampling_params": ("SamplingParams",),
     "turnout.core.types.structured_outputs": ("StructuredOutputs",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -13,12 +13,15 @@ from safetensors import safe_open
 from torch import Tensor
 from tqdm import tqdm
 
-from turnout.core.errors import as_plugin_errors
+from turnout.core.errors import ModelError, as_plugin_errors
+from turnout.core.interfaces.models import ModelFamily
 from turnout.core.interfaces.quantization import ExportedLayer, Exporter
 from turnout.core.plugin_faults import title_of
+from turnout.core.types.placement import Placement, placements
 from turnout.models.checkpoints.checkpoint import INDEX_FILE, read_config, weight_files
+from turnout.models.checkpoints.readers.formats import open_weights
+from turnout.models.checkpoints.readers.reader import WeightFile
 from turnout.models.checkpoints.saving import save_tensors
-from turnout.models.checkpoints.tensor_files import open_tensors
 from turnout.quantize.selection import LayerSelection
 from turnout.quantize.smoothquant import Smoothing
 from turnout.runner.checkpoint import Checkpoint
@@ -34,7 +37,12 @@ PLAIN_PARTS = {"weight", "bias"}
 @dataclass(frozen=True)
 class _SourceTensor:
     key: str
-    file: Path
+    """Its name in the checkpoint that is written: a part that is split off has the module's."""
+    source: str
+    """Its name in the checkpoint that is read."""
+    placement: Placement | None
+    """Where it goes in the module; None: nowhere."""
+    file: WeightFile
     elements: int
 
 
@@ -50,7 +58,8 @@ class ShardWriter:
 
     def write(self) -> None:
         """Write the files that are not there yet, their index and config.json."""
-        shards = _shards(weight_files(self.checkpoint.folder))
+        family = self.checkpoint.family
+        shards = _shards([open_weights(file) for file in weight_files(self.checkpoint.folder)], family)
         names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
         total = sum(len(shard) for shard in shards)
         with tqdm(total=total, desc="quantizing", unit="tensor", disable=None) as bar:
@@ -65,7 +74,7 @@ class ShardWriter:
         tensors: dict[str, Tensor] = {}
         schemes: dict[str, str] = {}
         for source in shard:
-            value, name = _read(source), self.checkpoint.family.rename(source.key) or ""
+            value, name = _read(source), source.placement.name if source.placement else ""
             dtype, (layer, _, part) = value.dtype, name.rpartition(".")
             if self.smoothing is not None:
                 value = self.smoothing.apply(name, value)
@@ -118,27 +127,43 @@ def _checked(exported: object) -> ExportedLayer:
     return exported
 
 
-def _shards(files: Iterable[Path]) -> list[list[_SourceTensor]]:
+def _shards(files: Iterable[WeightFile], family: ModelFamily) -> list[list[_SourceTensor]]:
     """Consecutive tensors of `SHARD_ELEMENTS` or a little more."""
     shards: list[list[_SourceTensor]] = [[]]
-    for source in (source for file in files for source in _tensors_in(file)):
+    for source in (source for file in files for source in _tensors_in(file, family)):
         if sum(each.elements for each in shards[-1]) >= SHARD_ELEMENTS:
             shards.append([])
         shards[-1].append(source)
     return shards
 
 
-def _tensors_in(file: Path) -> list[_SourceTensor]:
-    with open_tensors(file) as tensors:
-        sizes = {key: prod(tensors.get_slice(key).get_shape()) for key in tensors.offset_keys()}
-    return [_SourceTensor(key, file, elements) for key, elements in sizes.items()]
+def _tensors_in(file: WeightFile, family: ModelFamily) -> Iterator[_SourceTensor]:
+    for key in file.names():
+        size, found = prod(file.shape(key)), placements(family.rename(key))
+        if not found:
+            yield _SourceTensor(key, key, None, file, size)
+        for placement in found:
+            written = _written(key, placement, family)
+            yield _SourceTensor(written, key, placement, file, size // len(found))
+
+
+def _written(key: str, placement: Placement, family: ModelFamily) -> str:
+    """The name under which a tensor is written. Raises ModelError for one that could not be read again."""
+    if placement.whole:
+        return key
+    if placement.into or placements(family.rename(placement.name)) != (Placement(placement.name),):
+        raise ModelError(
+            f"{key!r} cannot be written quantized: {title_of(family, 'model')} makes {placement.name!r} of "
+            "it, which it would not read again; choose --quantization at turnout serve instead"
+        )
+    return placement.name
 
 
 def _read(source: _SourceTensor) -> Tensor:
     """A copy: the pages of a mapped file count as this process's memory."""
-    with open_tensors(source.file) as tensors:
-        value: Tensor = tensors.get_tensor(source.key)
-        return value.clone()
+    take = source.placement.take if source.placement else ()
+    with source.file.read(source.source, take) as value:
+        return (source.placement.of(value) if source.placement else value).clone()
 
 
 def _write_json(path: Path, value: object) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ def open_checkpoint(registry: Registry, model: str, revision: str | None = None)
     family = registry.family(architectures[0])
     with as_plugin_errors(f"{title_of(family, 'model')}: spec"):
         spec = family.spec(raw)
+        spec = spec if spec.config else replace(spec, config=raw)
         parameters = family.parameter_count(spec)
     if parameters is not None:
         check_weights_suffice(folder, parameters)

@@ -7,20 +7,24 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from turnout.cli.plugins.find import find_plugin
 from turnout.cli.plugins.registry_options import registry_options
+from turnout.core.errors import as_plugin_errors
 from turnout.core.registry.kinds import OBSERVER_KIND
-from turnout.core.registry.registry import Registry
+from turnout.core.registry.registry import PluginEntry, Registry
 
 if TYPE_CHECKING:
     from turnout.testing.suite_runner import CheckResult
 
 __all__ = ["check_plugin"]
 
+MOST_NUMBERS = 2**26
+"""Tokens times width times layers of a model that is built for its tests in seconds."""
 WORDS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "not for it": "not for it"}
 
 
@@ -40,6 +44,12 @@ WORDS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped", "not for it": "no
     help="Claim of the plugin to test, such as ends_first=false; may be repeated.",
 )
 @click.option(
+    "--model-config",
+    "model_config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="For a model family: config.json of a small model, which is built with random weights.",
+)
+@click.option(
     "--allow-skipped",
     is_flag=True,
     help="Exit with 0 although a test that applies was skipped. Slow tests may be skipped anyway.",
@@ -52,6 +62,7 @@ def check_plugin(
     as_json: bool,
     slow: bool,
     claims: tuple[str, ...],
+    model_config: Path | None,
     allow_skipped: bool,
 ) -> None:
     """Run the conformance suite of its kind against an installed plugin.
@@ -70,10 +81,31 @@ def check_plugin(
     suite = suite_for(entry.kind, entry.name + colon + options, registry)
     for claim in claims:
         set_claim(suite, *_parsed(claim))
+    if model_config is not None:
+        set_claim(suite, "config", _small_config(registry, model_config, entry))
     findings = run_suite(suite, slow=slow)
     title = f"{entry.kind}/{entry.name}{colon}{options}, from {entry.origin}"
     verdict = _print_json(title, findings) if as_json else _print(title, findings)
     ctx.exit(0 if verdict.conforms or (allow_skipped and not verdict.failed) else 1)
+
+
+def _small_config(registry: Registry, file: Path, entry: PluginEntry) -> dict[str, Any]:
+    """Reads ``config.json``. Raises UsageError for one whose model takes too long to build here."""
+    from turnout.models.checkpoints.checkpoint import read_json
+
+    if entry.kind != "model":
+        raise click.UsageError(
+            f"--model-config is for model families; {entry.name} is of the kind {entry.kind}"
+        )
+    config, family = read_json(file), registry.create("model", entry.name)
+    with as_plugin_errors(f"{entry.title}: spec"):
+        spec = family.spec(config)
+    if spec.vocab_size * spec.hidden_size * spec.layers > MOST_NUMBERS:
+        raise click.UsageError(
+            f"{file} describes too large a model for the tests ({spec.layers} layers of {spec.hidden_size}, "
+            f"{spec.vocab_size:,} tokens); give a copy with a few layers, a hidden_size of 64 and 500 tokens"
+        )
+    return config
 
 
 def _parsed(claim: str) -> tuple[str, object]:

@@ -39,8 +39,12 @@ def _proposer(entry: PluginEntry, spec: str) -> str:
 
 
 def _model(entry: PluginEntry, spec: str) -> str:
-    names = " or ".join(getattr(entry.resolve(), "architectures", ())) or "that it builds"
-    return f"{SERVE} FOLDER, where config.json names the architecture {names}"
+    family = entry.resolve()
+    names = " or ".join(getattr(family, "architectures", ())) or "that it builds"
+    known = ", ".join(getattr(family, "checkpoints", ()))
+    return (
+        f"{SERVE} MODEL, where config.json names the architecture {names}{f'; such as {known}' * bool(known)}"
+    )
 
 
 def _quantizer(entry: PluginEntry, spec: str) -> str:

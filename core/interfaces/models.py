@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from turnout.core.types.model_spec import ModelSpec
+    from turnout.core.types.placement import Renamed
 
 __all__ = ["ModelCapabilities", "ModelFamily"]
 
@@ -33,22 +34,30 @@ class ModelCapabilities:
 
 
 class ModelFamily(ABC):
-    """A model architecture: how to read its config, build it and name its weights."""
+    """A model architecture: how to read its config, build it and name its weights.
+
+    A server builds one object of the family, and calls all its methods: what `spec` keeps, `build` finds.
+    """
 
     architectures: ClassVar[tuple[str, ...]]
     """The values of ``architectures`` in ``config.json`` that this family builds. Two families for one
     architecture are an error."""
+    checkpoints: ClassVar[tuple[str, ...]] = ()
+    """Some checkpoints that it serves, as ``OWNER/NAME`` on the hub, for ``turnout plugins show``."""
 
     @abstractmethod
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         """Reads ``config.json``. Raises ModelError for what the family does not support.
 
-        A wrong answer is worse than none.
+        A wrong answer is worse than none. What ModelSpec has no field for, `build` reads from
+        ``spec.config``, or the family returns a subclass of ModelSpec with fields of its own.
         """
 
     @abstractmethod
     def build(self, spec: ModelSpec) -> nn.Module:
         """Returns the module, on the device and in the dtype that the caller made current.
+
+        spec: what the method `spec` returned; its ``config`` is the checkpoint's ``config.json``.
 
         Parameters are built without storage and filled later. Create buffers on an explicit device, with
         their values: the checkpoint has none. The batch is flat: all sequences of the step one after another.
@@ -67,9 +76,10 @@ class ModelFamily(ABC):
         """
         return None
 
-    def rename(self, key: str) -> str | None:
+    def rename(self, key: str) -> Renamed:
         """Turns a checkpoint's tensor name into the module's; None: the tensor is skipped.
 
-        By default names stay.
+        Where a tensor is not the module's as it is, a `Placement`, or several: it may be split, transposed,
+        changed otherwise, or be a part of a larger one. By default names stay.
         """
         return key

@@ -65,6 +65,9 @@ class ModelSpec:
     attention: tuple[LayerAttention, ...] = ()
     """How each layer attends, one rule a layer; empty: every layer attends plainly, in the shape that
     ``heads``, ``kv_heads`` and ``head_dim`` give."""
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The checkpoint's ``config.json``, for what a family's `build` needs and no field has; where a family's
+    `spec` leaves it empty, the server fills it in."""
 
     def layer_attention(self) -> tuple[LayerAttention, ...]:
         """Returns the rule of every layer."""

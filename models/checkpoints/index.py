@@ -10,11 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from turnout.core.errors import ModelError
+from turnout.core.errors import ModelError, as_plugin_errors
 from turnout.core.interfaces.models import ModelFamily
+from turnout.core.plugin_faults import title_of
+from turnout.core.types.placement import Placement, placements
 from turnout.models.checkpoints.checkpoint import weight_files
 from turnout.models.checkpoints.parameter_slots import ParameterSlot
-from turnout.models.checkpoints.tensor_files import open_tensors
+from turnout.models.checkpoints.readers.formats import open_weights
+from turnout.models.checkpoints.readers.reader import WeightFile
 
 __all__ = [
     "CheckpointIndex",
@@ -30,11 +33,21 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor in a file, called `name` in the model and `key` in the checkpoint."""
+    """A tensor of a file, or a part of one, and its place in the model."""
 
-    name: str
+    placement: Placement
     key: str
-    file: Path
+    """Its name in the checkpoint."""
+    file: WeightFile
+
+    @property
+    def name(self) -> str:
+        """The model's tensor, all or a part of which it fills."""
+        return self.placement.name
+
+    @property
+    def described(self) -> str:
+        return f"{self.file.path}: {self.key!r}"
 
 
 @dataclass
@@ -64,74 +77,89 @@ def index_checkpoint(
     adoptable: the layers that may be stored quantized, by name. Raises ModelError, naming tensor and file,
     where a tensor is missing, unknown or there twice.
     """
-    listed = [entry for file in weight_files(folder) for entry in _listed(file, family)]
+    title = title_of(family, "model")
+    files = [open_weights(file) for file in weight_files(folder)]
+    listed = [entry for file in files for entry in _listed(file, family, title)]
     quantized = {
         layer: QuantizedLayer(layer)
         for entry in listed
         if entry.name not in slots and (layer := entry.name.rpartition(".")[0]) in adoptable
     }
-    units: dict[str, TensorEntry | QuantizedLayer] = {}
+    units: dict[tuple[str, str], TensorEntry | QuantizedLayer] = {}
+    tied: list[TensorEntry] = []
     for entry in listed:
         layer, _, part = entry.name.rpartition(".")
         if layer in quantized:
-            _add_once(quantized[layer].parts, part, entry)
-            units[layer] = quantized[layer]
-        elif _slot_of(entry, slots).name == entry.name:  # else the copy of a tied tensor
-            _add_once(units, entry.name, entry)
-    _check_complete(
-        folder, units.keys(), (slot for slot in slots.values() if set(slot.layers) - quantized.keys())
-    )
+            _add_once(quantized[layer].parts, part, _unchanged(entry))
+            units[layer, ""] = quantized[layer]
+        elif _slot_of(entry, slots).name == entry.name:
+            _add_once(units, (entry.name, str(entry.placement.into)), entry)
+        else:
+            tied.append(entry)
+    found = {name for name, _ in units}
+    for entry in tied:  # the copy of a tied tensor is read if the tensor itself is not there
+        if (name := slots[entry.name].name) not in found:
+            units.setdefault((name, str(entry.placement.into)), entry)
+    found |= {name for name, _ in units}
+    _check_complete(folder, found, (slot for slot in slots.values() if set(slot.layers) - quantized.keys()))
     return CheckpointIndex(list(units.values()), quantized)
 
 
-def read_tensor(entry: TensorEntry, slot: ParameterSlot, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Read a tensor into memory of its own, on the device where it stays.
-
-    Not a view of the mapped file: the process would die at its next access if the file were truncated. The
-    file is opened for each tensor, because the pages of a mapped file count as this process's memory.
-    """
-    with open_tensors(entry.file) as tensors:
-        shape = torch.Size(tensors.get_slice(entry.key).get_shape())
-        if shape != slot.shape:
+def read_tensor(entry: TensorEntry, shape: torch.Size, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Read what an entry places, of that shape, into memory of its own, on the device where it stays."""
+    placement = entry.placement
+    with entry.file.read(entry.key, placement.take) as stored:
+        placed = placement.of(stored)
+        if placed.shape != shape:
             raise ModelError(
-                f"{entry.file}: {entry.key!r} has shape {list(shape)}, "
-                f"config.json asks for {list(slot.shape)}"
+                f"{entry.described} has shape {list(entry.file.shape(entry.key))}"
+                f"{'' if placement.whole else f', of which {list(placed.shape)} is placed'}, "
+                f"config.json asks for {list(shape)}"
             )
-        mapped: Tensor = tensors.get_tensor(entry.key)
-        if mapped.dtype not in FLOATS:
+        if stored.dtype not in FLOATS:
             raise ModelError(
-                f"{entry.file}: {entry.key!r} is {mapped.dtype}, a floating point type is expected, or "
+                f"{entry.described} is {stored.dtype}, a floating point type is expected, or "
                 "scales beside it and a quantization_config in config.json"
             )
-        return mapped.to(device=device, dtype=dtype, copy=True)
+        return torch.empty(shape, device=device, dtype=dtype).copy_(placed)
 
 
 def read_unconverted(entry: TensorEntry, device: torch.device) -> Tensor:
     """Read a tensor in the dtype and shape in which it is stored."""
-    with open_tensors(entry.file) as tensors:
-        mapped: Tensor = tensors.get_tensor(entry.key)
-        return mapped.to(device, copy=True)
+    with entry.file.read(entry.key, entry.placement.take) as stored:
+        return stored.to(device, copy=True)
 
 
-def _listed(file: Path, family: ModelFamily) -> Iterator[TensorEntry]:
-    with open_tensors(file) as tensors:
-        keys = tensors.offset_keys()
-    for key in keys:
-        name = family.rename(key)
-        if name is not None:
-            yield TensorEntry(name, key, file)
+def _listed(file: WeightFile, family: ModelFamily, title: str) -> Iterator[TensorEntry]:
+    for key in file.names():
+        with as_plugin_errors(f"{title}: rename of {key}"):
+            placed = placements(family.rename(key))
+        for placement in placed:
+            yield TensorEntry(placement, key, file)
+
+
+def _unchanged(entry: TensorEntry) -> TensorEntry:
+    """Raises ModelError unless a part of a layer that is stored quantized stays as it is."""
+    if not entry.placement.whole:
+        raise ModelError(
+            f"{entry.described} is stored quantized, and goes to several layers or is turned around, which "
+            "only weights that are not quantized can; take the unquantized checkpoint, and --quantization"
+        )
+    return entry
 
 
 def _slot_of(entry: TensorEntry, slots: Mapping[str, ParameterSlot]) -> ParameterSlot:
     slot = slots.get(entry.name)
     if slot is None:
-        raise ModelError(f"{entry.file} holds the tensor {entry.key!r}, which the model has no place for")
+        raise ModelError(
+            f"{entry.file.path} holds the tensor {entry.key!r}, which the model has no place for"
+        )
     return slot
 
 
-def _add_once(entries: dict[str, Any], name: str, entry: TensorEntry) -> None:
+def _add_once(entries: dict[Any, Any], name: object, entry: TensorEntry) -> None:
     if name in entries:
-        raise ModelError(f"{entry.file} holds the tensor {entry.key!r} a second time")
+        raise ModelError(f"{entry.file.path} holds the tensor {entry.key!r} a second time")
     entries[name] = entry
 
 

@@ -1,4 +1,4 @@
-"""Loads weights from safetensors into a model, one tensor at a time.
+"""Loads weights from a checkpoint into a model, one tensor at a time.
 
 Peak memory is the final weights and one tensor: the module is built without storage, each tensor is copied
 from its file to where it will stay, and the file is unmapped before the next one.
@@ -30,6 +30,7 @@ from turnout.models.checkpoints.index import (
 from turnout.models.checkpoints.malloc_trim import MallocTrim
 from turnout.models.checkpoints.parameter_slots import ParameterSlot, parameter_slots
 from turnout.models.checkpoints.replacement_check import ReplacementCheck
+from turnout.models.checkpoints.stacked_tensor import StackedTensor
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
@@ -76,7 +77,8 @@ def load_model(
             complete = [unit.name]
         else:
             slot = slots[unit.name]
-            loader.fill(slot, unit)
+            if not loader.fill(slot, unit):
+                continue
             if isinstance(quantizer, Quantizer):
                 loader.convert(slot, quantizer)
             complete = slot.layers
@@ -87,6 +89,7 @@ def load_model(
             f"{_title(quantizer)} wants none of the layers of {type(family).__name__}, so nothing would be "
             "quantized; choose another quantization, or none"
         )
+    loader.check_filled()
     if kernels is not None:
         pack_rest(module, kernels)
     loader.freed.trim()
@@ -106,15 +109,31 @@ class _Loader:
         self.converted = 0
         """Layers that the quantizer has converted."""
         self._check = ReplacementCheck(context.device, context.dtype)
+        self._stacks: dict[str, StackedTensor] = {}
 
-    def fill(self, slot: ParameterSlot, entry: TensorEntry) -> None:
-        """Read a parameter, and set it under all its names."""
-        value = read_tensor(entry, slot, self.context.device, self.context.dtype)
+    def fill(self, slot: ParameterSlot, entry: TensorEntry) -> bool:
+        """Read a parameter, or a part of one, and set it under all its names once it is complete."""
+        device, dtype = self.context.device, self.context.dtype
+        if entry.placement.into:
+            stack = self._stacks.get(slot.name) or StackedTensor(slot.shape, device, dtype)
+            self._stacks[slot.name] = stack
+            if not stack.fill(entry):
+                return False
+            value = self._stacks.pop(slot.name).tensor
+        else:
+            value = read_tensor(entry, slot.shape, device, dtype)
         parameter = nn.Parameter(value, requires_grad=False)
         for name in slot.names:
             layer, _, attribute = name.rpartition(".")
             if layer not in self.quantized:
                 setattr(self.module.get_submodule(layer), attribute, parameter)
+        return True
+
+    def check_filled(self) -> None:
+        """Raises ModelError for a parameter that is filled in part."""
+        for name, stack in self._stacks.items():
+            filled = f"{stack.filled:,} of the {stack.size:,} numbers"
+            raise ModelError(f"the checkpoint fills only {filled} of {name!r}; fetch it again")
 
     def adopt(self, stored: QuantizedLayer, adopter: Adopter) -> None:
         """Read a layer that is stored quantized, and put it in place."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec, RopeSpec
+from turnout.core.types.placement import Renamed
 from turnout.models.config_reader import ConfigReader
 from turnout.models.rope_spec import reachable_positions, read_rope
 
@@ -42,7 +43,7 @@ class DecoderFamily(ModelFamily):
         embeddings = 1 if spec.tied_embeddings else 2
         return spec.layers * layer + embeddings * spec.vocab_size * hidden + hidden
 
-    def rename(self, key: str) -> str | None:
+    def rename(self, key: str) -> Renamed:
         # Old checkpoints hold the frequencies, which follow from the config.
         return None if key.endswith("rotary_emb.inv_freq") else key
 
@@ -84,6 +85,7 @@ def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> M
         tied_embeddings=reader.flag("tie_word_embeddings", False),
         dtype=_dtype(reader),
         eos_token_ids=tuple(reader.token_ids("eos_token_id")),
+        config=config,
     )
 
 

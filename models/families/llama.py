@@ -18,6 +18,11 @@ class Llama(DecoderFamily):
     """
 
     architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM",)
+    checkpoints: ClassVar[tuple[str, ...]] = (
+        "meta-llama/Llama-3.2-1B-Instruct",
+        "HuggingFaceTB/SmolLM2-360M-Instruct",
+        "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+    )
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         reader = ConfigReader(config)

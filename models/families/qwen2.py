@@ -16,6 +16,7 @@ class Qwen2(DecoderFamily):
     """Llama's decoder with biases on queries, keys and values, and no others."""
 
     architectures: ClassVar[tuple[str, ...]] = ("Qwen2ForCausalLM",)
+    checkpoints: ClassVar[tuple[str, ...]] = ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2-1.5B-Instruct")
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         reader = ConfigReader(config)

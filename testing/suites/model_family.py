@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
-from turnout.testing.suites.suite import Suite, skip
+from turnout.testing.suites.suite import Suite, not_for_it, skip
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,17 +37,22 @@ class ModelFamilySuite(Suite[ModelFamily]):
     tolerance: ClassVar[float] = 1e-4
     """Largest difference between logits, relative to the largest logit or to 1."""
 
+    @cached_property
+    def family(self) -> ModelFamily:
+        """The object that all methods are called of, as in a server."""
+        return self.make()
+
     def test_it_names_its_architectures(self) -> None:
-        names = self.make().architectures
+        names = self.family.architectures
         assert names and all(isinstance(name, str) for name in names), (
             f"`architectures` is {names!r}; expected a name or more"
         )
 
     def test_the_spec_describes_the_config(self) -> None:
         spec = self._spec()
-        assert spec.architecture in self.make().architectures, (
+        assert spec.architecture in self.family.architectures, (
             f"`spec` has the architecture {spec.architecture!r}; expected one of "
-            f"{list(self.make().architectures)}"
+            f"{list(self.family.architectures)}"
         )
         assert spec.heads % spec.kv_heads == 0, (
             f"`spec` has {spec.heads} heads and {spec.kv_heads} KV heads; expected a multiple"
@@ -55,7 +64,7 @@ class ModelFamilySuite(Suite[ModelFamily]):
         self._spec()
         for change in self.refused:
             try:
-                self.make().spec({**self.config, **change})
+                self.family.spec({**self.config, **change})
             except ModelError:
                 continue
             raise AssertionError(
@@ -67,8 +76,9 @@ class ModelFamilySuite(Suite[ModelFamily]):
         """On the meta device, parameters have no storage: a model must not be in memory twice."""
         import torch
 
+        spec = self._spec()
         with torch.device("meta"):
-            model = self.make().build(self._spec())
+            model = self.family.build(spec)
         held = [name for name, parameter in model.named_parameters() if parameter.device.type != "meta"]
         assert not held, (
             f"`build` gave the parameter {held[0]} storage on the meta device; create parameters without "
@@ -105,8 +115,35 @@ class ModelFamilySuite(Suite[ModelFamily]):
         )
         assert logits.isfinite().all(), "`logits` gave NaN or infinity for random weights"
 
+    def test_a_checkpoint_of_transformers_gives_its_logits(self) -> None:
+        """transformers writes a random checkpoint of `config`, which is loaded as a server would."""
+        self._spec()
+        import torch
+
+        from turnout.core.interfaces.compute import ComputeContext
+        from turnout.models.checkpoints.checkpoint import read_config
+        from turnout.models.checkpoints.loading import load_model
+        from turnout.testing.checks.transformers_model import TransformersModel
+
+        try:
+            theirs = TransformersModel(self.config)
+        except ModelError as error:
+            not_for_it(str(error))
+        with TemporaryDirectory() as folder:
+            theirs.save(Path(folder))
+            config = read_config(Path(folder))
+            spec = self.family.spec(config)
+            spec = spec if spec.config else replace(spec, config=config)
+            context = ComputeContext(torch.device("cpu"), torch.float32)
+            model = load_model(Path(folder), self.family, spec, context, progress=False)
+        tokens = self._tokens(23)
+        found = self._run(model, [tokens], [(0, 23)])[0]
+        self._near(found, theirs.logits(tokens), "a checkpoint of transformers, compared with it")
+
     def test_logits_match_the_reference(self) -> None:
         if type(self).reference is None:
+            if self.config.get("model_type"):
+                not_for_it("transformers is the reference")
             skip("no reference implementation is given (`reference`)")
         model, tokens = self._model(), self._tokens(23)
         wanted = type(self).reference(model, tokens)  # type: ignore[misc]
@@ -117,7 +154,8 @@ class ModelFamilySuite(Suite[ModelFamily]):
     def _spec(self) -> ModelSpec:
         if not self.config:
             skip("no small model's config is given (`config`)")
-        return self.make().spec(self.config)
+        spec = self.family.spec(self.config)
+        return spec if spec.config else replace(spec, config=self.config)
 
     def _tokens(self, length: int, seed: int = 1) -> list[int]:
         vocabulary = self._spec().vocab_size
@@ -127,7 +165,8 @@ class ModelFamilySuite(Suite[ModelFamily]):
         """A model with random weights."""
         import torch
 
-        model = self.make().build(self._spec()).requires_grad_(False).float()
+        spec = self._spec()
+        model = self.family.build(spec).requires_grad_(False).float()
         generator = torch.Generator().manual_seed(3)
         for parameter in model.parameters():
             scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.2

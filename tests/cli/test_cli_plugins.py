@@ -170,7 +170,12 @@ def test_a_policy_without_options() -> None:
         ("proposer/ngram", "turnout serve --decoding speculative:proposer=ngram:longest=4"),
         ("router/round-robin", "turnout simulate --replicas 4 --router round-robin"),
         ("logits_processor/penalties", "nothing to choose: it is active, for the requests that it wants"),
-        ("model/llama", "turnout serve FOLDER, where config.json names the architecture LlamaForCausalLM"),
+        (
+            "model/llama",
+            "turnout serve MODEL, where config.json names the architecture LlamaForCausalLM; such as "
+            "meta-llama/Llama-3.2-1B-Instruct, HuggingFaceTB/SmolLM2-360M-Instruct, "
+            "TinyLlama/TinyLlama-1.1B-Chat-v1.0",
+        ),
     ],
 )
 def test_how_each_kind_is_put_to_use(target: str, use: str) -> None:

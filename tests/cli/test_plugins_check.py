@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from turnout.cli.main import cli
+from turnout.models.random.shapes import Shape, config_of
 
 
 def check(*arguments: str) -> Result:
@@ -34,8 +36,35 @@ def test_what_was_skipped_is_not_shown_to_conform() -> None:
     assert (
         "skipped     chunks give the same logits: no small model's config is given (`config`)" in done.stdout
     )
-    assert "not shown to conform: 3 passed, 7 skipped, which apply, 1 do not apply\n" in done.stdout
+    assert "not shown to conform: 3 passed, 8 skipped, which apply, 1 do not apply\n" in done.stdout
     assert check("model/qwen2", "--allow-skipped").exit_code == 0
+
+
+def small(folder: Path, **keys: object) -> str:
+    """A file with a small model's configuration."""
+    config = config_of(Shape(32, 2, 4, 2, 48, 64, max_positions=128), "qwen2")
+    file = folder / "small.json"
+    file.write_text(json.dumps({**config, **keys}))
+    return str(file)
+
+
+def test_a_family_is_checked_with_a_model_of_its_config(tmp_path: Path) -> None:
+    """transformers writes a checkpoint of it, whose logits the family must give."""
+    done = check("model/qwen2", "--model-config", small(tmp_path))
+    assert "ok          a checkpoint of transformers gives its logits" in done.stdout
+    assert done.exit_code == 0, done.stdout
+
+
+def test_a_large_config_is_refused_with_what_to_change(tmp_path: Path) -> None:
+    done = check("model/qwen2", "--model-config", small(tmp_path, hidden_size=8192, vocab_size=150_000))
+    assert done.exit_code == 2
+    assert "describes too large a model for the tests (2 layers of 8192, 150,000 tokens)" in done.stderr
+
+
+def test_a_config_is_for_families_alone(tmp_path: Path) -> None:
+    done = check("router/least-loaded", "--model-config", small(tmp_path))
+    assert done.exit_code == 2
+    assert "--model-config is for model families; least-loaded is of the kind router" in done.stderr
 
 
 @pytest.mark.parametrize("flags", [(), ("--allow-skipped",)])

@@ -36,6 +36,7 @@ from turnout.core.types import views as view
 from turnout.core.types.decision import Choice, Chosen, Completion, Continuation
 from turnout.core.types.messages import KVSnapshot, PinnedPrefix
 from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.placement import Placement
 from turnout.core.types.plan import Chunk, Logits, Move, Plan
 from turnout.core.types.request import Request, RequestSpec, Sequence, Timing
 from turnout.core.types.sampling_params import SamplingParams
@@ -88,6 +89,7 @@ GIVEN = [
     Resources,
     Companion,
     ModelSpec,
+    Placement,
     Timing,
     Continuation,
     Completion,

@@ -14,7 +14,7 @@ import pytest
 from turnout.core.errors import ModelError
 from turnout.core.registry.registry import Registry
 from turnout.models.checkpoints.checkpoint import INDEX_FILE
-from turnout.models.checkpoints.tensor_files import open_tensors
+from turnout.models.checkpoints.readers.safetensors_open import open_tensors
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint

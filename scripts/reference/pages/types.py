@@ -49,6 +49,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Model families": {
         "turnout.core.types.model_spec": ("ModelSpec",),
         "turnout.core.types.layer_attention": ("LayerAttention",),
+        "turnout.core.types.placement": ("Placement",),
     },
 }
 UNTOLD = {

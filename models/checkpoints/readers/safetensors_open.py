@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from turnout.core.errors import ModelError
-from turnout.models.checkpoints.truncated import truncated_tensors
+from turnout.models.checkpoints.readers.truncated import truncated_tensors
 
 __all__ = ["open_tensors"]
 

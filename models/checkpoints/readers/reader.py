@@ -1,0 +1,36 @@
+"""The seam between loading and the formats of weight files: a reader gives tensors by name, one at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from torch import Tensor
+
+from turnout.core.types.placement import Index
+
+__all__ = ["WeightFile"]
+
+
+class WeightFile(ABC):
+    """A file of weights, whose tensors have the names that Hugging Face's checkpoints give them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Lists the tensors in the order in which they lie on disk."""
+
+    @abstractmethod
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Returns a tensor's shape without reading it."""
+
+    @abstractmethod
+    def read(self, key: str, take: Index = ()) -> AbstractContextManager[Tensor]:
+        """Gives a tensor, or the part `take` of it, as it is stored.
+
+        It may be a view of the file, which is valid inside of the context alone: its pages count as this
+        process's memory, and an access after the file was truncated would end the process.
+        """
