@@ -26,8 +26,8 @@ from torch import nn
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
 from turnout.kernels import choose_kernels
+from turnout.kernels.dense_attention import DenseAttention
 from turnout.lab.quality.models import ModelComparison
-from turnout.lab.quality.perplexity import one_window
 from turnout.lab.results.markdown import markdown_table, read_marked, write_marked
 from turnout.models.tiny.corpus import load_corpus
 from turnout.runner.checkpoint import open_checkpoint
@@ -126,7 +126,7 @@ def load(model: str, quantization: str) -> Loaded:
 def forward(module: nn.Module, count: int) -> float:
     """Seconds, with logits of each token, of a prompt only of the last."""
     tokens, start = torch.arange(count) + 100, time.perf_counter()
-    hidden = module(tokens, torch.arange(count), one_window)
+    hidden = module(tokens, torch.arange(count), DenseAttention())
     wanted = hidden if count <= DECODING else hidden[-1:]
     module.logits(wanted)  # type: ignore[operator]  # nn.Module's methods are untyped
     return time.perf_counter() - start

@@ -144,7 +144,7 @@ def _smoothing(registry: Registry, checkpoint: Checkpoint, calibration: Calibrat
     tokens = load_tokenizer(checkpoint.folder).encode(calibration.text)[:MAX_TOKENS]
     context = ComputeContext(torch.device("cpu"), torch.float32)
     model = load_weights(registry, checkpoint, UNQUANTIZED, context)
-    return find_smoothing(model, tokens, calibration.strength)
+    return find_smoothing(model, tokens, calibration.strength, checkpoint.spec.layer_attention())
 
 
 # ------------------------------------------------------------------ the rest

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 from tqdm import tqdm
 
 from turnout.core.errors import ConfigError
+from turnout.core.types.layer_attention import LayerAttention
+from turnout.kernels.dense_attention import DenseAttention
 from turnout.models.decoder.decoder import DecoderLayer
 
 __all__ = ["MAX_TOKENS", "Calibration", "Smoothing", "find_smoothing"]
@@ -80,17 +81,20 @@ class Smoothing:
 
 
 @torch.inference_mode()
-def find_smoothing(model: nn.Module, tokens: Sequence[int], strength: float) -> Smoothing:
+def find_smoothing(
+    model: nn.Module, tokens: Sequence[int], strength: float, rules: Sequence[LayerAttention] = ()
+) -> Smoothing:
     """Find the factors for a model by the activations that a text causes.
 
-    model: unquantized, on the CPU, as its family builds it. tokens: of the calibration text. Raises
-    ConfigError for a model that does not consist of the shared layers, or a text that is too short.
+    model: unquantized, on the CPU, as its family builds it. tokens: of the calibration text; rules: how its
+    layers attend; empty: plainly. Raises ConfigError for a model that does not consist of the shared layers,
+    or a text that is too short.
     """
     if len(tokens) < MIN_TOKENS:
         raise ConfigError(f"--smooth: {len(tokens)} tokens of text are too few; give {MIN_TOKENS} or more")
     links = _links(model)
     readers = [reader for link in links for reader in link.readers]
-    largest = _largest_inputs(model, readers, tokens)
+    largest = _largest_inputs(model, readers, tokens, rules)
     columns, rows = dict[str, Tensor](), dict[str, Tensor]()
     for link in links:
         weights = [model.get_parameter(f"{reader}.weight").abs().amax(0).float() for reader in link.readers]
@@ -126,7 +130,9 @@ def _links_of(layer: str) -> list[Link]:
     ]
 
 
-def _largest_inputs(model: nn.Module, names: Sequence[str], tokens: Sequence[int]) -> dict[str, Tensor]:
+def _largest_inputs(
+    model: nn.Module, names: Sequence[str], tokens: Sequence[int], rules: Sequence[LayerAttention]
+) -> dict[str, Tensor]:
     """By layer, the largest magnitude of each of its inputs: float32 [in]."""
     largest: dict[str, Tensor] = {}
     hooks = [
@@ -135,7 +141,7 @@ def _largest_inputs(model: nn.Module, names: Sequence[str], tokens: Sequence[int
     try:
         for start in tqdm(range(0, len(tokens), WINDOW), desc="calibrating", unit="window", disable=None):
             ids = torch.tensor(tokens[start : start + WINDOW])
-            model(ids, torch.arange(len(ids)), _alone)
+            model(ids, torch.arange(len(ids)), DenseAttention(rules))
     finally:
         for hook in hooks:
             hook.remove()
@@ -148,9 +154,3 @@ def _keep_largest(name: str, largest: dict[str, Tensor]) -> Callable[[nn.Module,
         largest[name] = torch.maximum(found, largest.get(name, found))
 
     return keep
-
-
-def _alone(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention over one window. Implements `Attend`."""
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)[0].transpose(0, 1)

@@ -27,6 +27,7 @@ from turnout.core.types.messages import Ready
 from turnout.core.types.model_spec import ModelSpec
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.meta_model import count_parameters
+from turnout.runner.attention_features import check_attention
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.choices import policy_choices
 from turnout.runner.compute_setup import ComputeSetup
@@ -83,6 +84,7 @@ def build_engine(
     registry = registry or Registry.of(config)
     policies = build_policies(registry, config)
     checkpoint = open_checkpoint(registry, config.model, config.revision)
+    check_attention(registry, policies.kv, checkpoint.spec)
     setup = ComputeSetup.chosen(config, checkpoint.spec)
     budget = _budget(config, checkpoint.spec, policies, setup)
     # Before the weights are loaded: meanwhile processors prepare what they derive from the vocabulary.
@@ -220,6 +222,7 @@ class _Parts:
         )
         yield self.budget.describe(self.kv.cache, weight_bytes(self.model))
         yield from self.kv.sums
+        yield from getattr(self.kv.attention, "summary", ())  # a protocol, which need not be derived from
         yield from self.resources.summary
         yield self.kv.describe_preemption(self.budget.bytes_per_token)
 

@@ -14,6 +14,7 @@ from turnout.core.interfaces.resources import Companion
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.defaults import UNQUANTIZED
+from turnout.runner.attention_features import check_attention
 from turnout.runner.checkpoint import open_checkpoint
 from turnout.runner.compute_setup import ComputeSetup
 from turnout.runner.execution.model_runner import ModelRunner
@@ -54,6 +55,7 @@ class EngineResources:
     ) -> Companion:
         quantization = quantization or UNQUANTIZED
         checkpoint = open_checkpoint(self.registry, name)
+        check_attention(self.registry, self.kv, checkpoint.spec)
         context = self.setup.context
         model = load_weights(self.registry, checkpoint, quantization, context, progress=False)
         halves = KVHalves(self.kv, checkpoint.spec, context)

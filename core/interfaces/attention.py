@@ -42,12 +42,17 @@ class AttentionCapabilities:
 class Attend(Protocol):
     """What a model sees of attention. A function is one, too."""
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Writes this step's `k`, `v` and attends with `q`, causally, each sequence to itself.
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
+    ) -> Tensor:
+        """Writes this step's `k`, `v` and attends with `q`, by the layer's rule, each sequence to itself.
 
-        Called once for each layer. `q` is `[tokens, heads, head_dim]`, `k` and `v` are `[tokens, kv_heads,
-        head_dim]`, rotated already, in the order of the plan's chunks. Returns `[tokens, heads, head_dim]`,
-        in `q`'s dtype.
+        Called once for each layer, in order. `q` is `[tokens, heads, key_dim]`, `k` `[tokens, kv_heads,
+        key_dim]` and `v` `[tokens, kv_heads, value_dim]`, rotated already, in the order of the plan's chunks.
+        Returns `[tokens, heads, value_dim]`, in `q`'s dtype.
+
+        `k` and `v` are None where the layer's `LayerAttention` has `kv_from`, `v` where it has
+        `values_in_keys`. `sinks` is float32 `[heads]` where it has `sinks`, and is given to no other layer.
         """
         ...
 
@@ -56,6 +61,8 @@ class AttentionBackend(Attend, Protocol):
     """The device half of a KV backend: it owns the KV tensors and is the only reader of block tables."""
 
     capabilities: AttentionCapabilities = AttentionCapabilities()
+    summary: Sequence[str] = ()
+    """Lines for the start-up summary: which of its ways of computing it chose, and why."""
 
     @abstractmethod
     def move(self, moves: Sequence[Move]) -> None:
@@ -72,10 +79,19 @@ class RotatingAttend(Attend, Protocol):
     """Attention that rotates queries and keys itself, in the pass that writes keys and values."""
 
     @abstractmethod
-    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def rotating(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """Computes the same as `Attend`, from q and k that are not rotated yet; q is overwritten.
 
-        cos, sin: [tokens, 1, head_dim], the same in both halves of a head.
+        cos, sin: [tokens, 1, key_dim], the same in both halves of a head.
         """
 
 

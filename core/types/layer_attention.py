@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["AttentionFeature", "LayerAttention"]
+__all__ = ["ATTENTION_FEATURES", "AttentionFeature", "LayerAttention"]
 
 AttentionFeature = str
 """What a layer asks for beyond plain attention, by the name of a field of `LayerAttention`."""
+
+ATTENTION_FEATURES: frozenset[AttentionFeature] = frozenset(
+    (
+        *("scale", "window", "softcap", "sinks"),
+        *("value_dim", "layer_shapes", "kv_from", "values_in_keys"),
+    )
+)
+"""All features: what a KV backend declares that follows every rule."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,13 @@ class LayerAttention:
         if self.kv_from is not None:
             return 0
         return self.kv_heads * (self.key_dim + (0 if self.values_in_keys else self.value_dim))
+
+    @property
+    def kv_vectors(self) -> int:
+        """How many vectors a position's keys and values are in this layer: one for each KV head and side."""
+        if self.kv_from is not None:
+            return 0
+        return self.kv_heads * (1 if self.values_in_keys else 2)
 
     def features(self) -> frozenset[AttentionFeature]:
         """Returns what this layer asks for beyond plain attention: names of fields, and ``value_dim`` where

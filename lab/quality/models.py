@@ -73,7 +73,7 @@ class ModelComparison:
         """Of the checkpoint, quantized so, from the reference."""
         model = self._load(self.checkpoint, quantization)
         return measure_deviation(
-            of_module(model, self.device),
+            of_module(model, self.device, self.checkpoint.spec.layer_attention()),
             self._reference,
             tokens,
             window=self._window(window),
@@ -82,7 +82,8 @@ class ModelComparison:
 
     @cached_property
     def _reference(self) -> Predict:
-        return of_module(self._load(self.reference, UNQUANTIZED), self.device)
+        model = self._load(self.reference, UNQUANTIZED)
+        return of_module(model, self.device, self.reference.spec.layer_attention())
 
     def _load(self, checkpoint: Checkpoint, quantization: str) -> nn.Module:
         """As it would be served."""

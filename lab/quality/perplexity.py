@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, kl_div, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, kl_div
 from tqdm import tqdm
 
 from turnout.core.errors import ConfigError
+from turnout.core.types.layer_attention import LayerAttention
+from turnout.kernels.dense_attention import DenseAttention
 from turnout.lab.quality.deviation import Deviation, Quality
 
-__all__ = ["PIECE", "Predict", "measure_deviation", "measure_quality", "of_module", "one_window"]
+__all__ = ["PIECE", "Predict", "measure_deviation", "measure_quality", "of_module"]
 
 PIECE = 128
 """Rows of logits that are in memory at once, of each model: a vocabulary may have 150,000 tokens."""
@@ -25,12 +27,15 @@ Predict = Callable[[Sequence[int]], Iterator[Tensor]]
 """Given a window's tokens, logits for what follows each: [`PIECE` rows or what is left, vocab_size]."""
 
 
-def of_module(model: nn.Module, device: torch.device) -> Predict:
-    """What a module predicts that a `ModelFamily` builds, without any KV memory."""
+def of_module(model: nn.Module, device: torch.device, rules: Sequence[LayerAttention] = ()) -> Predict:
+    """What a module predicts that a `ModelFamily` builds, without any KV memory.
+
+    rules: how its layers attend; empty: plainly.
+    """
 
     def predict(tokens: Sequence[int]) -> Iterator[Tensor]:
         ids = torch.tensor(tokens, device=device)
-        hidden = model(ids, torch.arange(len(ids), device=device), one_window)
+        hidden = model(ids, torch.arange(len(ids), device=device), DenseAttention(rules))
         return map(model.logits, hidden.split(PIECE))  # type: ignore[arg-type]  # nn.Module's methods are untyped
 
     return predict
@@ -95,9 +100,3 @@ def _divergence(found: Tensor, expected: Tensor) -> float:
     """Summed over rows."""
     ours, theirs = found.log_softmax(-1), expected.log_softmax(-1)
     return kl_div(ours, theirs, log_target=True, reduction="sum").item()
-
-
-def one_window(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention over what is given and nothing before it. Implements `Attend`."""
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    return scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)[0].transpose(0, 1)

@@ -18,6 +18,7 @@ from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.fast_forward_queues import FastForwardScheduler
 from turnout.lab.simulation.script import Script
 from turnout.lab.simulation.virtual_engine import VirtualClock, virtual_engine
+from turnout.runner.attention_features import check_attention
 from turnout.runner.policies import build_host_policies, build_preemption, build_scheduler
 from turnout.runner.step_limits import batched_tokens, context_length
 
@@ -46,6 +47,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     """
     _check(config)
     policies = build_host_policies(registry, config)
+    check_attention(registry, policies.kv, cost.model)
     length = context_length(config, cost.model)
     with as_plugin_errors(f"{title_of(policies.kv, 'kv')}: cache"):
         position = policies.kv.bytes_per_token(cost.model, cost.itemsize)

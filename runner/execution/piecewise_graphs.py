@@ -104,15 +104,17 @@ class _Gap(NamedTuple):
 
     layer: int
     rotates: bool
-    given: tuple[Tensor, ...]
+    given: tuple[Tensor | None, ...]
     """q, k and v, and cos and sin where attention rotates; written by the piece before."""
+    sinks: tuple[Tensor, ...]
+    """The layer's weights, where it has any."""
     out: Tensor
     """Read by the piece after."""
 
     def attend(self, calls: _Calls, count: int) -> None:
-        given = [tensor[:count] for tensor in self.given]
+        given = [None if tensor is None else tensor[:count] for tensor in self.given]
         call = calls.rotating if self.rotates else calls.plain
-        self.out[:count].copy_(call(self.layer, *given))
+        self.out[:count].copy_(call(self.layer, *given, *self.sinks))
 
 
 class _CapturedStep(NamedTuple):
@@ -138,9 +140,11 @@ class _Buffers:
 
     def __init__(self) -> None:
         self._memory: dict[tuple[object, ...], Tensor] = {}
+        self.widths: dict[int, int] = {}
+        """By layer, the width of a head that comes out of attention."""
 
     def make(self, role: str, like: Tensor) -> Tensor:
-        """Returns the buffer for tensors [tokens, heads, head_dim] such as `like` in that role."""
+        """Returns the buffer for tensors [tokens, heads, width] such as `like` in that role."""
         key = (role, like.shape[1:], like.dtype)
         if key not in self._memory:
             self._memory[key] = like.new_zeros(MAX_TOKENS, *like.shape[1:])
@@ -166,19 +170,39 @@ class _PieceBoundary:
         self._buffers, self._gaps, self._next_piece = buffers, gaps, next_piece
         self.capabilities = capabilities
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self._end(layer, q, k, v)
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
+    ) -> Tensor:
+        return self._end(layer, (q, k, v), (), sinks)
 
-    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        return self._end(layer, q, k, v, cos, sin)
+    def rotating(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        return self._end(layer, (q, k, v), (cos, sin), sinks)
 
-    def _end(self, layer: int, q: Tensor, k: Tensor, v: Tensor, *rotation: Tensor) -> Tensor:
-        given = [self._buffers.keep(role, tensor) for role, tensor in zip("qkv", (q, k, v), strict=True)]
+    def _end(self, layer: int, parts: _Parts, rotation: tuple[Tensor, ...], sinks: Tensor | None) -> Tensor:
+        given = [
+            None if tensor is None else self._buffers.keep(role, tensor)
+            for role, tensor in zip("qkv", parts, strict=True)
+        ]
         self._next_piece()
-        out = self._buffers.of("out", q)
+        q = parts[0]
+        out = self._buffers.of("out", q[..., :1].expand(*q.shape[:2], self._buffers.widths[layer]))
         # Rotations are the first piece's, and stay where they are until the last one.
-        self._gaps.append(_Gap(layer, bool(rotation), (*given, *rotation), out))
+        known = () if sinks is None else (sinks,)
+        self._gaps.append(_Gap(layer, bool(rotation), (*given, *rotation), known, out))
         return out
+
+
+_Parts = tuple[Tensor, Tensor | None, Tensor | None]
+"""Queries, keys and values of a layer."""
 
 
 class _PaddedAttention:
@@ -191,15 +215,38 @@ class _PaddedAttention:
         self._buffers, self._calls, self._count = buffers, calls, count
         self.capabilities = calls.capabilities
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self._padded(self._calls.plain, layer, q, k, v)
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
+    ) -> Tensor:
+        return self._padded(self._calls.plain, layer, (q, k, v), (), sinks)
 
-    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        return self._padded(self._calls.rotating, layer, q, k, v, cos, sin)
+    def rotating(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        return self._padded(self._calls.rotating, layer, (q, k, v), (cos, sin), sinks)
 
-    def _padded(self, call: Callable[..., Tensor], layer: int, *given: Tensor) -> Tensor:
-        for role, tensor in zip("qkv", given, strict=False):
-            self._buffers.make(role, tensor)
-        out = self._buffers.make("out", given[0])
-        out[: self._count] = call(layer, *(tensor[: self._count] for tensor in given))
+    def _padded(
+        self,
+        call: Callable[..., Tensor],
+        layer: int,
+        parts: _Parts,
+        rotation: tuple[Tensor, ...],
+        sinks: Tensor | None,
+    ) -> Tensor:
+        for role, tensor in zip("qkv", parts, strict=True):
+            if tensor is not None:
+                self._buffers.make(role, tensor)
+        given = [None if tensor is None else tensor[: self._count] for tensor in (*parts, *rotation)]
+        found = call(layer, *given) if sinks is None else call(layer, *given, sinks)
+        self._buffers.widths[layer] = found.shape[-1]
+        q = parts[0]
+        out = self._buffers.make("out", q[..., :1].expand(*q.shape[:2], found.shape[-1]))
+        out[: self._count] = found
         return out

@@ -15,7 +15,8 @@ from turnout.cli.main import cli
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.registry.registry import Registry
-from turnout.lab.quality.perplexity import measure_deviation, of_module, one_window
+from turnout.kernels.dense_attention import DenseAttention
+from turnout.lab.quality.perplexity import measure_deviation, of_module
 from turnout.models.hub.resolve import resolve_model
 from turnout.quantize.smoothquant import Smoothing, find_smoothing
 from turnout.runner.checkpoint import open_checkpoint
@@ -80,7 +81,7 @@ def divergence(module: nn.Module) -> float:
 
 @torch.inference_mode()
 def logits(module: nn.Module) -> Tensor:
-    return module.logits(module(torch.tensor(tokens(40)), torch.arange(40), one_window))
+    return module.logits(module(torch.tensor(tokens(40)), torch.arange(40), DenseAttention()))
 
 
 def test_smoothing_rescues_w8a8_from_outliers(planted: Path, text: Path, tmp_path: Path) -> None:

@@ -54,7 +54,10 @@ class WindowAttention(AttentionBackend):
             self._bound.append(self._bind(chunk, at))
             at += len(chunk.tokens)
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
+    ) -> Tensor:
+        assert k is not None and v is not None, "the backend declares no attention features"
         keys, values = self._keys[layer], self._values[layer]
         outputs = []
         for bound in self._bound:

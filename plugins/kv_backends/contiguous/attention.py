@@ -14,7 +14,6 @@ from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.grouped_attention import GroupedAttention, Slots
 from turnout.plugins.kv_backends.storage.pool import Pool
-from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
 __all__ = ["ContiguousAttention"]
 
@@ -29,8 +28,8 @@ class ContiguousAttention(GroupedAttention):
         context: ComputeContext,
         stored: KVDtype = "auto",
     ) -> None:
-        shape = PoolShape.of(spec, cache.capacity)
-        super().__init__(Pool(shape, stored, cache.swap), context)
+        pool = Pool(spec.layer_attention(), cache.capacity, stored, cache.swap)
+        super().__init__(pool, context)
         self._cache = cache
 
     def slots(self, chunk: Chunk) -> Slots:

@@ -6,6 +6,7 @@ from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
+from turnout.core.types.layer_attention import ATTENTION_FEATURES
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.contiguous.cache import ContiguousCache
 from turnout.plugins.kv_backends.storage.dtypes import StoredDtype, approximation, bytes_per_token
@@ -17,6 +18,7 @@ class Contiguous(KVBackend):
     """Keeps each sequence in a slab as long as it may ever get: the baseline that paging is compared with."""
 
     grows_at = 0
+    attention_features = ATTENTION_FEATURES
 
     def __init__(self, dtype: StoredDtype = "auto") -> None:
         self.dtype = dtype

@@ -15,6 +15,7 @@ from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
+from turnout.core.types.layer_attention import ATTENTION_FEATURES
 from turnout.core.types.model_spec import ModelSpec
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.dtypes import StoredDtype, approximation, bytes_per_token
@@ -29,6 +30,8 @@ class Paged(KVBackend):
 
     Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023.
     """
+
+    attention_features = ATTENTION_FEATURES
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Paged(KVBackend):
 
     def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
         assert isinstance(cache, PagedCache)
-        if self._by_kernels(context.device.type):
+        if self._by_kernels(context.device.type, spec):
             from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
 
             return PagedKernels(spec, cache, context, self.dtype, self._cascade)
@@ -85,7 +88,15 @@ class Paged(KVBackend):
             context = replace(context, kernels=None)
         return PagedAttention(spec, cache, context, self.dtype)
 
-    def _by_kernels(self, device: str) -> bool:
+    def _by_kernels(self, device: str, spec: ModelSpec) -> bool:
+        asked = spec.attention_features()
+        if asked and self._attention == "triton":
+            raise ConfigError(
+                f"paged:attention=triton does not follow {', '.join(sorted(asked))}, which layers of "
+                f"{spec.architecture} ask for; leave the option out"
+            )
+        if asked:
+            return False
         installed = importlib.util.find_spec("triton") is not None
         if self._attention == "auto":
             if device == "cuda" and not installed:

@@ -35,5 +35,5 @@ def bytes_per_token(dtype: KVDtype, spec: ModelSpec, itemsize: int) -> int:
     itemsize: bytes of a number in the dtype that the model computes in.
     """
     number = {"auto": itemsize, "bfloat16": 2, "int8": 1, "fp8": 1}[dtype]
-    head = spec.head_dim * number + SCALE_BYTES.get(dtype, 0)
-    return 2 * spec.layers * spec.kv_heads * head
+    scale = SCALE_BYTES.get(dtype, 0)
+    return sum(rule.kv_numbers * number + rule.kv_vectors * scale for rule in spec.layer_attention())

@@ -19,11 +19,29 @@ import torch
 from torch import Tensor
 
 from turnout.core.errors import ConfigError
-from turnout.plugins.kv_backends.storage.tensors import Lane, PoolShape, Scratch, Storage
+from turnout.plugins.kv_backends.storage.tensors import (
+    Lane,
+    PoolShape,
+    Scratch,
+    Storage,
+    both_of,
+    stored_of,
+)
 
 __all__ = ["Fp8Storage", "Int8Storage", "ScaledStorage"]
 
 SCALE = torch.bfloat16
+
+
+class _Part:
+    """Vectors that lie side by side: their codes, their scales, and memory to widen them in."""
+
+    def __init__(
+        self, shape: PoolShape, row: tuple[int, int], device: torch.device, compute: torch.dtype
+    ) -> None:
+        self.codes = Lane(shape, row, device, torch.int8)
+        self.scales = Lane(shape, row[:1], device, SCALE)
+        self.computed = Scratch(row, device, compute)
 
 
 class ScaledStorage(Storage):
@@ -33,29 +51,38 @@ class ScaledStorage(Storage):
     """The largest code."""
 
     def __init__(self, shape: PoolShape, device: torch.device, compute: torch.dtype) -> None:
-        # Keys and values are side by side: for a few tokens the number of calls counts more than their work.
-        self._kv_heads = shape.kv_heads
-        row = (2 * shape.kv_heads, shape.head_dim)
-        self._codes = Lane(shape, row, device, torch.int8)
-        self._scales = Lane(shape, row[:1], device, SCALE)
-        self._computed = Scratch(row, device, compute)
+        # Keys and values of one width are side by side: for a few tokens the number of calls counts more than
+        # their work.
+        self._joint = len(shape.rows) == 2 and shape.key_dim == shape.value_dim
+        self._kv_heads, self._value_dim = shape.kv_heads, shape.value_dim
+        rows = [(2 * shape.kv_heads, shape.key_dim)] if self._joint else shape.rows
+        self._parts = [_Part(shape, row, device, compute) for row in rows]
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        return [self._codes.tensor, self._scales.tensor]
+        return [lane.tensor for part in self._parts for lane in (part.codes, part.scales)]
 
-    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        vectors = torch.cat((k, v), dim=1).float()
-        scales = _scales(vectors, self.top)
-        self._scales.write(layer, slots, scales)
-        self._codes.write(layer, slots, self.encode(vectors.div_(scales.float().unsqueeze(-1))))
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor | None) -> None:
+        stored = stored_of(k, v)
+        if self._joint:
+            stored = [torch.cat(tuple(stored), dim=1)]
+        for part, rows in zip(self._parts, stored, strict=True):
+            vectors = rows.float()
+            scales = _scales(vectors, self.top)
+            part.scales.write(layer, slots, scales)
+            part.codes.write(layer, slots, self.encode(vectors / scales.float().unsqueeze(-1)))
 
     def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
-        codes = self._codes.read(layer, where)
-        vectors = self._computed.take(len(codes))
+        found = [self._read(part, layer, where) for part in self._parts]
+        if self._joint:
+            return found[0][:, : self._kv_heads], found[0][:, self._kv_heads :]
+        return both_of(found, self._value_dim)
+
+    def _read(self, part: _Part, layer: int, where: Tensor | slice) -> Tensor:
+        codes = part.codes.read(layer, where)
+        vectors = part.computed.take(len(codes))
         self.decode(codes, vectors)
-        vectors.mul_(self._scales.read(layer, where).unsqueeze(-1))
-        return vectors[:, : self._kv_heads], vectors[:, self._kv_heads :]
+        return vectors.mul_(part.scales.read(layer, where).unsqueeze(-1))
 
     @abstractmethod
     def encode(self, numbers: Tensor) -> Tensor:

@@ -10,26 +10,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.layer_attention import LayerAttention
 
-__all__ = ["Lane", "PlainStorage", "PoolShape", "Scratch", "Storage", "zeros"]
+__all__ = ["Lane", "PlainStorage", "PoolShape", "Scratch", "Storage", "both_of", "stored_of", "zeros"]
 
 
 @dataclass(frozen=True)
 class PoolShape:
-    """The size of a KV pool, and the unit in which it is read."""
+    """The size of the KV pool of layers of one shape, and the unit in which it is read."""
 
     layers: int
     slots: int
     """Token positions."""
     kv_heads: int
-    head_dim: int
+    key_dim: int
+    value_dim: int
     unit: int = 1
     """Slots of a unit, which a read by index brings at a time: a block. Divides `slots`."""
+    values_in_keys: bool = False
+    """Values are the first `value_dim` numbers of keys, and nothing else is stored of them."""
 
     @classmethod
-    def of(cls, spec: ModelSpec, slots: int, unit: int = 1) -> PoolShape:
-        return cls(spec.layers, slots, spec.kv_heads, spec.head_dim, unit)
+    def of(cls, rule: LayerAttention, layers: int, slots: int, unit: int = 1) -> PoolShape:
+        dims = rule.key_dim, rule.value_dim
+        return cls(layers, slots, rule.kv_heads, *dims, unit, values_in_keys=rule.values_in_keys)
+
+    @property
+    def rows(self) -> Sequence[tuple[int, int]]:
+        """What is stored of a position, [heads, numbers] each: keys, and values not in them."""
+        keys, values = (self.kv_heads, self.key_dim), (self.kv_heads, self.value_dim)
+        return [keys] if self.values_in_keys else [keys, values]
 
 
 class Storage(ABC):
@@ -41,15 +51,22 @@ class Storage(ABC):
         """All tensors, [layers, slots, …] each: a copy of the same slots of all of them copies tokens."""
 
     @abstractmethod
-    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        """Writes k and v, [tokens, kv_heads, head_dim], to `slots`, [tokens], which are all different."""
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor | None) -> None:
+        """Writes k and v, [tokens, kv_heads, key_dim or value_dim], to `slots`, [tokens], all different.
+
+        v: None where values are in the keys.
+        """
 
     @abstractmethod
     def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """Keys and values, [tokens, kv_heads, head_dim] each, in the dtype to compute in.
+        """Keys and values, [tokens, kv_heads, key_dim or value_dim], in the dtype to compute in.
 
         where: a slice of slots, or the numbers of units. The result is valid until the next call.
         """
+
+    def place(self, layer: int) -> tuple[Storage, int]:
+        """The storage of the layer's shape, and the number that the layer has in its tensors."""
+        return self, layer
 
 
 class PlainStorage(Storage):
@@ -58,25 +75,35 @@ class PlainStorage(Storage):
     def __init__(
         self, shape: PoolShape, device: torch.device, compute: torch.dtype, stored: torch.dtype
     ) -> None:
-        row = (shape.kv_heads, shape.head_dim)
-        self._lanes = [Lane(shape, row, device, stored) for _ in "kv"]
-        self._computed = [Scratch(row, device, compute) for _ in "kv"]
+        self._lanes = [Lane(shape, row, device, stored) for row in shape.rows]
+        self._computed = [Scratch(row, device, compute) for row in shape.rows]
         self._converts = compute != stored
+        self._value_dim = shape.value_dim
 
     @property
     def tensors(self) -> Sequence[Tensor]:
         return [lane.tensor for lane in self._lanes]
 
-    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor) -> None:
-        for lane, rows in zip(self._lanes, (k, v), strict=True):
+    def write(self, layer: int, slots: Tensor, k: Tensor, v: Tensor | None) -> None:
+        for lane, rows in zip(self._lanes, stored_of(k, v), strict=True):
             lane.write(layer, slots, rows)
 
     def read(self, layer: int, where: Tensor | slice) -> tuple[Tensor, Tensor]:
-        keys, values = (lane.read(layer, where) for lane in self._lanes)
-        if not self._converts:
-            return keys, values
-        k, v = (scratch.take(len(keys)) for scratch in self._computed)
-        return k.copy_(keys), v.copy_(values)
+        found = [lane.read(layer, where) for lane in self._lanes]
+        if self._converts:
+            pairs = zip(self._computed, found, strict=True)
+            found = [scratch.take(len(rows)).copy_(rows) for scratch, rows in pairs]
+        return both_of(found, self._value_dim)
+
+
+def stored_of(k: Tensor, v: Tensor | None) -> Sequence[Tensor]:
+    """What is to be stored: keys, and values unless they are in the keys."""
+    return [k] if v is None else [k, v]
+
+
+def both_of(found: Sequence[Tensor], value_dim: int) -> tuple[Tensor, Tensor]:
+    """Keys and values, of what was stored."""
+    return found[0], found[1] if len(found) > 1 else found[0][..., :value_dim]
 
 
 class Lane:

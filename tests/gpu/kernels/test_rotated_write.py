@@ -20,7 +20,7 @@ REAL = [0, 2, 3]
 
 
 def pool(stored: KVDtype, kv_heads: int, dim: int, dtype: torch.dtype, device: torch.device) -> Storage:
-    return make_storage(stored, PoolShape(2, 12, kv_heads, dim), device, dtype)
+    return make_storage(stored, PoolShape(2, 12, kv_heads, dim, dim), device, dtype)
 
 
 def draw(heads: int, dim: int, dtype: torch.dtype, device: torch.device, seed: int) -> Tensor:
@@ -87,7 +87,7 @@ def test_every_number_that_e4m3_has_is_encoded_as_itself(device: torch.device) -
     between = torch.cat([exact, (exact[1:] + exact[:-1]) / 2, exact[1:] * 0.999]).clamp(-448, 448)
     vectors = torch.nn.functional.pad(between, (0, -len(between) % 62)).view(-1, 62)
     vectors = torch.cat([vectors, torch.full((len(vectors), 2), 448.0)], dim=1)[:, None].to(device)
-    storage = make_storage("fp8", PoolShape(1, len(vectors), 1, 64), device, torch.float32)
+    storage = make_storage("fp8", PoolShape(1, len(vectors), 1, 64, 64), device, torch.float32)
     slots = torch.arange(len(vectors), device=device)
     lanes: Lanes = lanes_of(storage.tensors, 0, "fp8")
     rotated_write(vectors, vectors, vectors, slots, lanes)

@@ -60,7 +60,7 @@ def writes(capability: int) -> None:
     q, k = torch.zeros(3, 32, 128, dtype=HALF), torch.zeros(3, 8, 128, dtype=HALF)
     slots, cosine = torch.zeros(3, dtype=torch.int32), torch.zeros(3, 1, 128, dtype=HALF)
     for stored in ("auto", "int8", "fp8"):
-        storage = make_storage(stored, PoolShape(1, 16, 8, 128), CPU, HALF)
+        storage = make_storage(stored, PoolShape(1, 16, 8, 128, 128), CPU, HALF)
         rotated_write(q, k, k, slots, lanes_of(storage.tensors, 0, stored), (cosine, cosine))
 
 

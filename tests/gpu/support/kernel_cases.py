@@ -84,7 +84,7 @@ def _layers(sizes: Sizes, device: torch.device) -> Iterator[KernelCase]:
 
 def _write(sizes: Sizes, stored: KVDtype, device: torch.device) -> KernelCase:
     tokens, dim = sizes.tokens, sizes.dim
-    storage = make_storage(stored, PoolShape(1, tokens, sizes.kv_heads, dim), device, DTYPE)
+    storage = make_storage(stored, PoolShape(1, tokens, sizes.kv_heads, dim, dim), device, DTYPE)
     q = _draw(device, tokens, sizes.heads, dim)
     k, v = _draw(device, 2, tokens, sizes.kv_heads, dim)
     slots = torch.randperm(tokens, device=device).to(torch.int32)

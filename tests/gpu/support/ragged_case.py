@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces.compute import ComputeContext
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.plan import Chunk, Plan
 from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
 from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
@@ -165,3 +166,6 @@ class ModelSpecLike:
     kv_heads: int
     head_dim: int
     max_positions: int = 4096
+
+    def layer_attention(self) -> tuple[LayerAttention, ...]:
+        return (LayerAttention(self.heads, self.kv_heads, self.head_dim, self.head_dim),) * self.layers

@@ -30,16 +30,33 @@ class BoundAttention:
     written: Tensor | None = None
     """int32 [tokens]: the slots of the step's tokens; negative for padding."""
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
+    ) -> Tensor:
         return self._attend(layer, q, k, v, None)
 
-    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def rotating(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         return self._attend(layer, q, k, v, (cos, sin))
 
     def _attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, rotation: tuple[Tensor, Tensor] | None
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        rotation: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         assert self.written is not None, "attention was called before it was bound to a step"
+        assert k is not None and v is not None
         rotated_write(q, k, v, self.written, self.lanes[layer], rotation)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for tiles in self.launches:

@@ -16,7 +16,6 @@ from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.grouped_attention import GroupedAttention, Slots
 from turnout.plugins.kv_backends.storage.pool import Pool
-from turnout.plugins.kv_backends.storage.tensors import PoolShape
 
 __all__ = ["PagedAttention"]
 
@@ -31,8 +30,8 @@ class PagedAttention(GroupedAttention):
         context: ComputeContext,
         stored: KVDtype = "auto",
     ) -> None:
-        shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
-        super().__init__(Pool(shape, stored, cache.swap), context)
+        pool = Pool(spec.layer_attention(), cache.capacity, stored, cache.swap, unit=cache.block_size)
+        super().__init__(pool, context)
         self._cache = cache
         self._size = cache.block_size
 

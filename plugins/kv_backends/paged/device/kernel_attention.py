@@ -23,8 +23,7 @@ from turnout.plugins.kv_backends.paged.host.block_tables import BlockTable
 from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 from turnout.plugins.kv_backends.storage.block_copies import block_copier
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype
-from turnout.plugins.kv_backends.storage.pool import make_storage
-from turnout.plugins.kv_backends.storage.tensors import PoolShape
+from turnout.plugins.kv_backends.storage.pool import Pool
 from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
 __all__ = ["PagedKernels", "lanes_of"]
@@ -34,6 +33,7 @@ class PagedKernels:
     """Reads the block tables of a `PagedCache`. Implements CapturableAttention and RotatingAttend."""
 
     capabilities = AttentionCapabilities(rotates=True, captures=True)
+    summary: Sequence[str] = ()
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class PagedKernels:
         cascade: int = 0,
     ) -> None:
         """cascade: saved positions from which on a shared prefix is read once; 0: never."""
-        shape = PoolShape.of(spec, cache.capacity, unit=cache.block_size)
-        self.storage = make_storage(stored, shape, context.device, context.dtype)
+        pool = Pool(spec.layer_attention(), cache.capacity, stored, cache.swap, unit=cache.block_size)
+        self.storage = pool.storage(context.device, context.dtype)
         self._copier = block_copier(self.storage.tensors, cache.swap)
         self._lanes = [lanes_of(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
         self._cache = cache
@@ -88,11 +88,22 @@ class PagedKernels:
             step.attention = BoundAttention(self._lanes, size, [step.tiles], step.written)
         return step.attention
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self._bound(layer, q, k, v)
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
+    ) -> Tensor:
+        return self._bound(layer, q, k, v, sinks)
 
-    def rotating(self, layer: int, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        return self._bound.rotating(layer, q, k, v, cos, sin)
+    def rotating(
+        self,
+        layer: int,
+        q: Tensor,
+        k: Tensor | None,
+        v: Tensor | None,
+        cos: Tensor,
+        sin: Tensor,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        return self._bound.rotating(layer, q, k, v, cos, sin, sinks)
 
     def _prefixes(self, chunks: Sequence[Chunk], tables: Sequence[BlockTable]) -> list[SharedPrefix]:
         if not self._cascade:

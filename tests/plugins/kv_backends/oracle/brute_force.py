@@ -166,7 +166,7 @@ def _rounded(k: Tensor, v: Tensor, stored: KVDtype) -> tuple[Tensor, Tensor]:
     """[tokens, kv_heads, head_dim] each, as they are read back."""
     if stored == "auto":
         return k, v
-    storage = make_storage(stored, PoolShape(1, *k.shape), k.device, k.dtype)
+    storage = make_storage(stored, PoolShape(1, *k.shape, v.shape[-1]), k.device, k.dtype)
     storage.write(0, torch.arange(len(k)), k, v)
     keys, values = storage.read(0, slice(0, len(k)))
     return keys.contiguous(), values.contiguous()

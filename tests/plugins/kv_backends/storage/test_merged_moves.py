@@ -105,7 +105,7 @@ def test_a_run_ends_where_order_matters() -> None:
 @pytest.mark.parametrize("stored", get_args(KVDtype))
 @pytest.mark.parametrize("kind", [SliceCopier, StagedCopier])
 def test_what_comes_back_is_what_was_swapped_out(stored: KVDtype, kind: type[BlockCopier]) -> None:
-    shape = PoolShape(layers=2, slots=64, kv_heads=2, head_dim=8, unit=4)
+    shape = PoolShape(layers=2, slots=64, kv_heads=2, key_dim=8, value_dim=8, unit=4)
     storage = make_storage(stored, shape, torch.device("cpu"), torch.float32)
     copier = kind(storage.tensors, 20)
     for layer in range(shape.layers):

@@ -19,7 +19,7 @@ from turnout.plugins.kv_backends.storage.scaled import Fp8Storage, Int8Storage
 from turnout.plugins.kv_backends.storage.tensors import PoolShape, Storage
 
 CPU = torch.device("cpu")
-SHAPE = PoolShape(layers=3, slots=256, kv_heads=2, head_dim=64, unit=16)
+SHAPE = PoolShape(layers=3, slots=256, kv_heads=2, key_dim=64, value_dim=64, unit=16)
 STORED: tuple[KVDtype, ...] = get_args(KVDtype)
 COMPUTE = [torch.float32, torch.bfloat16, torch.float16]
 ALL = torch.arange(SHAPE.slots)
@@ -32,7 +32,7 @@ def storage(stored: KVDtype, compute: torch.dtype = torch.float32) -> Storage:
 def vectors(compute: torch.dtype, *, seed: int = 0) -> Tensor:
     """[slots, kv_heads, head_dim]: plain ones, some with outliers, some of zeros, large and small ones."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(SHAPE.slots, SHAPE.kv_heads, SHAPE.head_dim, generator=generator)
+    x = torch.randn(SHAPE.slots, SHAPE.kv_heads, SHAPE.key_dim, generator=generator)
     x[::3, :, 5] *= 400
     x[1::5] *= 10.0 ** (torch.randint(-3, 3, (len(x[1::5]), 1, 1), generator=generator))
     x[7] = 0
@@ -93,9 +93,9 @@ def test_the_largest_of_a_vector_has_the_largest_code(stored: KVDtype, size: flo
     pool = make_storage(stored, SHAPE, CPU, torch.float32)
     assert isinstance(pool, Int8Storage | Fp8Storage)
     largest = size * torch.linspace(1, 2, SHAPE.slots * SHAPE.kv_heads).view(SHAPE.slots, -1, 1)
-    keys = largest * torch.linspace(-1, 1, SHAPE.head_dim)
+    keys = largest * torch.linspace(-1, 1, SHAPE.key_dim)
     pool.write(0, ALL, keys, -keys)
-    codes = torch.empty(SHAPE.slots, 2 * SHAPE.kv_heads, SHAPE.head_dim)
+    codes = torch.empty(SHAPE.slots, 2 * SHAPE.kv_heads, SHAPE.key_dim)
     pool.decode(pool.tensors[0][0], codes)
     assert (codes.amax(-1) == pool.top).all() and (codes.amin(-1) == -pool.top).all()
     read, _ = pool.read(0, slice(0, SHAPE.slots))
@@ -107,7 +107,7 @@ def test_zeros_are_zeros(stored: KVDtype) -> None:
     pool = storage(stored)
     keys, values = pool.read(2, slice(0, 100))
     assert not keys.any() and not values.any()
-    nothing = torch.zeros(SHAPE.slots, SHAPE.kv_heads, SHAPE.head_dim)
+    nothing = torch.zeros(SHAPE.slots, SHAPE.kv_heads, SHAPE.key_dim)
     pool.write(2, ALL, nothing, nothing)
     keys, values = pool.read(2, slice(0, SHAPE.slots))
     assert not keys.any() and not values.any()
@@ -157,7 +157,7 @@ def test_fp8_codes_mean_what_torch_says(compute: torch.dtype) -> None:
 def test_the_bytes_of_a_token_are_the_bytes_it_takes(
     backend: type[Paged] | type[Contiguous], stored: KVDtype, compute: torch.dtype
 ) -> None:
-    heads = Shape(SHAPE.head_dim * 4, SHAPE.layers, 4, SHAPE.kv_heads, 96, 160)
+    heads = Shape(SHAPE.key_dim * 4, SHAPE.layers, 4, SHAPE.kv_heads, 96, 160)
     spec = Qwen2().spec(config_of(heads, "qwen2", dtype="float32"))
     taken = sum(tensor.nbytes for tensor in storage(stored, compute).tensors)
     assert backend(dtype=stored).bytes_per_token(spec, compute.itemsize) * SHAPE.slots == taken

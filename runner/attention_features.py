@@ -1,0 +1,45 @@
+"""Refuses a model whose layers attend in a way that the chosen KV backend does not follow."""
+
+from __future__ import annotations
+
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces.kv import KVBackend
+from turnout.core.plugin_faults import title_of
+from turnout.core.registry.hookspecs import PROJECT
+from turnout.core.registry.registry import Registry
+from turnout.core.types.layer_attention import AttentionFeature
+from turnout.core.types.model_spec import ModelSpec
+
+__all__ = ["check_attention"]
+
+MEANINGS = {
+    "scale": "scores with a scale of their own",
+    "window": "windows",
+    "softcap": "soft caps of scores",
+    "sinks": "attention sinks",
+    "value_dim": "values of another width than keys",
+    "layer_shapes": "layers that differ in shape",
+    "kv_from": "layers that read another's keys and values",
+    "values_in_keys": "values that lie in the keys",
+}
+"""What each feature is, as a message says it."""
+
+
+def check_attention(registry: Registry, backend: KVBackend, spec: ModelSpec) -> None:
+    """Raises ConfigError if layers of the model ask for what `backend` does not declare, naming both."""
+    asked = spec.attention_features()
+    missing = asked - backend.attention_features
+    if not missing:
+        return
+    what = " and ".join(f"{MEANINGS.get(name, name)} ({name})" for name in sorted(missing))
+    raise ConfigError(
+        f"{title_of(backend, 'kv')} cannot serve {spec.architecture}: it does not follow {what}; choose "
+        f"another KV backend with --kv{_those_that_do(registry, asked)}"
+    )
+
+
+def _those_that_do(registry: Registry, asked: frozenset[AttentionFeature]) -> str:
+    """Names the built-in backends that follow all of `asked`."""
+    builtin = [entry.name for entry in registry.usable("kv") if entry.distribution == PROJECT]
+    names = [name for name in builtin if asked <= registry.create("kv", name).attention_features]
+    return f": {' or '.join(names)}" if names else ""
