@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from turnout.config import EngineConfig, ServerConfig
     from turnout.core.errors import TurnoutError
+    from turnout.core.interfaces.admission import AdmissionPolicy, Load, Refusal
     from turnout.core.interfaces.decoding import Decoding
     from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
     from turnout.core.interfaces.kv import KVBackend
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "AdmissionPolicy",
     "CachedBlock",
     "CompletionOutput",
     "Decoding",
@@ -35,11 +37,13 @@ __all__ = [
     "EvictionPolicy",
     "KVBackend",
     "LengthPredictor",
+    "Load",
     "LogitsProcessor",
     "Logprob",
     "ModelFamily",
     "Placement",
     "Quantizer",
+    "Refusal",
     "Replica",
     "RequestOutput",
     "RequestView",
@@ -60,15 +64,18 @@ _HOMES = {
     "turnout.config": ("EngineConfig", "ServerConfig"),
     "turnout.core.errors": ("TurnoutError",),
     "turnout.core.interfaces": (
+        "AdmissionPolicy",
         "CachedBlock",
         "Decoding",
         "Drop",
         "EvictionPolicy",
         "KVBackend",
         "LengthPredictor",
+        "Load",
         "LogitsProcessor",
         "ModelFamily",
         "Quantizer",
+        "Refusal",
         "Replica",
         "Routable",
         "Router",

@@ -19,6 +19,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.sizes import ByteSize, SizeOrZero
 from turnout.core.validation import explain_validation_error
 from turnout.plugins.defaults import (
+    ADMISSION,
     DECODING,
     KV,
     KV_EVICTION,
@@ -99,6 +100,12 @@ class EngineConfig(_Config):
         description="Predicts output lengths for policies that use them, as `NAME` or `NAME:option=value,…`.",
     )
     """`max_tokens` predicts the request's own limit."""
+    admission: str = Field(
+        ADMISSION,
+        description="Admission policy, which refuses requests when there is too much to do, as `NAME` or "
+        "`NAME:option=value,…`.",
+    )
+    """`none` leaves it to `--max-waiting`. See [overload](../how-to/serve.md#overload)."""
     kv: str = Field(KV, description="KV backend, as `NAME` or `NAME:option=value,…`.")
     """See [policies](policies.md#kv) and [KV memory](../explanation/kv.md)."""
     quantization: str = Field(UNQUANTIZED, description="Quantizer, as `NAME` or `NAME:option=value,…`.")

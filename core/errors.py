@@ -81,7 +81,14 @@ class RequestError(TurnoutError):
 
 
 class Overloaded(RequestError):
-    """A request that could be served, but not now: too many are waiting."""
+    """A request that could be served, but not now: too many are waiting.
+
+    ``retry_after``: seconds after which the client should try again.
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Dropped(RequestError):

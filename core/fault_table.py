@@ -61,6 +61,9 @@ FAULTS = (
     Fault("length_predictor", ("predict",), Ends.NOTHING, "the client's own max_tokens is predicted"),
     Fault("length_predictor", ("observe",), Ends.NOTHING, "requests go on all the same"),
     Fault("length_predictor", ("figures",), Ends.NOTHING, _UNSEEN),
+    Fault("admission", ("admit",), Ends.NOTHING, "the request is taken on"),
+    Fault("admission", ("observe",), Ends.NOTHING, "requests go on all the same"),
+    Fault("admission", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault(
         "kv_eviction",
         ("add", "remove", "pop"),

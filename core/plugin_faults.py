@@ -25,6 +25,7 @@ MAX_TEXT = 2000
 _TITLE = "_turnout_title"
 _NOUNS = {
     "scheduler": "scheduling policy",
+    "admission": "admission policy",
     "kv": "KV backend",
     "kv_eviction": "eviction policy",
     "quantization": "quantizer",

@@ -31,6 +31,12 @@ def register_length_predictors(register: Register) -> None:
 
 
 @hookimpl
+def register_admissions(register: Register) -> None:
+    register("none", "turnout.plugins.admissions.none:NoAdmission")
+    register("queue-time", "turnout.plugins.admissions.queue_time:QueueTime")
+
+
+@hookimpl
 def register_kv_backends(register: Register) -> None:
     register("contiguous", "turnout.plugins.kv_backends.contiguous.backend:Contiguous")
     register(

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["DECODING", "KV", "KV_EVICTION", "LENGTH_PREDICTOR", "MAX_DRAFT", "SCHEDULER", "UNQUANTIZED"]
+__all__ = [
+    "ADMISSION",
+    "DECODING",
+    "KV",
+    "KV_EVICTION",
+    "LENGTH_PREDICTOR",
+    "MAX_DRAFT",
+    "SCHEDULER",
+    "UNQUANTIZED",
+]
 
 SCHEDULER = "fcfs"
 LENGTH_PREDICTOR = "max_tokens"
+ADMISSION = "none"
 KV = "paged"
 KV_EVICTION = "lru"
 DECODING = "sampling"

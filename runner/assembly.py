@@ -107,6 +107,7 @@ def build_engine(
         clock,
         observers,
         policies.processors,
+        policies.admission,
         overlaps=setup.overlaps,
         named_decodings=policies.named_decodings,
     )
@@ -235,7 +236,11 @@ def _quantizer_options(registry: Registry, config: EngineConfig) -> set[str]:
 def _describe_policies(registry: Registry, config: EngineConfig, quantization: str) -> str:
     *wrapping, decoding = [str(choice) for choice in policy_choices(registry, config, "decoding")]
     chosen = f"scheduler {config.scheduler}, kv {config.kv}, quantization {quantization}, "
-    beside = {"eviction": config.kv_eviction, "length predictor": config.length_predictor}
-    default = EngineConfig.model_fields["length_predictor"].default
-    named = [f"{what} {name}" for what, name in beside.items() if name not in (None, default)]
+    beside = ("kv_eviction", "length_predictor", "admission")
+    chosen_ones = {field: getattr(config, field) for field in beside}
+    named = [
+        f"{field.removeprefix('kv_').replace('_', ' ')} {name}"
+        for field, name in chosen_ones.items()
+        if name != EngineConfig.model_fields[field].default
+    ]
     return ", ".join([f"{chosen}decoding {decoding} by default", *wrapping, *named])

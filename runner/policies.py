@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from turnout.config import EngineConfig
 from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.errors import ConfigError
+from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache
@@ -44,6 +45,7 @@ class HostPolicies:
 
     scheduler: SchedulingPolicy
     predictor: LengthPredictor
+    admission: AdmissionPolicy
     kv: KVBackend
     eviction: EvictionPolicy
 
@@ -98,6 +100,7 @@ def build_host_policies(registry: Registry, config: EngineConfig) -> HostPolicie
     return HostPolicies(
         scheduler=registry.create("scheduler", config.scheduler),
         predictor=registry.create("length_predictor", config.length_predictor),
+        admission=registry.create("admission", config.admission),
         kv=kv,
         eviction=build_eviction(registry, config, kv),
     )

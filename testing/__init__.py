@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from turnout.testing.suites.admission import AdmissionPolicySuite
     from turnout.testing.suites.decoding import DecodingSuite
     from turnout.testing.suites.eviction import EvictionPolicySuite
     from turnout.testing.suites.kv_backend import KVBackendSuite
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from turnout.testing.suites.suite import Suite
 
 __all__ = [
+    "AdmissionPolicySuite",
     "DecodingSuite",
     "EvictionPolicySuite",
     "KVBackendSuite",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AdmissionPolicySuite": "turnout.testing.suites.admission",
     "DecodingSuite": "turnout.testing.suites.decoding",
     "EvictionPolicySuite": "turnout.testing.suites.eviction",
     "KVBackendSuite": "turnout.testing.suites.kv_backend",

@@ -11,6 +11,7 @@ from unittest import SkipTest
 from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import Registry
+from turnout.testing.suites.admission import AdmissionPolicySuite
 from turnout.testing.suites.decoding import DecodingSuite
 from turnout.testing.suites.eviction import EvictionPolicySuite
 from turnout.testing.suites.kv_backend import KVBackendSuite
@@ -36,6 +37,7 @@ SUITES: dict[str, type[Suite[Any]]] = {
         DecodingSuite,
         ProposerSuite,
         LengthPredictorSuite,
+        AdmissionPolicySuite,
         RouterSuite,
         LogitsProcessorSuite,
         ModelFamilySuite,

@@ -69,6 +69,7 @@ _ALL = (
         "LengthPredictorSuite",
         f"{SERVE} --scheduler sjf --length-predictor $name:weight=0.5",
     ),
+    Skeleton("admission", "admission policy", "AdmissionPolicySuite", f"{SERVE} --admission $name:most=16"),
     Skeleton(
         "router",
         "router",

@@ -11,11 +11,13 @@ from turnout.core.engine.admission import Admission, Limits
 from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
 from turnout.core.engine.decoding_dispatch import Decision, Decisions, DecodingDispatch, by_decoding
 from turnout.core.engine.figures import FigureCollector, HasFigures
+from turnout.core.engine.guarded_admission import GuardedAdmission
 from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
 from turnout.core.engine.logits_processing import LogitsProcessors, PreparationWork
 from turnout.core.engine.observers import Observers
 from turnout.core.engine.request_table import RequestTable
 from turnout.core.errors import Overloaded, RequestError
+from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.observers import StepRecord
 from turnout.core.interfaces.runner import Runner
@@ -40,6 +42,7 @@ class Engine:
         clock: Clock,
         observers: Observers | None = None,
         processors: LogitsProcessors | None = None,
+        admission: AdmissionPolicy | None = None,
         *,
         overlaps: bool = False,
         named_decodings: int = 1,
@@ -56,7 +59,8 @@ class Engine:
         self._processors = processors or LogitsProcessors()
         self._admission = Admission(limits, scheduler, self._dispatch, self._processors)
         self._observers = observers or Observers()
-        self._requests = RequestTable(scheduler, self._dispatch, self._observers)
+        self.shedding = GuardedAdmission(admission, scheduler)
+        self._requests = RequestTable(scheduler, self._dispatch, self._observers, self.shedding)
         self._figures = FigureCollector()
         self._kv = scheduler.kv
         self._queues = scheduler.queues
@@ -92,6 +96,8 @@ class Engine:
         yield "length_predictor", self.scheduler.predictions.predictor
         yield from (("decoding", decoding) for decoding in self._dispatch.all)
         yield from (("logits_processor", processor) for processor in self._processors.all)
+        if self.shedding.policy is not None:
+            yield "admission", self.shedding.policy
 
     def locate(self, *, arm: str = "", replica: str = "") -> None:
         """Says which engine this is among several, for observers."""
@@ -113,11 +119,17 @@ class Engine:
         return self._processors.preparation(spec)
 
     def add(self, spec: RequestSpec) -> None:
-        """Queues a request. Raises RequestError, with the numbers, if it can never be served."""
+        """Queues a request. Raises RequestError, with the numbers, if it can never be served.
+
+        Raises Overloaded if there is too much to do.
+        """
         self._requests.check_new(spec.id)
         if self._queues.waiting_count >= self.limits.max_waiting and spec.resume is None:
             raise Overloaded(f"{self.limits.max_waiting} requests are waiting already; try again later")
-        request = self._admission.admit(spec, self.clock())
+        now = self.clock()
+        request = self._admission.admit(spec, now)
+        if spec.resume is None:
+            self.shedding.check(request, now)
         self._requests.arrive(request)
         self._observers.request_arrived(request, self._queues.waiting_count)
 
@@ -139,6 +151,8 @@ class Engine:
         self._dispatch.draft(r for r in self._queues.running if r.decode_ready and r.live[0].tokens[-1] >= 0)
         started = self.clock()
         plan, dropped = self.scheduler.plan(started)
+        if self.shedding.watches:
+            self.shedding.note_step(started)
         if self._observers.of_preemptions:
             for request in self.scheduler.preempted:
                 self._observers.request_preempted(request)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from turnout.core.engine.decoding_dispatch import DecodingDispatch
+from turnout.core.engine.guarded_admission import GuardedAdmission
 from turnout.core.engine.observers import Observers
 from turnout.core.errors import RequestError
 from turnout.core.interfaces.scheduling import Drop
@@ -21,12 +22,19 @@ __all__ = ["RequestTable"]
 class RequestTable:
     """Holds requests by id, and frees their memory and their strategy's state when they end."""
 
-    def __init__(self, scheduler: Scheduler, dispatch: DecodingDispatch, observers: Observers) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        dispatch: DecodingDispatch,
+        observers: Observers,
+        admission: GuardedAdmission,
+    ) -> None:
         self.output_tokens = 0
         """Output tokens of all requests so far, ended ones included."""
         self._scheduler = scheduler
         self._dispatch = dispatch
         self._observers = observers
+        self._admission = admission
         self._requests: dict[str, Request] = {}
 
     def check_new(self, id: str) -> None:
@@ -123,4 +131,5 @@ class RequestTable:
         request.timing.finished = now
         if reason in ("stop", "length"):
             self._scheduler.predictions.observe(request.view)
+        self._admission.observe(request)
         self._observers.request_finished(request, reason)

@@ -3,6 +3,7 @@
 Importing this package imports no torch; tensors appear in annotations alone.
 """
 
+from turnout.core.interfaces.admission import AdmissionPolicy, Load, Refusal
 from turnout.core.interfaces.attention import (
     Attend,
     AttentionBackend,
@@ -32,6 +33,7 @@ from turnout.core.interfaces.runner import Runner
 from turnout.core.interfaces.scheduling import Drop, Entry, LengthPredictor, SchedulingPolicy, Share
 
 __all__ = [
+    "AdmissionPolicy",
     "Adopter",
     "ArrivalRecord",
     "Attend",
@@ -54,6 +56,7 @@ __all__ = [
     "KVBackend",
     "KVCache",
     "LengthPredictor",
+    "Load",
     "LogitsProcessor",
     "ModelCapabilities",
     "ModelFamily",
@@ -63,6 +66,7 @@ __all__ = [
     "Proposal",
     "Proposer",
     "Quantizer",
+    "Refusal",
     "Replica",
     "RequestRecord",
     "Resources",

@@ -110,6 +110,11 @@ def register_length_predictors(register: Register) -> None:
 
 
 @hookspec
+def register_admissions(register: Register) -> None:
+    """Offers admission policies (`AdmissionPolicy`), chosen with ``--admission``."""
+
+
+@hookspec
 def register_routers(register: Register) -> None:
     """Offers routers (`Router`), which choose among several engines, with ``turnout simulate --router``."""
 

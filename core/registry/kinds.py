@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError, did_you_mean
+from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
@@ -37,6 +38,7 @@ KINDS = {
         Kind("decoding", "register_decodings", Decoding),
         Kind("proposer", "register_proposers", Proposer),
         Kind("length_predictor", "register_length_predictors", LengthPredictor),
+        Kind("admission", "register_admissions", AdmissionPolicy),
         Kind("router", "register_routers", Router),
         Kind("logits_processor", "register_logits_processors", LogitsProcessor),
         Kind("model", "register_models", ModelFamily),

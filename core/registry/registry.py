@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol, overload
 
 from turnout.core.errors import ConfigError, ModelError, PluginError, UnknownPlugin, did_you_mean
+from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
@@ -125,6 +126,8 @@ class Registry:
     def create(self, kind: Literal["decoding"], spec: str, **given: object) -> Decoding: ...
     @overload
     def create(self, kind: Literal["length_predictor"], spec: str, **given: object) -> LengthPredictor: ...
+    @overload
+    def create(self, kind: Literal["admission"], spec: str, **given: object) -> AdmissionPolicy: ...
     @overload
     def create(self, kind: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
     @overload

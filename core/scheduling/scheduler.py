@@ -54,6 +54,8 @@ class Scheduler:
         self.capacity = capacity
         self.queues = Queues() if queues is None else queues
         self.predictions = GuardedPredictor(predictor)
+        self.begun = 0
+        """Requests that have been admitted for the first time."""
         self.preemptions = 0
         self.preempted: list[Request] = []
         """Those that the latest plan preempted, in order."""
@@ -216,6 +218,7 @@ class Scheduler:
         step.slots -= request.width
         if request.timing.scheduled is None:
             request.timing.scheduled = step.now
+            self.begun += 1
             if request.spec.resume is None:
                 request.cached_tokens = spans[0].start
         return True

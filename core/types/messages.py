@@ -136,6 +136,8 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     error_kind: str = ""
     """With ``error``: ``invalid`` (the request is at fault), ``overloaded``, ``timeout`` or ``internal``."""
     error_param: str | None = None
+    retry_after: float = 1.0
+    """With ``overloaded``: seconds after which the client should try again."""
     timing: Timing | None = None
     """On a request's last delta, if the request asked for it."""
     prompt_logprobs: list[TokenLogprobs] | None = None

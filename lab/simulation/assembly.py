@@ -62,7 +62,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     runner.queues = scheduler.queues
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
     observers = Observers(**registry.observers())
-    engine = virtual_engine(scheduler, runner, [script], limits, observers)
+    engine = virtual_engine(scheduler, runner, [script], limits, observers, policies.admission)
     return SimulatedEngine(
         engine, scheduler, runner.clock, runner, script, policies.kv, bool(observers.of_steps)
     )

@@ -43,6 +43,7 @@ def can_fast_forward(simulated: SimulatedEngine) -> bool:
         and policy.observe is SchedulingPolicy.observe
         and simulated.backend.grows_at is not None
         and not simulated.watched
+        and not simulated.engine.shedding.watches
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers
+from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.plan import Logits, Plan
@@ -54,6 +55,7 @@ def virtual_engine(
     decoding: Sequence[Decoding],
     limits: Limits,
     observers: Observers | None = None,
+    admission: AdmissionPolicy | None = None,
 ) -> Engine:
     """An engine on the runner's clock."""
-    return Engine(scheduler, runner, decoding, limits, runner.clock, observers)
+    return Engine(scheduler, runner, decoding, limits, runner.clock, observers, admission=admission)

@@ -108,6 +108,7 @@ class EngineLoop:
             error=str(error),
             error_kind=_kind(error),
             error_param=error.param,
+            retry_after=error.retry_after if isinstance(error, Overloaded) else 1.0,
         )
         self._channel.send([refusal])
 

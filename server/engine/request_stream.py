@@ -133,7 +133,7 @@ def _error(delta: Delta) -> Exception:
     if delta.error_kind == "invalid":
         return RequestError(delta.error, delta.error_param)
     if delta.error_kind == "overloaded":
-        return Overloaded(delta.error)
+        return Overloaded(delta.error, retry_after=delta.retry_after)
     if delta.error_kind == "timeout":
         return Dropped(delta.error or "the scheduling policy gave the request up")
     return EngineError(delta.error)

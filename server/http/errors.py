@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
@@ -114,7 +115,8 @@ def _known(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, Overloaded):
-        return ApiError(503, str(error), code="overloaded", headers={"Retry-After": "1"})
+        seconds = max(1, math.ceil(error.retry_after))
+        return ApiError(503, str(error), code="overloaded", headers={"Retry-After": str(seconds)})
     if isinstance(error, Dropped):
         # OpenAI's clients retry a 408 unless a header says not to.
         return ApiError(TIMEOUT, str(error), code="request_dropped", headers={"X-Should-Retry": "false"})

@@ -9,6 +9,8 @@ from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.observers import Observers
+from turnout.core.errors import Overloaded
+from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.interfaces.runner import Runner
@@ -46,6 +48,7 @@ def toy_engine(
     processors: LogitsProcessors | None = None,
     decodings: Sequence[Decoding] = (),
     runner: Runner | None = None,
+    admission: AdmissionPolicy | None = None,
     waiting: int = 1000,
     overlaps: bool = False,
 ) -> Engine:
@@ -62,7 +65,8 @@ def toy_engine(
         return float(next(ticks))
 
     runner = runner or ToyRunner(kv)
-    return Engine(scheduler, runner, strategies, limits, clock, observers, processors, overlaps=overlaps)
+    parts = (observers, processors, admission)
+    return Engine(scheduler, runner, strategies, limits, clock, *parts, overlaps=overlaps)
 
 
 @dataclass
@@ -85,11 +89,19 @@ def drive(
     *,
     errors: bool = False,
 ) -> ToyOutcome:
-    """Run until all requests have ended. arrivals: (step, request); errors: requests may end with one."""
+    """Run until all requests have ended.
+
+    arrivals: (step, request). errors: requests may end with one, or be refused because of overload.
+    """
     outcome, todo = ToyOutcome(), sorted(arrivals, key=lambda a: a[0])
     while todo or engine.busy:
         while todo and todo[0][0] <= outcome.steps:
-            engine.add(todo.pop(0)[1])
+            spec = todo.pop(0)[1]
+            try:
+                engine.add(spec)
+            except Overloaded as refusal:
+                assert errors, f"request {spec.id} was refused: {refusal}"
+                outcome.errors[spec.id] = str(refusal)
         for delta in engine.step():
             assert errors or not delta.error, f"request {delta.request_id} ended with an error: {delta.error}"
             if delta.error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.scheduling.preemption import Preemption, Recompute, Swap
@@ -98,7 +99,12 @@ class RandomCase:
         kv, budget, slots = random_cache(rng, arrivals), rng.randrange(5, 24), rng.randrange(4, 8)
         return cls(arrivals, kv, budget, slots, random_preemption(rng))
 
-    def engine(self, policy: SchedulingPolicy, predictor: LengthPredictor | None = None) -> Engine:
+    def engine(
+        self,
+        policy: SchedulingPolicy,
+        predictor: LengthPredictor | None = None,
+        admission: AdmissionPolicy | None = None,
+    ) -> Engine:
         return toy_engine(
             policy,
             self.kv,
@@ -106,6 +112,7 @@ class RandomCase:
             slots=self.slots,
             preemption=self.preemption,
             predictor=predictor,
+            admission=admission,
             strict=True,
         )
 

@@ -20,7 +20,7 @@ import turnout
 import turnout.testing as kit
 from turnout.core import interfaces
 from turnout.core.engine.logits_processing import adjust
-from turnout.core.interfaces import eviction, logits_processor, proposer, router
+from turnout.core.interfaces import admission, eviction, logits_processor, proposer, router
 from turnout.core.interfaces import scheduling as policy
 from turnout.core.interfaces.observers import (
     ArrivalRecord,
@@ -54,6 +54,7 @@ RECORD = Path(__file__).parent / "hook_api.txt"
 IMPLEMENTED = [
     policy.SchedulingPolicy,
     policy.LengthPredictor,
+    admission.AdmissionPolicy,
     interfaces.KVBackend,
     interfaces.KVCache,
     interfaces.PrefixPins,
@@ -75,6 +76,8 @@ GIVEN = [
     view.KVView,
     policy.Share,
     policy.Drop,
+    admission.Load,
+    admission.Refusal,
     eviction.CachedBlock,
     interfaces.Span,
     interfaces.PoolSize,

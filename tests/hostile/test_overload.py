@@ -8,8 +8,23 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from tiny_server import PROMPT, TinyServer, serving
+
+POLICY = """
+from turnout import AdmissionPolicy, Refusal, hookimpl
+
+class ByName(AdmissionPolicy):
+    def admit(self, request, load):
+        if request.client == "faulty":
+            raise RuntimeError("oops")
+        return Refusal("not you", 17.2) if request.client == "greedy" else None
+
+@hookimpl
+def register_admissions(register):
+    register("by-name", ByName)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +65,39 @@ def test_requests_do_not_pile_up_while_the_engine_restarts(narrow: TinyServer) -
     statuses = [answer.status_code for answer in answers]
     assert set(statuses) == {200, 503} and statuses.count(200) >= 6
     narrow.check()
+
+
+@pytest.fixture(scope="module")
+def choosy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
+    """A server whose admission policy refuses one client, and fails at another."""
+    folder = tmp_path_factory.mktemp("plugins")
+    (folder / "turnout_plugins.py").write_text(POLICY)
+    with serving("--kv-memory", "64MiB", "--plugins-folder", str(folder), "--admission", "by-name") as server:
+        yield server
+
+
+def asked(server: TinyServer, user: str, path: str = "/v1/completions", **body: object) -> httpx.Response:
+    return server.post(path, {**PROMPT, "user": user, **body})
+
+
+def test_a_refusal_reaches_the_client_with_its_time(choosy: TinyServer) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    for refused in (
+        asked(choosy, "greedy"),
+        asked(choosy, "greedy", stream=True),
+        asked(choosy, "greedy", prompt=["a", "b"], n=2),
+        choosy.post("/v1/chat/completions", {"messages": messages, "user": "greedy", "stream": True}),
+    ):
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "18"), refused.text
+        assert refused.json()["error"]["message"] == "not you"
+        assert refused.json()["error"]["code"] == "overloaded"
+    choosy.check()
+
+
+def test_an_admission_policy_that_fails_refuses_no_request(choosy: TinyServer) -> None:
+    served = asked(choosy, "faulty")
+    assert served.json()["choices"][0]["text"] == choosy.tokens
+    named = "admission 'by-name' of turnout_plugins.py: admit failed: RuntimeError: oops"
+    assert f"{named}; the request is taken on" in choosy.text()
+    choosy.health()
+    assert choosy.answer() == choosy.tokens

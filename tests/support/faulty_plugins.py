@@ -23,6 +23,7 @@ from turnout.core.types.decision import Chosen
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.plugins.admissions.queue_time import QueueTime
 from turnout.plugins.decoding.greedy import Greedy
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.plugins.decoding.speculation.strategy import Speculative
@@ -140,6 +141,7 @@ class Theirs(LogitsProcessor):
 PARTS: dict[str, type] = {
     "scheduler": Asking,
     "length_predictor": MaxTokens,
+    "admission": QueueTime,
     "kv_eviction": Lru,
     "kv": PagedCache,
     "proposer": NGram,
@@ -193,6 +195,7 @@ def build(kind: str, method: str, fault: Fault | None) -> Engine:
         predictor=make("length_predictor"),
         observers=_observers(fault) if kind == "observer" else Observers(),
         processors=processors,
+        admission=make("admission"),
         decodings=strategies,
         runner=ToyRunner(kv, values=as_tensor),
         overlaps=method.startswith("Chosen."),

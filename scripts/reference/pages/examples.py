@@ -16,6 +16,7 @@ NAMES = {
     "quantization": "eight-bits",
     "decoding": "sure-or-drawn",
     "proposer": "stutter",
+    "admission": "few-each",
     "router": "short-apart",
     "logits_processor": "no-digits",
     "model": "mimic",

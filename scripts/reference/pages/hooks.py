@@ -17,6 +17,7 @@ TOLD = {
     "register_quantizers": "quantizers",
     "register_decodings": "decoding",
     "register_proposers": "proposers",
+    "register_admissions": "admissions",
     "register_routers": "routers",
     "register_logits_processors": "logits-processors",
     "register_models": "models",

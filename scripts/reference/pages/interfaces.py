@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.attention import AttentionBackend
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
@@ -26,6 +27,7 @@ from turnout.scripts.reference.tables import code
 BASES: tuple[type, ...] = (
     SchedulingPolicy,
     LengthPredictor,
+    AdmissionPolicy,
     KVBackend,
     KVCache,
     PrefixPins,

@@ -19,6 +19,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.views": ("View", "KVView"),
         "turnout.core.types.request": ("RequestView",),
     },
+    "Admission policies": {"turnout.core.interfaces.admission": ("Load", "Refusal")},
     "Eviction policies": {"turnout.core.interfaces.eviction": ("CachedBlock",)},
     "Observers": {
         "turnout.core.interfaces.observers": (

@@ -69,6 +69,7 @@ def test_our_own_come_by_the_same_entry_point() -> None:
     assert {entry.kind for entry in entries} == {
         "scheduler",
         "length_predictor",
+        "admission",
         "kv",
         "kv_eviction",
         "quantization",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import admission_mutants
 import kv_mutants
 import memory_mutants
 import pytest
@@ -14,6 +15,7 @@ import tensor_mutants
 
 from turnout.models.random.shapes import Shape, config_of
 from turnout.testing import (
+    AdmissionPolicySuite,
     DecodingSuite,
     EvictionPolicySuite,
     KVBackendSuite,
@@ -50,6 +52,7 @@ def mutants() -> list[Any]:
         # What is right takes less than one, what searches some 40: the limit, or less on a faster machine.
         (EvictionPolicySuite, memory_mutants.EVICTIONS, {"microseconds": 10.0}),
         (LengthPredictorSuite, memory_mutants.PREDICTORS, {}),
+        (AdmissionPolicySuite, admission_mutants.ADMISSIONS, {}),
         (RouterSuite, router_mutants.ROUTERS, {}),
         (ProposerSuite, tensor_mutants.PROPOSERS, {}),
         (LogitsProcessorSuite, tensor_mutants.PROCESSORS, {}),
