@@ -83,7 +83,8 @@ def build(running: int, context: int) -> Engine:
     kv = PagedCache(PoolSize(running * (context + BLOCK)), BLOCK, Lru())
     device = torch.device("cpu")
     attention = PagedKernels(spec, kv, ComputeContext(device, torch.float32))
-    scheduler = Scheduler(registry.create("scheduler", "fcfs"), kv, Capacity(8192, running), MaxTokens())
+    capacity, policy = Capacity(8192, running), registry.create("scheduler", "fcfs")
+    scheduler = Scheduler(policy, kv, capacity, MaxTokens(), grows_at=BLOCK)
     decodings: list[Decoding] = [registry.create("decoding", name) for name in ("greedy", "sampling")]
     runner = ModelRunner(Nothing(), attention, device, Replays())
     limits = Limits(context, VOCABULARY, running, frozenset())

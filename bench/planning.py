@@ -86,7 +86,7 @@ def measure(
     """Microseconds of CPU time a step, medians: of the policy's order alone, and of planning."""
     policy = Registry.load().create("scheduler", name)
     kv = PagedCache(PoolSize(blocks * BLOCK), BLOCK, Lru())
-    scheduler = Scheduler(policy, kv, Capacity(8192, slots), MaxTokens(), strict=True)
+    scheduler = Scheduler(policy, kv, Capacity(8192, slots), MaxTokens(), strict=True, grows_at=BLOCK)
     fill(scheduler, running, waiting)
     orders, plans = list[float](), list[float]()
     _timed(policy, orders)

@@ -122,6 +122,7 @@ def build_scheduler(
         policies.predictor,
         preemption=preemption,
         strict=config.strict_plugins,
+        grows_at=policies.kv.grows_at,
     )
 
 

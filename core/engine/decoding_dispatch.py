@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from turnout.core.engine.apply_decisions import RowOwners
 from turnout.core.engine.decision_checks import (
+    are_tokens,
     check_completion,
     check_continuations,
     check_lineage,
@@ -126,16 +127,14 @@ class DecodingDispatch:
 
     # -------------------------------------------------------------- decisions
 
-    def decide(
-        self, decoding: Decoding, requests: Sequence[Request], logits: Logits, *, later: bool = False
-    ) -> Decisions | Chosen:
+    def decide(self, decoding: Decoding, requests: Sequence[Request], logits: Logits) -> Decisions | Chosen:
         """Returns the decision for each of `requests`; asks one by one if the strategy fails at all of them.
 
-        If `later`, `Chosen` tokens are returned as they are, for the caller to resolve.
+        `Chosen` tokens are returned as they are, for the caller to resolve.
         """
         try:
             decisions = decoding.decide(requests, logits)
-            if later and isinstance(decisions, Chosen):
+            if isinstance(decisions, Chosen):
                 return decisions
             return self._checked(decoding, requests, decisions)
         except PLUGIN_ERRORS as error:
@@ -227,6 +226,20 @@ class DecodingDispatch:
             except ValueError as error:
                 faults[request] = self._plugin_faults.report(decoding, "decide", error)
         return {**rows, **faults} if faults else rows
+
+    def trusts(self, decoding: Decoding) -> bool:
+        """Whether quick checks are enough for what the strategy chooses."""
+        return decoding not in self._thorough and decoding.streams
+
+    def read(self, chosen: Chosen) -> list[int] | None:
+        """Waits for tokens without details; returns None if one is invalid, for `resolve` to say which."""
+        try:
+            tokens = chosen.read()
+        except PLUGIN_ERRORS:
+            return None
+        if len(tokens) != len(chosen.parents) or not are_tokens(tokens, self._vocab_size):
+            return None
+        return tokens
 
     def resolve(self, decoding: Decoding, chosen: Chosen) -> Read | str:
         """Waits for the token of each parent and its details; returns a message if they cannot be read."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from turnout.core.clock import Clock
 from turnout.core.engine.admission import Admission, Limits
 from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
-from turnout.core.engine.decoding_dispatch import Decision, Decisions, DecodingDispatch, by_decoding
+from turnout.core.engine.decoding_dispatch import Decision, Decisions, DecodingDispatch
 from turnout.core.engine.figures import FigureCollector, HasFigures
 from turnout.core.engine.guarded_admission import GuardedAdmission
 from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
+from turnout.core.engine.lockstep import Lockstep, LockstepTokens, are_alike
 from turnout.core.engine.logits_processing import LogitsProcessors, PreparationWork
 from turnout.core.engine.observers import Observers
 from turnout.core.engine.request_table import RequestTable
@@ -61,11 +61,12 @@ class Engine:
         self._observers = observers or Observers()
         self.shedding = GuardedAdmission(admission, scheduler)
         self._requests = RequestTable(scheduler, self._dispatch, self._observers, self.shedding)
+        self._lockstep = Lockstep(scheduler, self._requests)
         self._figures = FigureCollector()
         self._kv = scheduler.kv
         self._queues = scheduler.queues
         self._overlaps = overlaps
-        self._in_flight: list[InFlightTokens] = []
+        self._in_flight: list[InFlightTokens | LockstepTokens] = []
         """The in-flight tokens of the latest step, for each decoding strategy."""
         self._steps = self._computed_tokens = 0
 
@@ -176,37 +177,57 @@ class Engine:
         self._steps += 1
         self._computed_tokens += plan.tokens
         for chunk in plan.chunks:
-            draft_tokens = max(0, chunk.rows - 1)  # the KV of a draft token is final once it is accepted
-            chunk.sequence.computed = chunk.end - draft_tokens
-            if not chunk.rows:
-                self._kv.commit(chunk.sequence, chunk.end)
+            end = chunk.start + len(chunk.tokens)
+            if chunk.rows == 0:
+                chunk.sequence.computed = end
+                self._kv.commit(chunk.sequence, end)
+            else:  # the KV of a draft token is final once it is accepted
+                chunk.sequence.computed = end - (chunk.rows - 1)
         for sequence, scores in logits.prompts.items():
             sequence.request.prompt_scores += scores
 
     def _ready(self, logits: Logits) -> dict[Decoding, list[Request]]:
         """Groups the requests whose sequences all have logits by their decoding strategy."""
-        fed = dict.fromkeys(sequence.request for sequence in logits.rows)
+        ready: dict[Decoding, list[Request]] = {}
         has = logits.rows.__contains__
-        return by_decoding(r for r in fed if r.live and all(map(has, r.live)))
+        for sequence in logits.rows:
+            live = sequence.request.live
+            if live and live[0] is sequence and (len(live) == 1 or all(map(has, live))):
+                decoding = self._dispatch.of(sequence.request)
+                ready.setdefault(decoding, []).append(sequence.request)
+        return ready
 
     def _decide(self, logits: Logits) -> list[Delta]:
         """Asks all strategies and applies their decisions; defers the tokens if all requests allow it."""
         ready = self._ready(logits)
-        ask, later = self._dispatch.decide, self._overlaps
-        answers = {each: ask(each, requests, logits, later=later) for each, requests in ready.items()}
-        unknown = [answer for answer in answers.values() if isinstance(answer, Chosen)]
-        later = len(unknown) == len(answers) and all(map(may_defer, chain.from_iterable(ready.values())))
+        answers = {each: self._dispatch.decide(each, requests, logits) for each, requests in ready.items()}
+        chosen = {each: answer for each, answer in answers.items() if isinstance(answer, Chosen)}
+        alike = {
+            each
+            for each, answer in chosen.items()
+            if self._dispatch.trusts(each) and are_alike(ready[each], answer)
+        }
+        later = self._overlaps and len(chosen) == len(answers)
+        later = later and all(each in alike or all(map(may_defer, ready[each])) for each in chosen)
         deltas = []
         for decoding, answer in answers.items():
             requests = ready[decoding]
             if not isinstance(answer, Chosen):
                 deltas += self._apply_all(answer)
-            elif not later:
+            elif decoding in alike and later:
+                unknown = LockstepTokens(decoding, answer, self.clock(), requests)
+                self._lockstep.append_placeholders(unknown, self._tokens_in_flight)
+                self._in_flight.append(unknown)
+            elif decoding in alike and (tokens := self._dispatch.read(answer)) is not None:
+                known = LockstepTokens(decoding, answer, self.clock(), requests)
+                self._lockstep.append_placeholders(known)
+                deltas += self._lockstep.resolve(known, tokens, known.chosen_at)
+            elif later:
+                deltas += self._append_placeholders(decoding, requests, answer)
+            else:
                 deltas += self._apply_all(
                     self._dispatch.resolve_decisions(decoding, requests, answer, logits)
                 )
-            else:
-                deltas += self._append_placeholders(decoding, requests, answer)
         return deltas
 
     def _apply_all(self, decisions: Decisions) -> list[Delta]:
@@ -232,12 +253,16 @@ class Engine:
 
     # -------------------------------------------------------------- in-flight tokens
 
+    @property
+    def _tokens_in_flight(self) -> int:
+        return sum(len(each.chosen.parents) for each in self._in_flight)
+
     def _append_placeholders(
         self, decoding: Decoding, requests: list[Request], chosen: Chosen
     ) -> list[Delta]:
         """Continues requests by tokens that are not known yet; `_resolve_in_flight` replaces them."""
         rows, now = self._dispatch.row_owners(decoding, requests, chosen), self.clock()
-        first, deltas = sum(len(each.chosen.parents) for each in self._in_flight), list[Delta]()
+        first, deltas = self._tokens_in_flight, list[Delta]()
         in_flight = InFlightTokens(decoding, chosen, now)
         if not all(isinstance(owners, str) for owners in rows.values()):
             self._in_flight.append(in_flight)
@@ -257,20 +282,30 @@ class Engine:
         in_flight, self._in_flight = self._in_flight, []
         deltas = []
         for each in in_flight:
-            tokens, now = self._dispatch.resolve(each.decoding, each.chosen), self.clock()
-            for request in each.owners:
-                if request.status == "gone":
-                    continue
-                if isinstance(tokens, str):
-                    deltas += self._requests.fail(request, tokens, now)
-                    continue
-                if request.timing.first_token == each.chosen_at:
-                    request.timing.first_token = now
-                known = each.deltas(request, tokens)
-                if isinstance(known, str):
-                    deltas += self._requests.fail(request, known, now)
-                else:
-                    deltas += self._requests.deliver(request, *known, now)
+            if isinstance(each, InFlightTokens):
+                deltas += self._resolve(each)
+            elif (tokens := self._dispatch.read(each.chosen)) is None:
+                deltas += self._resolve(each.apart())
+            else:
+                deltas += self._lockstep.resolve(each, tokens, self.clock())
+        return deltas
+
+    def _resolve(self, in_flight: InFlightTokens) -> list[Delta]:
+        tokens, now = self._dispatch.resolve(in_flight.decoding, in_flight.chosen), self.clock()
+        deltas = []
+        for request in in_flight.owners:
+            if request.status == "gone":
+                continue
+            if isinstance(tokens, str):
+                deltas += self._requests.fail(request, tokens, now)
+                continue
+            if request.timing.first_token == in_flight.chosen_at:
+                request.timing.first_token = now
+            known = in_flight.deltas(request, tokens)
+            if isinstance(known, str):
+                deltas += self._requests.fail(request, known, now)
+            else:
+                deltas += self._requests.deliver(request, *known, now)
         return deltas
 
     def _step_record(self, plan: Plan, started: float) -> StepRecord:

@@ -176,7 +176,7 @@ def adjust(logits: Tensor, rows: Sequence[Row]) -> Tensor:
     """
     rows_of: dict[ActiveProcessor, list[int]] = {}
     for number, row in enumerate(rows):
-        wanted: tuple[ActiveProcessor, ...] = row.request.processors  # type: ignore[assignment]
+        wanted: tuple[ActiveProcessor, ...] = row.sequence.request.processors  # type: ignore[assignment]
         for active in wanted:
             rows_of.setdefault(active, []).append(number)
     if not rows_of:

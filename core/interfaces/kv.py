@@ -180,8 +180,8 @@ class KVBackend(ABC):
     """Token positions that it allocates at a time: the size of its blocks, if it has blocks."""
     grows_at: int | None = None
     """Declares at which lengths a request of one sequence that grows by a token a step takes memory or
-    commits what can be shared: at multiples of this many positions; 0: at none. None: unknown. A simulation
-    skips the steps in between (fast forward)."""
+    commits what can be shared: at multiples of this many positions; 0: at none. None: unknown. Elsewhere
+    `reserve` and `commit` are not called for it, and a simulation skips the steps (fast forward)."""
     evicts: bool = False
     """True: it keeps memory that no sequence holds, and asks an `EvictionPolicy` what to evict first. False:
     `--kv-eviction` is refused."""

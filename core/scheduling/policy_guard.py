@@ -45,7 +45,7 @@ class PolicyGuard:
         self._strict = strict
         # Saves calls: by default no request is preempted for one that waits, and `observe` does nothing.
         self._default_victim = type(policy).victim is SchedulingPolicy.victim
-        self._observes = type(policy).observe is not SchedulingPolicy.observe
+        self.observes = type(policy).observe is not SchedulingPolicy.observe
 
     def order(self, view: View) -> Iterator[Turn | Drop]:
         """Yields the policy's order, checked entry by entry; from the first wrong entry on, arrival order.
@@ -55,7 +55,11 @@ class PolicyGuard:
         served: set[Request] = set()
         try:
             for entry in self._timed_order(view):
-                request, turn = _turn(entry)
+                if type(entry) is RequestView:  # nearly always
+                    request = request_of(entry)
+                    turn: Turn | Drop = (request, NO_LIMIT)
+                else:
+                    request, turn = _share_or_drop(entry)
                 if request.status not in ("running", "waiting"):
                     raise PolicyError(f"ordered {request!r}, which is neither running nor waiting")
                 if request in served:
@@ -125,7 +129,7 @@ class PolicyGuard:
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
         """Calls the policy's `observe`, if it has one of its own."""
-        if not self._observes:
+        if not self.observes:
             return
         try:
             self.policy.observe(request.view, tokens, now)
@@ -146,11 +150,8 @@ class PolicyGuard:
         return title_of(self.policy, "scheduler")
 
 
-def _turn(entry: Entry) -> tuple[Request, Turn | Drop]:
+def _share_or_drop(entry: Entry) -> tuple[Request, Turn | Drop]:
     """Returns the request of an entry, and its turn or drop. Raises PolicyError for anything else."""
-    if type(entry) is RequestView:
-        request = request_of(entry)
-        return request, (request, NO_LIMIT)
     if not isinstance(entry, Share | Drop) or type(entry.request) is not RequestView:
         raise PolicyError(f"ordered {entry!r}; expected requests of the view, or Shares or Drops of them")
     if isinstance(entry, Drop) and not isinstance(entry.reason, str):

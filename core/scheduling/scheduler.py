@@ -20,10 +20,13 @@ from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
 from turnout.core.scheduling.token_budget import chunk_of, spans_within, without_draft
 from turnout.core.types.plan import Chunk, Plan
-from turnout.core.types.request import Request, RequestView, request_of
+from turnout.core.types.request import Request, RequestView, Sequence, request_of
 from turnout.core.types.views import KVView, View
 
 __all__ = ["Capacity", "Scheduler"]
+
+NEVER = 1 << 62
+"""Positions that no sequence has."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,13 @@ class Scheduler:
         preemption: Preemption | None = None,
         strict: bool = False,
         queues: Queues | None = None,
+        grows_at: int | None = None,
     ) -> None:
+        """grows_at: as the KV backend declares it (`KVBackend.grows_at`)."""
         self.kv = kv
+        self.growth_unit = {None: 1, 0: NEVER}.get(grows_at, grows_at or 1)
+        """A sequence that grows by a token a step, and shares no memory with a sibling, is reserved and
+        committed at multiples of this many positions only: elsewhere that would change nothing."""
         self.capacity = capacity
         self.queues = Queues() if queues is None else queues
         self.predictions = GuardedPredictor(predictor)
@@ -59,6 +67,8 @@ class Scheduler:
         self.preemptions = 0
         self.preempted: list[Request] = []
         """Those that the latest plan preempted, in order."""
+        self.caught_up: set[Sequence] = set()
+        """Those of the latest plan that compute more than their next token, or got their first memory."""
         self.swap_outs = 0
         """How many of the preemptions swapped out what was computed."""
         self._preemption = preemption or Recompute()
@@ -100,6 +110,11 @@ class Scheduler:
         """Asks the policy whether it rejects a request, which arrives. Raises RequestError if it does."""
         self._guard.check(request)
 
+    @property
+    def observes(self) -> bool:
+        """Whether the policy has an `observe` of its own."""
+        return self._guard.observes
+
     def observe(self, request: Request, tokens: int, now: float) -> None:
         self._guard.observe(request, tokens, now)
 
@@ -119,6 +134,7 @@ class Scheduler:
         scheduler is strict and the policy is at fault.
         """
         self.preempted.clear()
+        self.caught_up.clear()
         if self.queues.only_finishing:
             return Plan([], self.kv.drain()), []
         view = self._view(now)
@@ -191,13 +207,15 @@ class Scheduler:
 
     def _schedule_next_token(self, request: Request, step: _Step) -> bool:
         """The fast path: one token for a request of one sequence, as nearly all running requests need."""
-        if len(request.live) > 1:
+        live = request.live
+        if len(live) > 1:
             return False
-        sequence = request.live[0]
+        sequence = live[0]
         tokens, start = sequence.tokens, sequence.computed
         if not sequence.held or sequence.draft or len(tokens) - start != 1:
             return False
-        if not self.kv.reserve([Span(sequence, start, start + 1)]):
+        grows = start % self.growth_unit == 0 or request.forks
+        if grows and not self.kv.reserve([Span(sequence, start, start + 1)]):
             return False
         step.chunks[request] = [Chunk(sequence, start, tokens[-1:], 1)]
         step.budget -= 1
@@ -226,6 +244,7 @@ class Scheduler:
     def _schedule(self, request: Request, spans: list[Span], step: _Step) -> None:
         for sequence, start, upto in spans:
             sequence.computed, sequence.held = start, True
+            self.caught_up.add(sequence)
             step.budget -= upto - start
         step.chunks[request] = [chunk_of(span) for span in spans]
 

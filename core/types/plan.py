@@ -85,7 +85,7 @@ class Plan:
     @property
     def tokens(self) -> int:
         """How many tokens all chunks have."""
-        return sum(len(chunk.tokens) for chunk in self.chunks)
+        return sum([len(chunk.tokens) for chunk in self.chunks])  # a list is quicker than a generator
 
     def __bool__(self) -> bool:
         return bool(self.chunks or self.moves)

@@ -99,9 +99,18 @@ class FastForwardScheduler(Scheduler):
         *,
         preemption: Preemption | None = None,
         strict: bool = False,
+        grows_at: int | None = None,
     ) -> None:
-        queues = FastForwardQueues()
-        super().__init__(policy, kv, capacity, predictor, preemption=preemption, strict=strict, queues=queues)
+        super().__init__(
+            policy,
+            kv,
+            capacity,
+            predictor,
+            preemption=preemption,
+            strict=strict,
+            queues=FastForwardQueues(),
+            grows_at=grows_at,
+        )
 
     @property
     def token_budget(self) -> int:

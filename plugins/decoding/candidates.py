@@ -24,15 +24,21 @@ def continue_each(
 
     A request with several choices forks here, after its prompt was computed once.
     """
-    rows = [row for request in requests for row in _rows(request)]
-    raw = logits.of(row.sequence for row in rows).float()
+    rows = _rows(requests)
+    sequences = [row.sequence for row in rows]
+    raw = logits.of(sequences).float()
     tokens = pick(adjust(raw, rows), rows)
     on_host = to_host_async(tokens)
-    details = token_logprobs(raw, tokens, [row.params.logprobs for row in rows])
-    return Chosen([row.sequence for row in rows], tokens, lambda: on_host().tolist(), details)
+    wanted = [sequence.request.spec.params.logprobs for sequence in sequences]
+    details = None if wanted.count(None) == len(wanted) else token_logprobs(raw, tokens, wanted)
+    return Chosen(sequences, tokens, lambda: on_host().tolist(), details)
 
 
-def _rows(request: Request) -> list[Row]:
-    if request.forks == 0 and request.width > 1:
-        return [Row(request.live[0], index) for index in range(request.width)]
-    return [Row(sequence, sequence.index) for sequence in request.live]
+def _rows(requests: Sequence[Request]) -> list[Row]:
+    rows = list[Row]()
+    for request in requests:
+        if request.forks == 0 and request.width > 1:
+            rows += [Row(request.live[0], index) for index in range(request.width)]
+        else:
+            rows += [Row(sequence, sequence.index) for sequence in request.live]
+    return rows

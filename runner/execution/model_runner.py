@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import lru_cache
 from itertools import chain
 
 import numpy as np
@@ -62,9 +62,9 @@ class ModelRunner:
     def _hidden(self, plan: Plan, wanted: Numbers) -> Tensor:
         """Returns hidden states [tokens, hidden_size] of all tokens, or of the wanted rows alone."""
         chunks, attention = plan.chunks, self.attention
-        tokens = np.fromiter(chain.from_iterable(chunk.tokens for chunk in chunks), np.int64, plan.tokens)
-        starts, lengths = _numbers(chunk.start for chunk in chunks), _numbers(len(c.tokens) for c in chunks)
-        inputs = np.stack([tokens, ranges(starts, lengths)])
+        tokens = list(chain.from_iterable([chunk.tokens for chunk in chunks]))
+        starts, lengths = [chunk.start for chunk in chunks], [len(chunk.tokens) for chunk in chunks]
+        inputs = np.array([tokens, ranges(np.array(starts), np.array(lengths))])
         if self._graphs is not None and self._capturable is not None:
             shape = self._capturable.shape(plan)
             if shape is not None:
@@ -88,14 +88,20 @@ class ModelRunner:
 
 def _wanted_rows(chunks: list[Chunk]) -> tuple[Numbers, dict[Sequence, range]]:
     """Returns which rows of the flat batch get logits, and which rows of these belong to each sequence."""
-    counts, ends = _numbers(chunk.rows for chunk in chunks), _numbers(len(chunk.tokens) for chunk in chunks)
+    lengths, counts = [len(chunk.tokens) for chunk in chunks], [chunk.rows for chunk in chunks]
+    if counts == lengths == [1] * len(chunks):  # each decodes: nearly always
+        sequences = [chunk.sequence for chunk in chunks]
+        return np.arange(len(chunks)), dict(zip(sequences, _single_rows(len(chunks)), strict=True))
     rows, row = dict[Sequence, range](), 0
     for chunk in chunks:
         if chunk.rows:
             rows[chunk.sequence] = range(row, row + chunk.rows)
             row += chunk.rows
-    return ranges(ends.cumsum() - counts, counts), rows
+    counted = np.array(counts)
+    return ranges(np.cumsum(lengths) - counted, counted), rows
 
 
-def _numbers(values: Iterable[int]) -> Numbers:
-    return np.fromiter(values, np.int64)
+@lru_cache(maxsize=256)
+def _single_rows(count: int) -> list[range]:
+    """One row for each sequence."""
+    return [range(row, row + 1) for row in range(count)]

@@ -51,10 +51,16 @@ def toy_engine(
     admission: AdmissionPolicy | None = None,
     waiting: int = 1000,
     overlaps: bool = False,
+    grows_at: int | None = None,
 ) -> Engine:
-    """An engine whose clock advances by a second with each reading; `decodings` come before the toy's own."""
+    """An engine whose clock advances by a second with each reading; `decodings` come before the toy's own.
+
+    grows_at: as the backend of `kv` declares it (`KVBackend.grows_at`).
+    """
     capacity, predictor = Capacity(budget, slots), predictor or MaxTokens()
-    scheduler = Scheduler(policy, kv, capacity, predictor, preemption=preemption, strict=strict)
+    scheduler = Scheduler(
+        policy, kv, capacity, predictor, preemption=preemption, strict=strict, grows_at=grows_at
+    )
     limits = Limits(
         max_model_len=256, vocab_size=VOCABULARY, max_waiting=waiting, eos_token_ids=frozenset({EOS})
     )

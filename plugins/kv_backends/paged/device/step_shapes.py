@@ -37,10 +37,10 @@ class EqualChunks(NamedTuple):
 def shape_of(chunks: Sequence[Chunk], share: int) -> StepShape | None:
     """The shape of a step; None if its chunks differ in length. share: query heads for each KV head."""
     length = len(chunks[0].tokens)
-    if length * share > SHORT or any(len(chunk.tokens) != length for chunk in chunks):
+    if length * share > SHORT or {len(chunk.tokens) for chunk in chunks} != {length}:
         return None
     sequences = padded_batch(len(chunks))
-    parts = padded_parts(max(chunk.end for chunk in chunks))
+    parts = padded_parts(max([chunk.start for chunk in chunks]) + length)
     return StepShape(sequences * length, EqualChunks(sequences, parts))
 
 

@@ -78,7 +78,7 @@ class _Run:
         self.asks = {ask.spec.id: ask for ask in case.asks}
         self.heard = {name: _Heard() for name in self.asks}
         self.eviction = case.make_eviction()
-        backend = _backend(case)
+        backend = self.backend = _backend(case)
         self.kv = backend.cache(case.pool, self.eviction)
         attention = backend.attention(
             tiny_spec(), self.kv, ComputeContext(torch.device("cpu"), torch.float64)
@@ -103,6 +103,7 @@ class _Run:
             MaxTokens(),
             preemption=case.make_preemption(),
             strict=case.strict,
+            grows_at=self.backend.grows_at,
         )
         limits = Limits(MAX_MODEL_LEN, VOCABULARY, max_waiting=100, eos_token_ids=frozenset({EOS}))
         decodings = strategies(lambda name: self.asks[name].answers)
