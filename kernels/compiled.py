@@ -108,7 +108,9 @@ class CpuKernels:
         panels = -(-outputs // self._panel)
         depth = -(-inputs // self._half_unit) * self._half_unit if half else inputs
         dtype = torch.bfloat16 if narrow else torch.float32
-        numbers = self.integers.room(panels * self._panel * depth, dtype=dtype).zero_()
+        numbers = self.integers.room(panels * self._panel * depth, dtype=dtype)
+        if outputs % self._panel:  # columns that no weight fills
+            (numbers[-self._panel * depth :] if half else numbers).zero_()
         first = 0
         for weight in weights:
             place = weight.data_ptr(), numbers.data_ptr(), inputs, len(weight), first

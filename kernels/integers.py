@@ -31,6 +31,9 @@ SIGNATURES = {
     "turnout_integer_zero": [],
     "turnout_bytes_unit": [],
     "turnout_integer_linear": [POINTER] * 7 + [LONG] * 6 + [INT, FLOAT] + [INT] * 2,
+    "turnout_integer_encode": [POINTER] * 3 + [LONG] * 2 + [INT] * 2,
+    "turnout_integer_pack": [POINTER] * 2 + [LONG] * 4 + [INT],
+    "turnout_integer_sums": [POINTER] * 2 + [LONG] * 3 + [INT],
 }
 
 UNIT = 8
@@ -39,8 +42,6 @@ PIECE = 256
 """Inputs whose products are summed as integers, as in the source. Groups divide it or are its multiples."""
 PIECE_OF_BYTES = 65536
 """The same for W8A8."""
-COLUMNS_AT_ONCE = 4096
-"""Columns whose codes are summed together."""
 WORTHWHILE = 1 << 17
 """Products from which on a second thread is faster than one alone."""
 
@@ -103,6 +104,23 @@ class IntegerKernels:
             groups * group == inputs and group % UNIT == 0 and (PIECE % group == 0 or group % PIECE == 0)
         )
 
+    def encode(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Encodes float32 or bfloat16 [outputs, inputs] as codes from -127 to 127, and scales.
+
+        Returns int8 [outputs, inputs] and float32 [outputs]: weight ≈ codes · scale.
+        """
+        weight = weight.contiguous()
+        codes, scale = torch.empty(weight.shape, dtype=torch.int8), torch.empty(len(weight))
+        self._library.turnout_integer_encode(
+            weight.data_ptr(),
+            codes.data_ptr(),
+            scale.data_ptr(),
+            *weight.shape,
+            weight.dtype == torch.bfloat16,
+            kernel_threads(),
+        )
+        return codes, scale
+
     def pack(
         self, precision: Precision, codes: Tensor, scale: Tensor, offset: Tensor | None, bias: Tensor | None
     ) -> IntegerWeights:
@@ -116,11 +134,10 @@ class IntegerKernels:
         if not self.takes(inputs, groups):
             raise ValueError(f"{inputs} inputs in {groups} groups cannot be packed")
         more = -outputs % self.panel
-        codes = pad(codes, (0, depth - inputs, 0, more)) if more or depth > inputs else codes
-        words = _nibbles(codes) if precision is Precision.W4A16 else codes.contiguous().view(WORDS[precision])
+        codes = codes.contiguous()
         return IntegerWeights(
-            self._in_panels(words),
-            self._shift(codes) if precision is Precision.W8A8 else None,
+            self._in_panels(_nibbles(codes) if precision is Precision.W4A16 else codes, precision, depth),
+            self._shift(codes, more) if precision is Precision.W8A8 else None,
             self._by_panel(scale, more).to(SCALES[precision]),
             None if offset is None else self._by_panel(offset, more).to(SCALES[precision]),
             None if bias is None else pad(bias.float(), (0, more)),
@@ -194,11 +211,19 @@ class IntegerKernels:
         codes = words.view(torch.int8)[:, : weights.inputs]
         return codes.float().mul_(weights.scale.flatten()[tokens, None])
 
-    def _in_panels(self, words: Tensor) -> Tensor:
-        """Turns [outputs, words] into [panels, words, panel]: words that are read together lie together."""
-        outputs, depth = words.shape
-        room = self.room(outputs // self.panel, depth, self.panel, dtype=words.dtype)
-        return room.copy_(words.view(-1, self.panel, depth).transpose(1, 2))
+    def _in_panels(self, codes: Tensor, precision: Precision, depth: int) -> Tensor:
+        """Puts rows of codes in panels of words, which are read together: [panels, words, panel].
+
+        codes: bytes, [outputs, as many as a row has]; missing ones up to `depth` become zeros.
+        """
+        dtype, words = WORDS[precision], depth // CODES[precision]
+        outputs, length = codes.shape
+        room = self.room(-(-outputs // self.panel), words, self.panel, dtype=dtype)
+        if outputs % self.panel:
+            room[-1].zero_()
+        sizes = outputs, length, words, dtype.itemsize
+        self._library.turnout_integer_pack(codes.data_ptr(), room.data_ptr(), *sizes, kernel_threads())
+        return room
 
     def _by_panel(self, numbers: Tensor, more: int) -> Tensor:
         """Turns [outputs, groups] into [panels, groups, panel], with zeros for `more` outputs."""
@@ -214,15 +239,13 @@ class IntegerKernels:
     def enlarge_pages(self, memory: Tensor) -> None:
         self._library.turnout_large_pages(memory.data_ptr(), memory.nbytes)
 
-    def _shift(self, codes: Tensor) -> Tensor:
-        """Sums `codes`, int8 [columns, depth], widening few of them at a time."""
-        shift = torch.empty(-(-codes.shape[1] // PIECE_OF_BYTES), len(codes), dtype=torch.int32)
-        for columns, found in zip(
-            torch.split(codes, COLUMNS_AT_ONCE), torch.split(shift, COLUMNS_AT_ONCE, dim=1), strict=True
-        ):
-            for piece, sums in zip(torch.split(columns, PIECE_OF_BYTES, dim=1), found, strict=True):
-                torch.sum(piece, dim=1, dtype=torch.int32, out=sums)
-        return shift.mul_(-self._zero).view(len(shift), -1, self.panel).transpose(0, 1).contiguous()
+    def _shift(self, codes: Tensor, more: int) -> Tensor:
+        """Sums `codes`, int8 [outputs, inputs], piece by piece, with zeros for `more` outputs."""
+        outputs, inputs = codes.shape
+        sums = torch.empty(-(-inputs // PIECE_OF_BYTES), outputs, dtype=torch.int32)
+        sizes = outputs, inputs, PIECE_OF_BYTES
+        self._library.turnout_integer_sums(codes.data_ptr(), sums.data_ptr(), *sizes, kernel_threads())
+        return self._by_panel(sums.mul_(-self._zero).t(), more)
 
 
 def address(tensor: Tensor | None) -> int | None:
@@ -230,8 +253,9 @@ def address(tensor: Tensor | None) -> int | None:
 
 
 def _nibbles(codes: Tensor) -> Tensor:
-    """Packs uint8 [outputs, depth] into int32 [outputs, depth / 8]; a word's low half is for even inputs."""
+    """Packs uint8 [outputs, inputs] in bytes, [outputs, 4 · words]; a word's low half: even inputs."""
+    codes = pad(codes, (0, -codes.shape[1] % CODES[Precision.W4A16]))
     pairs = codes.view(len(codes), -1, 4, 2)
     low = pairs[:, :, 0] | pairs[:, :, 1] << 4
     high = pairs[:, :, 2] | pairs[:, :, 3] << 4
-    return torch.stack([low, high], dim=-1).flatten(1).view(torch.int32)
+    return torch.stack([low, high], dim=-1).flatten(1)

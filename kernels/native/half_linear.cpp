@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "team.h"
+#include "panels.h"
 
 namespace {
 
@@ -26,19 +26,12 @@ extern "C" {
 
 int64_t turnout_half_unit() { return HALF_UNIT; }
 
-// weight: bfloat16 [outputs][inputs], to be output columns `first` and on of `packed`, which is zeros.
+// weight: bfloat16 [outputs][inputs], to be output columns `first` and on of `packed`; the others are left
+// alone.
 void turnout_half_pack(const uint16_t* weight, uint16_t* packed, int64_t inputs, int64_t outputs, int64_t first,
                        int threads) {
-    const Table table = {inputs};
-    const int64_t begin = first / PANEL, end = (first + outputs + PANEL - 1) / PANEL;
-    turnout::share_out(threads, end - begin, 1, [&](int64_t from, int64_t till) {
-        for (int64_t output = std::max(first, (begin + from) * PANEL);
-             output < std::min(first + outputs, (begin + till) * PANEL); output++) {
-            const uint16_t* row = weight + (output - first) * inputs;
-            uint16_t* to = packed + table.place(output);
-            for (int64_t k = 0; k < inputs; k++) to[k / 2 * 2 * PANEL + k % 2] = row[k];
-        }
-    });
+    put_rows((const uint8_t*)weight, inputs * (int64_t)sizeof(uint16_t), outputs, first, Table{inputs}.pairs(),
+             (uint32_t*)packed, threads);
 }
 
 // out: bfloat16 [rows][outputs]; x: bfloat16 [rows][inputs], rows `stride` apart; bias: bfloat16, or null.

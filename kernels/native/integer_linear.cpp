@@ -385,25 +385,6 @@ void multiply(const Layer& layer, const Input& x, const Output& out, int threads
     });
 }
 
-// What is not a number, or infinite, makes the result NaN.
-template <typename X>
-inline float largest(const X* x, int64_t size) {
-    Floats most = {}, wrong = {};
-    int64_t i = 0;
-    for (; i + WIDTH <= size; i += WIDTH) {
-        const Floats value = load(x + i);
-        most = larger(most, larger(value, -value));
-        wrong += value - value;
-    }
-    float found = 1e-30f, rest = sum(wrong);
-    for (int lane = 0; lane < WIDTH; lane++) found = std::max(found, most[lane]);
-    for (; i < size; i++) {
-        const float value = widen(x[i]);
-        found = std::max(found, std::max(value, -value)), rest += value - value;
-    }
-    return found + rest;
-}
-
 // T: what a word has of; `zero` is added to each. The words of a row lie `apart`.
 template <typename T, typename X>
 void round_row(const X* x, int64_t size, float factor, T zero, int32_t* words, int64_t apart, int64_t depth) {

@@ -2,6 +2,8 @@
 // instruction than of floats.
 #pragma once
 
+#include <algorithm>
+
 #include "vector.h"
 
 #if defined(__x86_64__)
@@ -60,3 +62,22 @@ constexpr int UNSIGNED_BITS = 8;
 #endif
 
 inline Ints splat(int32_t word) { return word - Ints{}; }
+
+// The largest magnitude. What is not a number, or infinite, makes the result NaN.
+template <typename X>
+inline float largest(const X* x, int64_t size) {
+    Floats most = {}, wrong = {};
+    int64_t i = 0;
+    for (; i + WIDTH <= size; i += WIDTH) {
+        const Floats value = load(x + i);
+        most = larger(most, larger(value, -value));
+        wrong += value - value;
+    }
+    float found = 1e-30f, rest = sum(wrong);
+    for (int lane = 0; lane < WIDTH; lane++) found = std::max(found, most[lane]);
+    for (; i < size; i++) {
+        const float value = widen(x[i]);
+        found = std::max(found, std::max(value, -value)), rest += value - value;
+    }
+    return found + rest;
+}

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from turnout.kernels import CpuKernels
 from turnout.kernels.integers import IntegerKernels, IntegerWeights, Precision
+from turnout.plugins.quantization.schemes.encoding import to_int8
 
 ROWS = [1, 2, 3, 5, 6, 7, 13, 31, 97, 200]
 SHAPES = [(64, 160), (300, 33), (513, 7), (256, 16), (7, 1), (1, 1), (1032, 48)]
@@ -83,6 +84,19 @@ def test_four_bits(kernels: IntegerKernels, rows: int, inputs: int, outputs: int
     packed, weight = four_bits(kernels, inputs, outputs, group)
     x = normal(rows, inputs, seed=2)
     assert_close(kernels.linear(x, packed), x, weight, 32767)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 160), (301, 33), (7, 1), (1, 3)])
+def test_weights_are_encoded_as_pytorch_does_it(
+    variant_kernels: CpuKernels, dtype: torch.dtype, inputs: int, outputs: int
+) -> None:
+    """To the same codes: a checkpoint that was written quantized gives the same tokens."""
+    weight = normal(outputs, inputs).to(dtype)
+    weight[0] = 0
+    codes, scale = to_int8(weight, variant_kernels)
+    assert torch.equal(codes, to_int8(weight).codes)
+    assert torch.equal(scale, to_int8(weight).scale)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 30])

@@ -6,10 +6,13 @@ Each function works on a few rows at a time, because memory beside the weights i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from turnout.kernels import CpuKernels
 
 __all__ = ["ChannelCodes", "GroupCodes", "to_e4m3", "to_int4", "to_int8"]
 
@@ -40,8 +43,13 @@ class GroupCodes(NamedTuple):
     """uint8, as `scale`."""
 
 
-def to_int8(weight: Tensor) -> ChannelCodes:
-    """Codes from -127 to 127, so that a negated weight has the negated code."""
+def to_int8(weight: Tensor, kernels: CpuKernels | None = None) -> ChannelCodes:
+    """Codes from -127 to 127, so that a negated weight has the negated code.
+
+    kernels: of the CPU, where they are to encode it, to the same codes, by all threads.
+    """
+    if kernels is not None and weight.dtype in (torch.float32, torch.bfloat16):
+        return ChannelCodes(*kernels.integers.encode(weight))
     scale = _row_maxima(weight).div_(127)
     codes = torch.empty(weight.shape, dtype=torch.int8, device=weight.device)
     for rows in _row_slices(weight):

@@ -29,10 +29,11 @@ class Int8(LinearScheme):
     name: ClassVar[str] = "int8"
 
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
+        from turnout.kernels import cpu_kernels
         from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
-        return layer_factory(context).int8(*to_int8(weight), bias)
+        return layer_factory(context).int8(*to_int8(weight, cpu_kernels(context.kernels)), bias)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         from turnout.plugins.quantization.schemes.encoding import to_int8
@@ -51,10 +52,11 @@ class Int8WeightOnly(LinearScheme):
     name: ClassVar[str] = "int8wo"
 
     def layer(self, weight: Tensor, bias: Tensor | None, context: ComputeContext) -> nn.Module:
+        from turnout.kernels import cpu_kernels
         from turnout.plugins.quantization.layers.factory import layer_factory
         from turnout.plugins.quantization.schemes.encoding import to_int8
 
-        return layer_factory(context).int8_weights(*to_int8(weight), bias)
+        return layer_factory(context).int8_weights(*to_int8(weight, cpu_kernels(context.kernels)), bias)
 
     def export(self, weight: Tensor) -> ExportedLayer:
         import torch
