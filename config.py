@@ -108,6 +108,12 @@ class EngineConfig(_Config):
     """`none` leaves it to `--max-waiting`. See [overload](../how-to/serve.md#overload)."""
     kv: str = Field(KV, description="KV backend, as `NAME` or `NAME:option=value,…`.")
     """See [policies](policies.md#kv) and [KV memory](../explanation/kv.md)."""
+    model_impl: Literal["auto", "native", "transformers"] = Field(
+        "auto",
+        description="What runs the model: `native`, a family of Turnout's or a plugin's; `transformers`, its "
+        "own modules over Turnout's KV memory; `auto`: `native` where a family has the architecture.",
+    )
+    """[models.md](models.md) lists which architectures have a family, and which run by transformers."""
     quantization: str = Field(UNQUANTIZED, description="Quantizer, as `NAME` or `NAME:option=value,…`.")
     """See [how to quantize](../how-to/quantize.md)."""
     decoding: str = Field(

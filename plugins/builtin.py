@@ -112,3 +112,4 @@ def register_logits_processors(register: Register) -> None:
 def register_models(register: Register) -> None:
     register("llama", "turnout.models.families.llama:Llama")
     register("qwen2", "turnout.models.families.qwen2:Qwen2")
+    register("transformers", "turnout.models.transformers_adapter:TransformersAdapter")

@@ -83,7 +83,7 @@ def build_engine(
     """
     registry = registry or Registry.of(config)
     policies = build_policies(registry, config)
-    checkpoint = open_checkpoint(registry, config.model, config.revision)
+    checkpoint = open_checkpoint(registry, config.model, config.revision, config.model_impl)
     check_attention(registry, policies.kv, checkpoint.spec)
     setup = ComputeSetup.chosen(config, checkpoint.spec)
     budget = _budget(config, checkpoint.spec, policies, setup)

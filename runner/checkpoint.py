@@ -18,6 +18,9 @@ from turnout.runner.generation_config import end_tokens
 
 __all__ = ["Checkpoint", "open_checkpoint"]
 
+ADAPTER = "transformers"
+"""The family of all decoders of transformers, by its name among the plugins."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -37,8 +40,13 @@ class Checkpoint:
         return frozenset(stated.intersection(range(self.spec.vocab_size)))
 
 
-def open_checkpoint(registry: Registry, model: str, revision: str | None = None) -> Checkpoint:
-    """Finds the checkpoint of `model`. Raises ModelError where it is not there or not supported."""
+def open_checkpoint(
+    registry: Registry, model: str, revision: str | None = None, implementation: str = "auto"
+) -> Checkpoint:
+    """Finds the checkpoint of `model`. Raises ModelError where it is not there or not supported.
+
+    implementation: as ``--model-impl`` has it.
+    """
     folder = resolve_model(model, revision=revision)
     raw = read_config(folder)
     architectures = raw.get("architectures")
@@ -46,7 +54,7 @@ def open_checkpoint(registry: Registry, model: str, revision: str | None = None)
         raise ModelError(
             f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
         )
-    family = registry.family(architectures[0])
+    family = _family(registry, architectures[0], implementation)
     with as_plugin_errors(f"{title_of(family, 'model')}: spec"):
         spec = family.spec(raw)
         spec = spec if spec.config else replace(spec, config=raw)
@@ -57,3 +65,10 @@ def open_checkpoint(registry: Registry, model: str, revision: str | None = None)
     if quantization is not None and not isinstance(quantization, dict):
         raise ModelError(f"{folder / 'config.json'}: quantization_config should be an object")
     return Checkpoint(folder, family, spec, read_generation_config(folder), quantization)
+
+
+def _family(registry: Registry, architecture: str, implementation: str) -> ModelFamily:
+    """Returns the family that claims an architecture, or else the adapter, as `implementation` says."""
+    if implementation == ADAPTER or (implementation == "auto" and not registry.builds(architecture)):
+        return registry.create("model", ADAPTER)
+    return registry.family(architecture)

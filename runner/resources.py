@@ -54,7 +54,7 @@ class EngineResources:
         self, name: str, *, memory: int | None = None, quantization: str | None = None
     ) -> Companion:
         quantization = quantization or UNQUANTIZED
-        checkpoint = open_checkpoint(self.registry, name)
+        checkpoint = open_checkpoint(self.registry, name, implementation=self.budget.config.model_impl)
         check_attention(self.registry, self.kv, checkpoint.spec)
         context = self.setup.context
         model = load_weights(self.registry, checkpoint, quantization, context, progress=False)

@@ -157,6 +157,10 @@ class Registry:
         parsed = PluginSpec.parse(spec)
         PluginFactory.of(self.entry(kind, parsed.name)).arguments(parsed.options, given, self.create)
 
+    def builds(self, architecture: str) -> bool:
+        """Says whether some family claims an architecture of ``config.json``."""
+        return architecture in self._architectures()
+
     def family(self, architecture: str) -> ModelFamily:
         """The family that builds an architecture of ``config.json``. Raises ModelError if none does."""
         supported = self._architectures()

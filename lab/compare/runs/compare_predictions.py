@@ -40,7 +40,7 @@ def compare_predictions(order: QualityTask) -> QualityResult | Incomparable:
 
 
 def _checkpoint(config: EngineConfig) -> Checkpoint:
-    return open_checkpoint(Registry.of(config), config.model, config.revision)
+    return open_checkpoint(Registry.of(config), config.model, config.revision, config.model_impl)
 
 
 def _small(config: EngineConfig, window: int) -> EngineConfig:

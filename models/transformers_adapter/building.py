@@ -1,0 +1,97 @@
+"""Builds models of transformers: for their shapes, to be filled by a checkpoint, or with random weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
+
+from turnout.core.errors import ModelError, describe_error
+
+__all__ = ["build_empty", "build_filled", "build_shape", "model_class", "parse_config"]
+
+
+def parse_config(config: Mapping[str, Any]) -> PreTrainedConfig:
+    """Reads a ``config.json`` as transformers does. Raises ModelError where transformers cannot."""
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        raise ModelError(
+            f"config.json: model_type = {kind!r} is not known to the installed transformers; a newer one may "
+            "know it: pip install -U transformers"
+        )
+    try:
+        return CONFIG_MAPPING[kind].from_dict(copy.deepcopy(dict(config)))
+    except Exception as error:  # each config checks its own keys, and raises what it likes
+        raise ModelError(f"config.json: transformers cannot read it: {describe_error(error)}") from error
+
+
+def model_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
+    """Returns the causal model that transformers has for a config; None: it has none."""
+    known = cast(Mapping[type[PreTrainedConfig], type[PreTrainedModel]], AutoModelForCausalLM._model_mapping)
+    return known[type(config)] if type(config) in known else None  # noqa: SIM401  # its `get` differs
+
+
+def build_shape(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:
+    """Returns the model on "meta", buffers too: it computes shapes alone."""
+    with torch.device("meta"), no_init_weights():
+        # Some operators know their shapes on "meta" in bfloat16 alone.
+        return _build(config, implementation, torch.bfloat16)
+
+
+def build_empty(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:
+    """Returns the model with parameters on "meta", tied, and buffers on the CPU with their values."""
+    with torch.device("cpu"), _parameters_on_meta(), no_init_weights():
+        model = _build(config, implementation)
+    model.tie_weights()
+    return model
+
+
+def build_filled(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:
+    """Returns the model with random weights, in float32 on the CPU."""
+    with torch.device("cpu"):
+        return _build(config, implementation)
+
+
+def _build(
+    config: PreTrainedConfig, implementation: str, dtype: torch.dtype = torch.float32
+) -> PreTrainedModel:
+    config = copy.deepcopy(config)  # building writes into it
+    made = model_class(config)
+    assert made is not None, "only configs of causal models come here"
+    try:
+        model: PreTrainedModel = made._from_config(  # type: ignore[no-untyped-call]
+            config, attn_implementation=implementation, dtype=dtype
+        )
+    except KeyError as error:
+        if error.args != (implementation,):
+            raise ModelError(f"config.json: transformers cannot build it: {describe_error(error)}") from error
+        raise ModelError(
+            f"{made.__name__} has attention code of its own, which does not use the attention interface of "
+            "transformers; such models are not served"
+        ) from None
+    except Exception as error:  # as above
+        raise ModelError(f"config.json: transformers cannot build it: {describe_error(error)}") from error
+    return model.eval()
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Moves each parameter to "meta" as it is registered; its memory, never written, is free at once."""
+    register = nn.Module.register_parameter
+
+    def register_empty(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            parameter = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+        register(module, name, parameter)
+
+    nn.Module.register_parameter = register_empty  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]

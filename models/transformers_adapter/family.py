@@ -1,0 +1,64 @@
+"""The family of all decoders that the installed transformers describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from turnout.core.errors import ModelError
+from turnout.core.interfaces.models import ModelFamily
+from turnout.core.types.model_spec import ModelSpec
+from turnout.models.transformers_adapter.spec import AdaptedSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from turnout.models.transformers_adapter.names import CheckpointNames
+
+__all__ = ["TransformersAdapter"]
+
+
+class TransformersAdapter(ModelFamily):
+    """Runs transformers' own modules over Turnout's KV memory, for architectures that have no native family.
+
+    It serves the causal models whose layers all call transformers' attention interface, causally or in a
+    sliding window. Others are refused by name: recurrent states, attention code of their own, encoders with
+    decoders, and models of images and sound.
+    """
+
+    architectures: ClassVar[tuple[str, ...]] = ()
+    """None by name: it is asked where no family claims an architecture, or ``--model-impl transformers``."""
+
+    def __init__(self) -> None:
+        self._names: CheckpointNames | None = None
+
+    def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        # Imported here, because listing plugins must import neither torch nor transformers.
+        from turnout.models.transformers_adapter.reading import read_spec
+
+        return read_spec(config)
+
+    def build(self, spec: ModelSpec) -> nn.Module:
+        from turnout.models.transformers_adapter.attention import IMPLEMENTATION
+        from turnout.models.transformers_adapter.building import build_empty, parse_config
+        from turnout.models.transformers_adapter.exchange import exchange_layers
+        from turnout.models.transformers_adapter.model import AdaptedModel
+        from turnout.models.transformers_adapter.names import CheckpointNames
+        from turnout.models.transformers_adapter.rotation import fix_rotations
+
+        if not isinstance(spec, AdaptedSpec):
+            raise TypeError(
+                f"the adapter of transformers builds from its own specs, not {type(spec).__name__}"
+            )
+        causal = build_empty(parse_config(spec.config), IMPLEMENTATION)
+        fix_rotations(causal)
+        exchange_layers(causal)
+        self._names = CheckpointNames(causal)
+        return AdaptedModel(causal, [rule.kv_from for rule in spec.layer_attention()])
+
+    def rename(self, key: str) -> str | None:
+        if self._names is None:
+            raise ModelError(
+                "the adapter of transformers knows a checkpoint's names once it has built the model"
+            )
+        return self._names.rename(key)

@@ -1,0 +1,124 @@
+"""A causal language model of transformers as a module that computes a flat ragged batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from inspect import signature
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from turnout.core.interfaces.attention import Attend
+from turnout.models.transformers_adapter.attention import attending
+from turnout.models.transformers_adapter.rows import flatten_inputs
+
+__all__ = ["AdaptedModel"]
+
+
+class AdaptedModel(nn.Module):
+    """Runs the decoder of a causal model, and its head by itself. Submodules have transformers' names."""
+
+    def __init__(self, causal: PreTrainedModel, shared: Sequence[int | None]) -> None:
+        """shared: for each layer the layer whose keys and values it reads, if they are not its own."""
+        super().__init__()
+        # One dictionary: a submodule that is exchanged here is exchanged in the causal model, too.
+        self._modules = causal._modules
+        self._causal = [causal]  # in a list, so that it is no submodule
+        self._shared = tuple(shared)
+        self._linears = [name for name, layer in self.named_modules() if isinstance(layer, nn.Linear)]
+        self._embeddings = [name for name, layer in self.named_modules() if isinstance(layer, nn.Embedding)]
+        self._head: nn.Module | None = None
+        takes = signature(type(self._decoder).forward).parameters
+        self._takes_cache_position = "cache_position" in takes  # transformers before 5.3
+
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """Returns hidden states after the final norm, [tokens, hidden_size].
+
+        tokens, positions: int64 [tokens].
+        """
+        if self._head is None:
+            self._head = self._settled()
+        more = {"cache_position": positions} if self._takes_cache_position else {}
+        with attending(_Step(attend, self._shared)):
+            out = self._decoder(
+                input_ids=tokens[None],
+                position_ids=positions[None],
+                use_cache=False,
+                return_dict=True,
+                **more,
+            )
+        hidden: Tensor = out.last_hidden_state[0]
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Returns logits [rows, vocab_size]. hidden: [rows, hidden_size]."""
+        if self._head is None:
+            self._head = self._settled()
+        out: Tensor = self._head(inputs_embeds=hidden[None], use_cache=False, return_dict=True).logits[0]
+        return out
+
+    def _settled(self) -> nn.Module:
+        """Called in the first step, when all layers are where they stay; returns what computes logits."""
+        flatten_inputs(self, self._linears, self._embeddings)
+        return _head_of(self._causal[0])
+
+    @property
+    def _decoder(self) -> nn.Module:
+        return self.get_submodule(self._causal[0].base_model_prefix)
+
+
+class _Step:
+    """Attends with an `Attend`. Implements LayerCalls."""
+
+    def __init__(self, attend: Attend, shared: Sequence[int | None]) -> None:
+        self._attend: Callable[..., Tensor] = attend
+        self._shared = shared
+
+    def attend_layer(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        sinks: Tensor | None,
+        options: dict[str, object],
+    ) -> Tensor:
+        layer: int = module.layer_idx  # type: ignore[assignment]  # the dry run saw that each layer has one
+        own = self._shared[layer] is None
+        k = key[0].transpose(0, 1) if own else None
+        v = value[0].transpose(0, 1) if own else None
+        more = () if sinks is None else (sinks,)
+        return self._attend(layer, query[0].transpose(0, 1), k, v, *more)[None]
+
+
+def _head_of(causal: PreTrainedModel) -> nn.Module:
+    """Returns the causal model with a decoder that hands its embeddings through: the head is what is left.
+
+    So a head's scale and soft cap, which each model applies in its own way, are applied.
+    """
+    head = copy.copy(causal)
+    head._modules = {**causal._modules, causal.base_model_prefix: _GivenHidden()}
+    return head
+
+
+class _GivenHidden(nn.Module):
+    """Stands in for a decoder whose hidden states are computed already."""
+
+    def forward(self, *_: object, inputs_embeds: Tensor, **__: object) -> BaseModelOutputWithPast:
+        return _Output(last_hidden_state=inputs_embeds)
+
+    @property
+    def decoder(self) -> _GivenHidden:
+        """What OPT calls; its causal model knows what is inside its decoder."""
+        return self
+
+
+class _Output(BaseModelOutputWithPast):
+    """A decoder's output that answers None to what was not computed, such as a router's logits."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None

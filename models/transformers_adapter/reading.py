@@ -1,0 +1,106 @@
+"""Reads the spec of a model of transformers from its ``config.json``, or refuses it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from turnout.core.errors import ModelError
+from turnout.core.types.layer_attention import LayerAttention
+from turnout.core.types.model_spec import ModelSpec, RopeSpec
+from turnout.models.families.base import DTYPES
+from turnout.models.transformers_adapter.building import model_class, parse_config
+from turnout.models.transformers_adapter.check import check_flat_batch
+from turnout.models.transformers_adapter.rotation import fixed_positions
+from turnout.models.transformers_adapter.rules import read_rules
+from turnout.models.transformers_adapter.spec import AdaptedSpec
+
+__all__ = ["read_spec"]
+
+RECURRENT = ("linear_attention", "conv", "mamba", "recurrent")
+"""Types of layers that keep a state instead of keys and values."""
+
+
+def read_spec(config: Mapping[str, Any]) -> ModelSpec:
+    """Returns the spec, with each layer's attention. Raises ModelError that names the reason."""
+    architecture: str = config["architectures"][0]
+    parsed = parse_config(config)
+    _check_decoder(architecture, parsed)
+    positions = _positions(parsed)
+    rules = read_rules(parsed, positions)
+    check_flat_batch(parsed)
+    first = rules[0]
+    return AdaptedSpec(
+        architecture=architecture,
+        vocab_size=parsed.vocab_size,
+        hidden_size=parsed.hidden_size,
+        intermediate_size=getattr(parsed, "intermediate_size", None) or 4 * parsed.hidden_size,
+        layers=len(rules),
+        heads=first.heads,
+        kv_heads=first.kv_heads,
+        head_dim=first.key_dim,
+        max_positions=positions,
+        norm_eps=0.0,
+        rope=RopeSpec(),
+        qkv_bias=False,
+        output_bias=False,
+        mlp_bias=False,
+        tied_embeddings=bool(getattr(parsed, "tie_word_embeddings", False)),
+        dtype=_dtype(config),
+        eos_token_ids=_token_ids(getattr(parsed, "eos_token_id", None)),
+        attention=() if _are_plain(rules) else rules,
+        config=config,
+    )
+
+
+def _check_decoder(architecture: str, config: PreTrainedConfig) -> None:
+    """Refuses what is not a decoder of text alone, before anything is built."""
+    made = model_class(config)
+    if config.is_encoder_decoder:
+        raise ModelError(
+            f"{architecture} has an encoder and a decoder, and only decoders are served; take a causal model"
+        )
+    if config.get_text_config() is not config:
+        raise ModelError(
+            f"{architecture} reads images or sound beside text, and only decoders of text are served; take "
+            "the checkpoint of its text model"
+        )
+    if made is None or made.__name__ != architecture:
+        raise ModelError(
+            f"config.json: {architecture} is not a causal language model of the installed transformers"
+            + (f", which has {made.__name__} for model_type = {config.model_type!r}" if made else "")
+            + "; only decoders of text are served"
+        )
+    kinds = getattr(config, "layer_types", None) or ()
+    if getattr(made, "_is_stateful", False) or any(kind in RECURRENT for kind in kinds):
+        raise ModelError(
+            f"{architecture} keeps a recurrent state (Mamba, a gated delta net or a short convolution), "
+            "which is not served yet; choose a model whose layers all use attention"
+        )
+
+
+def _positions(config: PreTrainedConfig) -> int:
+    """Returns the longest context in which every token is rotated by its own position alone."""
+    longest = getattr(config, "max_position_embeddings", None)
+    if not isinstance(longest, int) or longest <= 0:
+        raise ModelError("config.json: 'max_position_embeddings' is missing; it bounds the context")
+    return min(longest, fixed_positions(config) or longest)
+
+
+def _are_plain(rules: Sequence[LayerAttention]) -> bool:
+    """Says whether a spec's `heads`, `kv_heads` and `head_dim` tell all of it."""
+    return not any(rule.features() for rule in rules) and len(set(rules)) == 1
+
+
+def _dtype(config: Mapping[str, Any]) -> str:
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise ModelError(f"config.json: dtype = {dtype!r} is not supported, only {', '.join(DTYPES)}")
+    return dtype
+
+
+def _token_ids(value: object) -> tuple[int, ...]:
+    ids = value if isinstance(value, list | tuple) else [value]
+    return tuple(each for each in ids if isinstance(each, int))

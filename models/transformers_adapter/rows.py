@@ -1,0 +1,36 @@
+"""Lets layers that compute over rows stand where transformers' layers are, which have a batch dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from torch import Tensor, nn
+
+__all__ = ["flatten_inputs"]
+
+
+def flatten_inputs(module: nn.Module, linears: Iterable[str], embeddings: Iterable[str]) -> None:
+    """Lets what was put in place of transformers' layers take [batch, tokens, …] as they did.
+
+    Packed and quantized layers map [rows, inputs] to [rows, outputs]; what looks up packed weights maps
+    tokens to rows. linears, embeddings: the names of these layers.
+    """
+    for name in linears:
+        layer = module.get_submodule(name)
+        if type(layer).forward is not nn.Linear.forward:
+            layer.forward = _flattened(layer.forward, inputs=1)
+    for name in embeddings:
+        layer = module.get_submodule(name)
+        if not isinstance(layer, nn.Embedding):
+            layer.forward = _flattened(layer.forward, inputs=0)
+
+
+def _flattened(forward: Callable[[Tensor], Tensor], inputs: int) -> Callable[[Tensor], Tensor]:
+    """inputs: how many of the last dimensions are not rows."""
+
+    def on_rows(x: Tensor) -> Tensor:
+        rows = x.shape[: x.dim() - inputs]
+        out = forward(x.reshape(-1, *x.shape[len(rows) :]))
+        return out.view(*rows, out.shape[-1])
+
+    return on_rows

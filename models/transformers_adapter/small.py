@@ -1,0 +1,115 @@
+"""A config with few and narrow layers of the same kinds: its model is built and run in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+__all__ = ["shrunk"]
+
+HEADS = 4
+MOST_LAYERS = 8
+
+SIZES: Mapping[str, int] = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": HEADS,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "sliding_window": 8,
+    "attention_chunk_size": 8,
+    "word_embed_proj_dim": 64,
+    "ffn_dim": 96,
+    "ffn_hidden_size": 96,
+    "embedding_size": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    # mixtures of experts
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "moe_num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_topk": 2,
+    "moe_k": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_intermediate_size": 48,
+    "shared_expert_intermediate_size": 48,
+    "first_k_dense_replace": 1,
+    # multi-head latent attention
+    "q_lora_rank": 32,
+    "kv_lora_rank": 24,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+}
+"""What is set where a config has a number; None and what it lacks stay."""
+
+
+def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
+    """Returns a small config of the same class. sizes: what to set beside `SIZES`, or instead.
+
+    The ratio of heads and key heads stays, and each kind of layer is there. What the class derives from sizes
+    may not fit together: building the model then fails.
+    """
+    values = config.to_dict()
+    names = {config.attribute_map.get(name, name): size for name, size in SIZES.items()}
+    kept = {name: size for name, size in names.items() if _is_size(values.get(name))}
+    kept |= _key_heads(config, values)
+    kept |= {name: value for name, value in sizes.items() if name in values or name in config.attribute_map}
+    kept = {config.attribute_map.get(name, name): value for name, value in kept.items()}
+    layers = _layers(values, config, kept)
+    return type(config).from_dict({**values, **_per_layer(values, config, layers), **kept, **_ropes(values)})
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _key_heads(config: PreTrainedConfig, values: Mapping[str, Any]) -> dict[str, object]:
+    heads, key_heads = getattr(config, "num_attention_heads", None), values.get("num_key_value_heads")
+    if not (_is_size(heads) and _is_size(key_heads)):
+        return {}
+    return {"num_key_value_heads": max(1, HEADS * int(str(key_heads)) // int(str(heads)))}
+
+
+def _layers(values: Mapping[str, Any], config: PreTrainedConfig, given: Mapping[str, object]) -> int:
+    """Returns how many layers show each kind of layer, 3 at least."""
+    name = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    total, kinds = values.get(name), values.get("layer_types")
+    if _is_size(given.get(name)):
+        return int(str(given[name]))
+    count = max((kinds.index(kind) + 1 for kind in set(kinds)), default=3) if isinstance(kinds, list) else 3
+    return min(max(count, 3), MOST_LAYERS, total if isinstance(total, int) else 3)
+
+
+def _per_layer(values: Mapping[str, Any], config: PreTrainedConfig, layers: int) -> dict[str, object]:
+    """Returns the number of layers, and all lists that have an item for each, cut to so many."""
+    name = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    total = values.get(name)
+    cut = {
+        key: value[:layers]
+        for key, value in values.items()
+        if isinstance(value, list) and len(value) == total
+    }
+    return {**cut, name: layers}
+
+
+def _ropes(values: Mapping[str, Any]) -> dict[str, object]:
+    """Returns the rotations without the kinds whose factors fit only the original width of heads."""
+    ropes = values.get("rope_parameters")
+    if not isinstance(ropes, dict):
+        return {}
+    return {"rope_parameters": {key: _plain(value) for key, value in _plain(ropes).items()}}
+
+
+def _plain(rope: Any) -> Any:
+    if not isinstance(rope, dict) or rope.get("rope_type") not in ("longrope", "dynamic"):
+        return rope
+    dropped = ("long_factor", "short_factor", "factor", "attention_factor")
+    return {**{key: value for key, value in rope.items() if key not in dropped}, "rope_type": "default"}
