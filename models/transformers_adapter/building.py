@@ -77,7 +77,8 @@ def _build(
         ) from None
     except Exception as error:  # as above
         raise ModelError(f"config.json: transformers cannot build it: {describe_error(error)}") from error
-    return model.eval()
+    model.train(False)
+    return model
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Checks by numbers that a flat batch through our attention gives what a model gives for each sequence alone."""
+"""Checks that a flat batch through our attention gives what a model gives for each sequence alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = ((21, 11), (16, 18))
 
 
 def check_flat_batch(config: PreTrainedConfig) -> None:
-    """Raises ModelError unless a small model of the same kinds of layers computes a flat batch as it should."""
+    """Raises ModelError unless a small model with the same kinds of layers computes a flat batch rightly."""
     try:
         found = difference(shrunk(config))
     except ModelError:
@@ -51,7 +51,7 @@ def check_flat_batch(config: PreTrainedConfig) -> None:
 
 @torch.no_grad()
 def difference(config: PreTrainedConfig, seed: int = 0) -> float:
-    """Returns the largest difference of logits, relative to the largest logit, of a model of random weights."""
+    """Returns the largest difference of logits, relative to the largest, of a model of random weights."""
     rules = read_rules(config, config.get_text_config().max_position_embeddings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -64,7 +64,7 @@ def difference(config: PreTrainedConfig, seed: int = 0) -> float:
         found = _flat(_adapted(config, eager, rules), sequences, rules)
     except Exception as error:  # models raise what they like
         raise ModelError(
-            f"{type(eager).__name__} cannot compute several sequences as one flat batch, which is how they are "
+            f"{type(eager).__name__} cannot compute several sequences as one flat batch, as they are "
             f"served: {describe_error(error)}"
         ) from error
     return float((found - expected).abs().max() / expected.abs().max())
@@ -72,7 +72,7 @@ def difference(config: PreTrainedConfig, seed: int = 0) -> float:
 
 @torch.no_grad()
 def spread_weights(model: PreTrainedModel) -> None:
-    """Draws weights that make tokens and positions matter: those of a model's start are too small for it."""
+    """Draws weights that make tokens and positions matter; those a model starts with are too small."""
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.normal_(0, 0.2)
@@ -106,7 +106,7 @@ def _flat(model: AdaptedModel, sequences: list[Tensor], rules: tuple[LayerAttent
         positions = torch.cat([torch.arange(span.start, span.stop) for span in spans])
         attend.lengths = step
         logits = model.logits(model(tokens, positions, attend))
-        for rows, part in zip(out, logits.split(list(step)), strict=True):
+        for rows, part in zip(out, torch.split(logits, list(step)), strict=True):
             rows.append(part)
         done = [span.stop for span in spans]
     return torch.cat([torch.cat(rows) for rows in out])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.types.model_spec import ModelSpec
-from turnout.models.transformers_adapter.spec import AdaptedSpec
+from turnout.core.types.placement import Renamed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,19 +46,13 @@ class TransformersAdapter(ModelFamily):
         from turnout.models.transformers_adapter.names import CheckpointNames
         from turnout.models.transformers_adapter.rotation import fix_rotations
 
-        if not isinstance(spec, AdaptedSpec):
-            raise TypeError(
-                f"the adapter of transformers builds from its own specs, not {type(spec).__name__}"
-            )
         causal = build_empty(parse_config(spec.config), IMPLEMENTATION)
         fix_rotations(causal)
         exchange_layers(causal)
         self._names = CheckpointNames(causal)
         return AdaptedModel(causal, [rule.kv_from for rule in spec.layer_attention()])
 
-    def rename(self, key: str) -> str | None:
+    def rename(self, key: str) -> Renamed:
         if self._names is None:
-            raise ModelError(
-                "the adapter of transformers knows a checkpoint's names once it has built the model"
-            )
+            raise ModelError("transformers names a checkpoint's tensors only after it has built the model")
         return self._names.rename(key)

@@ -87,10 +87,15 @@ class _Step:
     ) -> Tensor:
         layer: int = module.layer_idx  # type: ignore[assignment]  # the dry run saw that each layer has one
         own = self._shared[layer] is None
-        k = key[0].transpose(0, 1) if own else None
-        v = value[0].transpose(0, 1) if own else None
-        more = () if sinks is None else (sinks,)
-        return self._attend(layer, query[0].transpose(0, 1), k, v, *more)[None]
+        k = _by_token(key) if own else None
+        v = _by_token(value) if own else None
+        more = () if sinks is None else (sinks.float(),)
+        return self._attend(layer, _by_token(query), k, v, *more)[None]
+
+
+def _by_token(heads: Tensor) -> Tensor:
+    """Returns [tokens, heads, dim] of [1, heads, tokens, dim], with a token's numbers side by side."""
+    return heads[0].transpose(0, 1).contiguous()
 
 
 def _head_of(causal: PreTrainedModel) -> nn.Module:

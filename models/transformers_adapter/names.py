@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
-from turnout.core.errors import ModelError
+from turnout.core.types.placement import Renamed
+from turnout.models.transformers_adapter.conversion import converted
 
 __all__ = ["CheckpointNames"]
 
 
 class CheckpointNames:
-    """Turns names of a checkpoint into those of the model, by transformers' own rules for it."""
+    """Finds a tensor's place by transformers' own rules for names and for tensors stored in another form."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         mapping = get_model_conversion_mapping(model)
@@ -23,25 +23,22 @@ class CheckpointNames:
         self._converters = [entry for entry in mapping if isinstance(entry, WeightConverter)]
         self._prefix = model.base_model_prefix
         self._own = model.state_dict()
-        self._ignored = [re.compile(pattern) for pattern in _patterns(model)]
+        self._ignored = [re.compile(each) for each in model._keys_to_ignore_on_load_unexpected or ()]
 
-    def rename(self, key: str) -> str | None:
-        """Returns the model's name; None where the model needs no such tensor."""
+    def rename(self, key: str) -> Renamed:
+        """Returns the tensor's place; None where the model needs no such tensor.
+
+        Raises ModelError for a form that is not read.
+        """
         name, pattern = rename_source_key(key, self._renamings, self._converters, self._prefix, self._own)
         if name not in self._own and key in self._own:
-            name, pattern = key, None
+            return key
         if name not in self._own and (key.endswith(".inv_freq") or self._is_ignored(key, name)):
             return None
-        if pattern is not None:
-            raise ModelError(
-                f"the checkpoint's {key!r} is stored in another form than {name!r} of transformers; such "
-                "tensors are not read yet"
-            )
-        return name
+        if pattern is None:
+            return name
+        converter = next(each for each in self._converters if pattern in each.source_patterns)
+        return converted(converter, pattern, key, name, self._own)
 
     def _is_ignored(self, *names: str) -> bool:
         return any(pattern.search(name) for pattern in self._ignored for name in names)
-
-
-def _patterns(model: PreTrainedModel) -> Iterable[str]:
-    return model._keys_to_ignore_on_load_unexpected or ()

@@ -15,7 +15,6 @@ from turnout.models.transformers_adapter.building import model_class, parse_conf
 from turnout.models.transformers_adapter.check import check_flat_batch
 from turnout.models.transformers_adapter.rotation import fixed_positions
 from turnout.models.transformers_adapter.rules import read_rules
-from turnout.models.transformers_adapter.spec import AdaptedSpec
 
 __all__ = ["read_spec"]
 
@@ -32,7 +31,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     rules = read_rules(parsed, positions)
     check_flat_batch(parsed)
     first = rules[0]
-    return AdaptedSpec(
+    return ModelSpec(
         architecture=architecture,
         vocab_size=parsed.vocab_size,
         hidden_size=parsed.hidden_size,

@@ -59,7 +59,7 @@ def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
     """
     values = config.to_dict()
     names = {config.attribute_map.get(name, name): size for name, size in SIZES.items()}
-    kept = {name: size for name, size in names.items() if _is_size(values.get(name))}
+    kept: dict[str, object] = {name: size for name, size in names.items() if _is_size(values.get(name))}
     kept |= _key_heads(config, values)
     kept |= {name: value for name, value in sizes.items() if name in values or name in config.attribute_map}
     kept = {config.attribute_map.get(name, name): value for name, value in kept.items()}
