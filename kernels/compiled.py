@@ -13,6 +13,7 @@ from torch import Tensor
 
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import integers
+from turnout.kernels.attention_rule import AttentionRule, plain_rule
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
 from turnout.kernels.threads import kernel_threads
 
@@ -35,7 +36,7 @@ SIGNATURES = {
     "turnout_gate": [POINTER] * 2 + [LONG] * 2 + [INT] * 2,
     "turnout_rotate": [POINTER] * 3 + [LONG] * 4 + [INT] * 2,
     "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 3,
-    "turnout_attend": [POINTER] * 8 + [LONG] * 7 + [FLOAT] + [INT] * 3,
+    "turnout_attend": [POINTER] * 10 + [LONG] * 6 + [INT] * 3,
     **integers.SIGNATURES,
     "turnout_layers": [POINTER, LONG, POINTER],
 }
@@ -221,30 +222,41 @@ class CpuKernels:
             kernel_threads(),
         )
 
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor, tables: BlockTables) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        tables: BlockTables,
+        rule: AttentionRule | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """Attends with q, causally, each chunk to its own context.
 
-        q: [tokens, heads, head_dim], of any stride between tokens; keys, values: a layer's [slots, kv_heads,
-        head_dim], float32 or bfloat16. Returns [tokens, heads, head_dim] in q's dtype, contiguous.
+        q: [tokens, heads, key_dim], of any stride between tokens; keys, values: a layer's [slots, kv_heads,
+        key_dim or value_dim], float32 or bfloat16, values of any strides between slots and heads. sinks:
+        float32 [heads]. rule: None: a plain one. Returns [tokens, heads, value_dim] in q's dtype, contiguous.
         """
         tokens, heads, dim = q.shape
-        out = q.new_empty(tokens, heads, dim)
+        if rule is None:
+            rule = plain_rule(heads, keys.shape[1], dim)
+        out = q.new_empty(tokens, heads, rule.value_dim)
         self._library.turnout_attend(
+            ctypes.byref(rule),
             q.data_ptr(),
             keys.data_ptr(),
             values.data_ptr(),
+            address(sinks),
             out.data_ptr(),
             tables.rows.data_ptr(),
             tables.lengths.data_ptr(),
             tables.starts.data_ptr(),
             tables.slots.data_ptr(),
             *tables.slots.shape,
-            heads,
-            keys.shape[1],
-            dim,
             q.stride(0),
+            values.stride(0),
+            values.stride(1),
             tables.block_size,
-            dim**-0.5,
             _half(q),
             _half(keys),
             kernel_threads(),

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces.attention import Attend, AttentionCapabilities
+from turnout.core.types.layer_attention import LayerAttention
+from turnout.kernels.attention_rule import AttentionRule, plain_rule, rule_of
 from turnout.kernels.compiled import BlockTables, CpuKernels, PackedWeights
 from turnout.kernels.integers import IntegerKernels, IntegerWeights, address
 from turnout.kernels.threads import kernel_threads
@@ -32,10 +34,18 @@ class InPlace:
     """Where a step's keys and values are, for kernels that read and write them themselves."""
 
     pools: Sequence[tuple[Tensor, Tensor]]
-    """Keys and values of each layer, [slots, kv_heads, head_dim]; the same object in every step."""
+    """Keys and values of each layer, [slots, kv_heads, key_dim or value_dim]; the same object in every
+    step."""
     written: Tensor
     """The slots of the step's tokens: int64 [tokens]."""
     tables: BlockTables
+    rules: Sequence[LayerAttention] = ()
+    """How each layer attends; empty: all plainly."""
+
+    @property
+    def computes_layers(self) -> bool:
+        """Whether keys and values of every layer are its own, contiguous, and weighed without sinks."""
+        return not any(rule.sinks or rule.values_in_keys or rule.kv_from is not None for rule in self.rules)
 
 
 class InPlaceAttention(Attend, Protocol):
@@ -93,17 +103,22 @@ class LayerWeights(NamedTuple):
 
 
 class NativeLayers:
-    """The layers of a decoder, all of one shape, over the pools of one attention backend."""
+    """The layers of a decoder over the pools of one attention backend, each with a rule of its own."""
 
     def __init__(
         self,
         kernels: CpuKernels,
         weights: Sequence[LayerWeights],
         pools: Sequence[tuple[Tensor, Tensor]],
+        rules: Sequence[LayerAttention] = (),
     ) -> None:
+        """rules: by layer; empty: all attend plainly."""
         self._kernels, self._weights = kernels, weights
-        layers = zip(weights, pools, strict=True)
+        made = [rule_of(rule) for rule in rules] or [plain_rule(*each.heads) for each in weights]
+        layers = zip(weights, pools, made, strict=True)
         self._table = (_Layer * len(weights))(*(_layer(*layer, kernels.integers) for layer in layers))
+        self._wide = max(max(each.qkv.outputs, each.gate_up.outputs) for each in weights)
+        self._narrow = max(max(each.out.inputs, each.down.inputs) for each in weights)
 
     def __call__(
         self, hidden: Tensor, cosine: Tensor, sine: Tensor, place: InPlace, picked: Tensor | None = None
@@ -114,14 +129,13 @@ class NativeLayers:
         dtype. picked: int64 [rows], ascending: the rows that go beyond the last attention; None: all.
         """
         weights, tables = self._weights[0], place.tables
-        heads = weights.heads
         tokens, size = hidden.shape
         rows = tokens if picked is None else len(picked)
         delta, normed = torch.empty_like(hidden), torch.empty_like(hidden)
-        wide = hidden.new_empty(tokens, max(weights.qkv.outputs, weights.gate_up.outputs))
-        narrow = hidden.new_empty(tokens, max(weights.out.inputs, weights.down.inputs))
+        wide = hidden.new_empty(tokens, self._wide)
+        narrow = hidden.new_empty(tokens, self._narrow)
         step = _Step(
-            *(tokens, size, heads.queries, heads.keys, heads.dim),
+            *(tokens, size),
             *(cosine.data_ptr(), sine.data_ptr(), place.written.data_ptr()),
             *(each.data_ptr() for each in (tables.rows, tables.lengths, tables.starts, tables.slots)),
             *tables.slots.shape,
@@ -129,7 +143,7 @@ class NativeLayers:
             hidden.dtype == torch.bfloat16,
             place.pools[0][0].dtype == torch.bfloat16,
             kernel_threads(),
-            *(weights.eps, heads.dim**-0.5),
+            weights.eps,
             *(each.data_ptr() for each in (hidden, delta, normed, wide, narrow)),
             *(address(picked), rows),
         )
@@ -159,26 +173,30 @@ class _Layer(ctypes.Structure):
         *((name, _POINTER) for name in ("input_norm", "middle_norm")),
         *((name, _Linear) for name in ("qkv", "out", "gate_up", "down")),
         *((name, _POINTER) for name in ("keys", "values")),
+        ("rule", AttentionRule),
     )
 
 
 class _Step(ctypes.Structure):
     _fields_ = (
-        *((name, _LONG) for name in ("tokens", "size", "heads", "kv_heads", "dim")),
+        *((name, _LONG) for name in ("tokens", "size")),
         *((name, _POINTER) for name in ("cosine", "sine", "written", "rows", "lengths", "starts", "tables")),
         *((name, _LONG) for name in ("chunks", "most", "block_size", "half", "pool_half", "threads")),
-        *((name, _DOUBLE) for name in ("eps", "scale")),
+        ("eps", _DOUBLE),
         *((name, _POINTER) for name in ("hidden", "delta", "normed", "wide", "narrow")),
         ("picked", _POINTER),
         ("count", _LONG),
     )
 
 
-def _layer(weights: LayerWeights, pool: tuple[Tensor, Tensor], integers: IntegerKernels) -> _Layer:
+def _layer(
+    weights: LayerWeights, pool: tuple[Tensor, Tensor], rule: AttentionRule, integers: IntegerKernels
+) -> _Layer:
     keys, values = pool
     linears = (weights.qkv, weights.out, weights.gate_up, weights.down)
     norms = (weights.input_norm.data_ptr(), weights.middle_norm.data_ptr())
-    return _Layer(*norms, *(_linear(each, integers) for each in linears), keys.data_ptr(), values.data_ptr())
+    places = keys.data_ptr(), values.data_ptr()
+    return _Layer(*norms, *(_linear(each, integers) for each in linears), *places, rule)
 
 
 def _linear(weights: LinearWeights, integers: IntegerKernels) -> _Linear:

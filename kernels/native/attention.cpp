@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention_desk.h"
+#include "kernels.h"
 #include "softmax.h"
 #include "team.h"
 #include "tile_attention.h"
@@ -16,19 +17,21 @@ namespace {
 
 constexpr int64_t WORTHWHILE = 1 << 14;  // numbers to write, from which on a second thread is quicker
 
+// Of a layer. The keys of a position lie side by side; its values are `value_line` numbers from those of the next
+// position, and `value_step` from one KV head's to the next one's.
 struct Pool {
-    int64_t block_size, kv_heads, dim;
+    int64_t block_size, value_line, value_step;
 };
 
 struct Step {
     const int64_t *rows, *lengths, *starts, *tables;  // of each chunk; of tables: [chunks][most]
-    int64_t chunks, most, heads, stride;
-    float scale;
+    int64_t chunks, most, stride;
+    const float* sinks;  // of each head; null: none
 };
 
-// Of a chunk, some of its tokens with the heads of some KV heads.
+// Of a chunk, some of its tokens with the heads of some KV heads; of one KV head some of its heads, if they are many.
 struct Tile {
-    int64_t chunk, kv_head, kv_heads, first, tokens;
+    int64_t chunk, kv_head, kv_heads, head, share, first, tokens;
 };
 
 // The slots of `count` positions from `first` on.
@@ -40,8 +43,15 @@ void find(const int64_t* table, int64_t block_size, int64_t first, int64_t count
     }
 }
 
-// Positions that the last of its tokens sees.
+// Behind the position of the last of its tokens.
 int64_t end_of(const Step& step, const Tile& tile) { return step.starts[tile.chunk] + tile.first + tile.tokens; }
+
+// Where the blocks of positions begin that its tokens see: each block is the same for all tokens and all tiles.
+int64_t begin_of(const AttentionRule& rule, const Step& step, const Tile& tile) {
+    if (!rule.window) return 0;
+    const int64_t seen = step.starts[tile.chunk] + tile.first + 1 - rule.window;
+    return std::max<int64_t>(0, seen) / POSITIONS * POSITIONS;
+}
 
 // Always inlined, as is what calls it: GCC takes a function that only fetches for one that does nothing, and
 // leaves calls of it out.
@@ -53,14 +63,16 @@ template <typename T>
 
 // Finds the slots of the tile's positions from `first` on, as many as are looked at together, and fetches them.
 template <typename KV>
-[[gnu::always_inline]] inline void look_ahead(const KV* keys, const KV* values, const Step& step, const Pool& pool,
-                                              const Tile& tile, int64_t first, int64_t* slots) {
+[[gnu::always_inline]] inline void look_ahead(const KV* keys, const KV* values, const AttentionRule& rule,
+                                              const Step& step, const Pool& pool, const Tile& tile, int64_t first,
+                                              int64_t* slots) {
     const int64_t count = std::min(POSITIONS, end_of(step, tile) - first);
     find(step.tables + tile.chunk * step.most, pool.block_size, first, count, slots);
     for (int64_t i = 0; i < count; i++) {
-        const int64_t row = (slots[i] * pool.kv_heads + tile.kv_head) * pool.dim;
-        fetch(keys + row, tile.kv_heads * pool.dim);
-        fetch(values + row, tile.kv_heads * pool.dim);
+        fetch(keys + (slots[i] * rule.kv_heads + tile.kv_head) * rule.key_dim, tile.kv_heads * rule.key_dim);
+        if (values != keys)  // else they are in the keys
+            fetch(values + slots[i] * pool.value_line + tile.kv_head * pool.value_step,
+                  tile.kv_heads * pool.value_step);
     }
 }
 
@@ -78,61 +90,71 @@ using DeskFor =
 // `then`: what comes next, whose first positions are fetched while the last ones of `at` are worked on: a step
 // reads many contexts, and would wait at the beginning of each.
 template <typename Q, typename KV>
-void attend(const Q* q, const KV* keys, const KV* values, Q* out, const Step& step, const Pool& pool, Tile at,
-            Tile then, DeskFor<Q, KV>& desk) {
-    const int64_t share = step.heads / pool.kv_heads, dim = pool.dim;
-    const int64_t rows = at.tokens * share, all = at.kv_heads * rows;  // of a KV head, of the tile
+void attend(const AttentionRule& rule, const Q* q, const KV* keys, const KV* values, Q* out, const Step& step,
+            const Pool& pool, Tile at, Tile then, DeskFor<Q, KV>& desk) {
+    const int64_t share = rule.heads / rule.kv_heads, dim = rule.key_dim;
+    const int64_t rows = at.tokens * at.share, all = at.kv_heads * rows;  // of a KV head, of the tile
     const int64_t top = step.rows[at.chunk] + at.first, start = step.starts[at.chunk] + at.first;
+    const float cap = (float)rule.softcap;
     // Where a row stands in q, but for the stride of its token, and in out.
-    const auto token = [&](int64_t row) { return top + row % rows / share; };
-    const auto head = [&](int64_t row) { return (at.kv_head + row / rows) * share + row % share; };
+    const auto token = [&](int64_t row) { return top + row % rows / at.share; };
+    const auto head = [&](int64_t row) { return (at.kv_head + row / rows) * share + at.head + row % at.share; };
     for (int64_t r = 0; r < all; r++) desk.put_query(q + token(r) * step.stride + head(r) * dim, r);
     desk.begin(all);
-    const int64_t end = end_of(step, at);
-    const int64_t line = pool.kv_heads * dim, from = at.kv_head * dim;
+    if (step.sinks)
+        for (int64_t r = 0; r < all; r++) desk.put_sink(r, step.sinks[head(r)]);
+    const int64_t begin = begin_of(rule, step, at), end = end_of(step, at);
+    const int64_t line = rule.kv_heads * dim;
     int64_t slots[2][POSITIONS];
     int64_t *now = slots[0], *next = slots[1];
     const KV *k[POSITIONS], *v[POSITIONS];
-    find(step.tables + at.chunk * step.most, pool.block_size, 0, std::min(POSITIONS, end), now);
-    for (int64_t first = 0; first < end; first += POSITIONS, std::swap(now, next)) {
+    find(step.tables + at.chunk * step.most, pool.block_size, begin, std::min(POSITIONS, end - begin), now);
+    for (int64_t first = begin; first < end; first += POSITIONS, std::swap(now, next)) {
         const int64_t count = std::min(POSITIONS, end - first);
         if (first + count < end)
-            look_ahead(keys, values, step, pool, at, first + count, next);
+            look_ahead(keys, values, rule, step, pool, at, first + count, next);
         else if (then.chunk != at.chunk)
-            look_ahead(keys, values, step, pool, then, 0, next);
-        for (int64_t kv_head = 0; kv_head < at.kv_heads; kv_head++) {
+            look_ahead(keys, values, rule, step, pool, then, begin_of(rule, step, then), next);
+        for (int64_t each = 0; each < at.kv_heads; each++) {
+            const int64_t kv_head = at.kv_head + each, row = each * rows;
             for (int64_t i = 0; i < count; i++) {
-                k[i] = keys + now[i] * line + from + kv_head * dim;
-                v[i] = values + now[i] * line + from + kv_head * dim;
+                k[i] = keys + now[i] * line + kv_head * dim;
+                v[i] = values + now[i] * pool.value_line + kv_head * pool.value_step;
             }
-            const int64_t row = kv_head * rows;
             desk.score(row, rows, k, count);
             for (int64_t r = 0; r < rows; r++) {
-                const int64_t visible = std::min(count, start + r / share + 1 - first);
-                if (visible > 0)
-                    soften(desk.scores_of(r), visible, desk.sums_of(row + r), desk.wide, desk.largest[row + r],
-                           desk.total[row + r]);
-                else
+                const int64_t behind = start + r / at.share + 1 - first;  // its own position, counted from `first`
+                const int64_t until = std::min(count, behind);
+                const int64_t from = rule.window ? std::max<int64_t>(0, behind - rule.window) : 0;
+                if (from >= until) {
                     std::fill_n(desk.scores_of(r), POSITIONS, 0.0f);
+                    continue;
+                }
+                if (cap != 0) cap_softly(desk.scores_of(r), cap);
+                soften(desk.scores_of(r), from, until, desk.sums_of(row + r), desk.wide, desk.largest[row + r],
+                       desk.total[row + r]);
             }
             desk.add_values(row, rows, v, count);
         }
     }
-    for (int64_t r = 0; r < all; r++) desk.put_result(r, out + (token(r) * step.heads + head(r)) * dim);
+    for (int64_t r = 0; r < all; r++) desk.put_result(r, out + (token(r) * rule.heads + head(r)) * rule.value_dim);
 }
 
 // The longest contexts first, so that no thread is left with one at the end. Where there are chunks enough,
 // few tokens go with all heads: what they read of a position lies side by side.
-std::vector<Tile> tiles_of(const Step& step, int64_t kv_heads, int threads) {
-    const int64_t tokens = std::max<int64_t>(1, QUERIES / (step.heads / kv_heads));
+std::vector<Tile> tiles_of(const AttentionRule& rule, const Step& step, int threads) {
+    const int64_t share = rule.heads / rule.kv_heads, part = std::min(share, QUERIES);
+    const int64_t tokens = QUERIES / part;
     const bool many = step.chunks >= 2 * threads;
     std::vector<Tile> tiles;
     for (int64_t chunk = 0; chunk < step.chunks; chunk++) {
         const int64_t length = step.lengths[chunk];
-        const int64_t together = many && length * step.heads <= QUERIES ? kv_heads : 1;
+        const int64_t together = many && length * rule.heads <= QUERIES ? rule.kv_heads : 1;
         for (int64_t first = 0; first < length; first += tokens)
-            for (int64_t head = 0; head < kv_heads; head += together)
-                tiles.push_back({chunk, head, together, first, std::min(tokens, length - first)});
+            for (int64_t kv_head = 0; kv_head < rule.kv_heads; kv_head += together)
+                for (int64_t head = 0; head < share; head += part)
+                    tiles.push_back({chunk, kv_head, together, head, std::min(part, share - head), first,
+                                     std::min(tokens, length - first)});
     }
     std::stable_sort(tiles.begin(), tiles.end(), [&](const Tile& a, const Tile& b) {
         return step.starts[a.chunk] + a.first > step.starts[b.chunk] + b.first;
@@ -141,15 +163,15 @@ std::vector<Tile> tiles_of(const Step& step, int64_t kv_heads, int threads) {
 }
 
 template <typename Q, typename KV>
-void run(const void* q, const void* keys, const void* values, void* out, const Step& step, const Pool& pool,
-         int threads) {
-    const std::vector<Tile> tiles = tiles_of(step, pool.kv_heads, threads);
+void run(const AttentionRule& rule, const void* q, const void* keys, const void* values, void* out, const Step& step,
+         const Pool& pool, int threads) {
+    const std::vector<Tile> tiles = tiles_of(rule, step, threads);
     using Own = DeskFor<Q, KV>;
     const int64_t count = (int64_t)tiles.size();
     turnout::take_turns(
-        threads, count, [&] { return Own(pool.dim, step.scale); },
+        threads, count, [&] { return Own(rule.key_dim, rule.value_dim, (float)rule.scale); },
         [&](Own& desk, int64_t i) {
-            attend((const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i],
+            attend(rule, (const Q*)q, (const KV*)keys, (const KV*)values, (Q*)out, step, pool, tiles[i],
                    tiles[std::min(i + threads, count - 1)], desk);
         });
 }
@@ -181,21 +203,23 @@ void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t t
                   : write((const float*)rows, (float*)pool, slots, tokens, size, stride, threads);
 }
 
-// One layer of a step. q: [tokens][heads][dim], tokens `stride` numbers apart; keys, values:
-// [slots][kv_heads][dim]; out: [tokens][heads][dim]. A chunk's tokens are `lengths` rows from `rows` on, at
-// positions from `starts` on; `tables`: [chunks][most], the slots where its blocks begin. *_half: bfloat16,
-// else float32. Heads share KV heads evenly, 64 to one at most; dim is 1024 at most.
-void turnout_attend(const void* q, const void* keys, const void* values, void* out, const int64_t* rows,
-                    const int64_t* lengths, const int64_t* starts, const int64_t* tables, int64_t chunks,
-                    int64_t most, int64_t heads, int64_t kv_heads, int64_t dim, int64_t stride,
-                    int64_t block_size, float scale, int q_half, int kv_half, int threads) {
-    const Step step = {rows, lengths, starts, tables, chunks, most, heads, stride, scale};
-    const Pool pool = {block_size, kv_heads, dim};
+// One layer of a step. q: [tokens][heads][key_dim], tokens `stride` numbers apart; keys: [slots][kv_heads][key_dim];
+// values: [slots][kv_heads][value_dim], slots `value_line` and KV heads `value_step` numbers apart; sinks: [heads], or
+// null; out: [tokens][heads][value_dim]. A chunk's tokens are `lengths` rows from `rows` on, at positions from `starts`
+// on; `tables`: [chunks][most], the slots where its blocks begin. *_half: bfloat16, else float32. Heads share KV heads
+// evenly; a head is 1024 wide at most.
+void turnout_attend(const AttentionRule* rule, const void* q, const void* keys, const void* values,
+                    const float* sinks, void* out, const int64_t* rows, const int64_t* lengths,
+                    const int64_t* starts, const int64_t* tables, int64_t chunks, int64_t most, int64_t stride,
+                    int64_t value_line, int64_t value_step, int64_t block_size, int q_half, int kv_half,
+                    int threads) {
+    const Step step = {rows, lengths, starts, tables, chunks, most, stride, sinks};
+    const Pool pool = {block_size, value_line, value_step};
     if (q_half)
-        kv_half ? run<BFloat16, BFloat16>(q, keys, values, out, step, pool, threads)
-                : run<BFloat16, float>(q, keys, values, out, step, pool, threads);
+        kv_half ? run<BFloat16, BFloat16>(*rule, q, keys, values, out, step, pool, threads)
+                : run<BFloat16, float>(*rule, q, keys, values, out, step, pool, threads);
     else
-        kv_half ? run<float, BFloat16>(q, keys, values, out, step, pool, threads)
-                : run<float, float>(q, keys, values, out, step, pool, threads);
+        kv_half ? run<float, BFloat16>(*rule, q, keys, values, out, step, pool, threads)
+                : run<float, float>(*rule, q, keys, values, out, step, pool, threads);
 }
 }

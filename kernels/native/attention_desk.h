@@ -13,7 +13,8 @@ constexpr int64_t FEW = 8;       // of a KV head, up to which its values are rea
 
 inline int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
-// The sums of rows, [QUERIES][wide], where `wide` is dim rounded up to whole panels, and what goes with them.
+// The sums of rows, [QUERIES][wide], where `wide` is a value's width rounded up to whole panels, and what goes with
+// them.
 struct Sums {
     int64_t dim, wide;
     std::vector<float> scores, sums;  // scores: of a KV head's rows, [QUERIES][POSITIONS]
@@ -31,6 +32,12 @@ struct Sums {
         std::fill_n(total, rows, 0.0f);
     }
 
+    // A score that takes part in the softmax, and has no value.
+    void put_sink(int64_t row, float score) {
+        largest[row] = score;
+        total[row] = 1.0f;
+    }
+
     template <typename Q>
     void put_result(int64_t row, Q* to) const {
         for (int64_t d = 0; d < dim; d++) narrow(sums[row * wide + d] / total[row], to + d);
@@ -38,36 +45,42 @@ struct Sums {
 };
 
 // T: what queries and keys are multiplied as: pairs of bfloat16 as in pairs.h, or floats, scaled beforehand. Panels as
-// in tile.h: keys [POSITIONS / PANEL][dim][PANEL], values [wide / PANEL][POSITIONS][PANEL].
+// in tile.h: keys [POSITIONS / PANEL][key_dim][PANEL], values [wide / PANEL][POSITIONS][PANEL].
 template <typename T>
 struct Desk : Sums {
+    int64_t key_dim;
     float scale;
     std::vector<T> queries, keys;
     std::vector<float> values;
 
-    Desk(int64_t dim, float scale)
-        : Sums(dim), scale(scale), queries(QUERIES * dim), keys(POSITIONS * up(dim, 2)), values(POSITIONS * wide) {}
+    Desk(int64_t key_dim, int64_t value_dim, float scale)
+        : Sums(value_dim),
+          key_dim(key_dim),
+          scale(scale),
+          queries(QUERIES * key_dim),
+          keys(POSITIONS * up(key_dim, 2)),
+          values(POSITIONS * wide) {}
 
     template <typename Q>
     void put_query(const Q* from, int64_t row) {
         if constexpr (std::is_same_v<T, float>)
-            for (int64_t d = 0; d < dim; d++) queries[row * dim + d] = widen(from[d]) * scale;
+            for (int64_t d = 0; d < key_dim; d++) queries[row * key_dim + d] = widen(from[d]) * scale;
         else
-            std::copy_n(from, dim, &queries[row * dim]);
+            std::copy_n(from, key_dim, &queries[row * key_dim]);
     }
 
     // The scores of `rows` rows from `first` on with the keys of `count` positions.
     template <typename KV>
     void score(int64_t first, int64_t rows, const KV* const* positions, int64_t count) {
-        const T* const q = &queries[first * dim];
+        const T* const q = &queries[first * key_dim];
         if constexpr (std::is_same_v<T, float>) {
-            put_keys(positions, count, dim, keys.data());
-            product(rows, {q, dim}, keys.data(), scores.data(),
-                    {dim * PANEL, dim, up(count, PANEL), POSITIONS, false});
+            put_keys(positions, count, key_dim, keys.data());
+            product(rows, {q, key_dim}, keys.data(), scores.data(),
+                    {key_dim * PANEL, key_dim, up(count, PANEL), POSITIONS, false});
         } else {
-            put_keys(positions, count, dim, dim, keys.data());
-            product(rows, {q, dim}, {keys.data(), up(count, PANEL) / PANEL, up(dim, 2) * PANEL, dim}, scale,
-                    scores.data(), POSITIONS);
+            put_keys(positions, count, key_dim, key_dim, keys.data());
+            product(rows, {q, key_dim}, {keys.data(), up(count, PANEL) / PANEL, up(key_dim, 2) * PANEL, key_dim},
+                    scale, scores.data(), POSITIONS);
         }
     }
 

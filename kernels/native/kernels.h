@@ -3,6 +3,12 @@
 
 #include <cstdint>
 
+// How a layer attends, as turnout.core.types.LayerAttention says it; 0: no window, no soft cap.
+struct AttentionRule {
+    int64_t heads, kv_heads, key_dim, value_dim, window;
+    double scale, softcap;
+};
+
 extern "C" {
 void turnout_linear(const void* packed, const float* x, const float* bias, float* out, int64_t rows,
                     int64_t inputs, int64_t outputs, int64_t stride, int half, int add, int threads);
@@ -19,8 +25,9 @@ void turnout_rotate(void* x, const void* cosine, const void* sine, int64_t token
                     int64_t stride, int half, int threads);
 void turnout_write(const void* rows, void* pool, const int64_t* slots, int64_t tokens, int64_t size,
                    int64_t stride, int half, int pool_half, int threads);
-void turnout_attend(const void* q, const void* keys, const void* values, void* out, const int64_t* rows,
-                    const int64_t* lengths, const int64_t* starts, const int64_t* tables, int64_t chunks,
-                    int64_t most, int64_t heads, int64_t kv_heads, int64_t dim, int64_t stride,
-                    int64_t block_size, float scale, int q_half, int kv_half, int threads);
+void turnout_attend(const AttentionRule* rule, const void* q, const void* keys, const void* values,
+                    const float* sinks, void* out, const int64_t* rows, const int64_t* lengths,
+                    const int64_t* starts, const int64_t* tables, int64_t chunks, int64_t most, int64_t stride,
+                    int64_t value_line, int64_t value_step, int64_t block_size, int q_half, int kv_half,
+                    int threads);
 }

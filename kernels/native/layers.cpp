@@ -27,16 +27,17 @@ struct Linear {
 struct Layer {
     const void *input_norm, *middle_norm;
     Linear qkv, out, gate_up, down;
-    void *keys, *values;  // of its pool: [slots][kv_heads][dim]
+    void *keys, *values;  // of its pool: [slots][kv_heads][key_dim or value_dim]
+    AttentionRule rule;
 };
 
 struct Step {
-    int64_t tokens, size, heads, kv_heads, dim;
-    const void *cosine, *sine;  // [tokens][dim]
+    int64_t tokens, size;
+    const void *cosine, *sine;  // [tokens][key_dim]
     const int64_t* written;     // the slots of the step's tokens
     const int64_t *rows, *lengths, *starts, *tables;
     int64_t chunks, most, block_size, half, pool_half, threads;
-    double eps, scale;
+    double eps;
     // A row for each token. `wide` holds what a joint layer puts out, `narrow` what comes of that.
     void *hidden, *delta, *normed, *wide, *narrow;
     const int64_t* picked;  // ascending: who goes beyond the last layer's attention; null: all
@@ -77,19 +78,21 @@ void pick(void* numbers, int64_t size, const Step& step) {
 
 // What heads see, side by side: in `narrow`.
 void attention(const Layer& layer, const Step& step) {
-    const int64_t dim = step.dim, stride = layer.qkv.outputs, width = step.kv_heads * dim;
+    const AttentionRule& rule = layer.rule;
+    const int64_t stride = layer.qkv.outputs, key_width = rule.kv_heads * rule.key_dim;
+    const int64_t value_width = rule.kv_heads * rule.value_dim;
     const int threads = (int)step.threads, half = (int)step.half, pool_half = (int)step.pool_half;
     void* const q = step.wide;
-    void* const k = step.behind(q, step.heads * dim);
-    void* const v = step.behind(k, width);
+    void* const k = step.behind(q, rule.heads * rule.key_dim);
+    void* const v = step.behind(k, key_width);
     linear(layer.qkv, step.normed, q, step);
-    turnout_rotate(q, step.cosine, step.sine, step.tokens, step.heads + step.kv_heads, dim, stride, half,
-                   threads);
-    turnout_write(k, layer.keys, step.written, step.tokens, width, stride, half, pool_half, threads);
-    turnout_write(v, layer.values, step.written, step.tokens, width, stride, half, pool_half, threads);
-    turnout_attend(q, layer.keys, layer.values, step.narrow, step.rows, step.lengths, step.starts, step.tables,
-                   step.chunks, step.most, step.heads, step.kv_heads, dim, stride, step.block_size,
-                   (float)step.scale, half, pool_half, threads);
+    turnout_rotate(q, step.cosine, step.sine, step.tokens, rule.heads + rule.kv_heads, rule.key_dim, stride,
+                   half, threads);
+    turnout_write(k, layer.keys, step.written, step.tokens, key_width, stride, half, pool_half, threads);
+    turnout_write(v, layer.values, step.written, step.tokens, value_width, stride, half, pool_half, threads);
+    turnout_attend(&rule, q, layer.keys, layer.values, nullptr, step.narrow, step.rows, step.lengths,
+                   step.starts, step.tables, step.chunks, step.most, stride, value_width, rule.value_dim,
+                   step.block_size, half, pool_half, threads);
 }
 
 void rest(const Layer& layer, const Step& step) {

@@ -7,31 +7,35 @@
 
 #if defined(TILES)
 
-// Panels are two tiles side by side, as those of tile_linear.cpp: keys [POSITIONS / PANEL][wide / 2][PANEL][2],
+// Panels are two tiles side by side, as those of tile_linear.cpp: keys [POSITIONS / PANEL][key_wide / 2][PANEL][2],
 // values [wide / PANEL][POSITIONS / 2][PANEL][2]. All of it stays in the first two levels of cache.
 struct TileDesk : Sums {
     static constexpr int64_t ROWS_AT_ONCE = 32, DEPTH = 32;
 
     const WholeTiles registers;
+    int64_t key_dim, key_wide;
     float scale;
-    std::vector<BFloat16> queries;  // [QUERIES][wide], and rows to read behind a KV head's last ones
+    std::vector<BFloat16> queries;  // [QUERIES][key_wide], and rows to read behind a KV head's last ones
     std::vector<BFloat16> keys, weights, values;
     std::vector<float> seen;  // of a block of positions: [QUERIES][wide]
 
-    TileDesk(int64_t dim, float scale)
-        : Sums(dim),
+    TileDesk(int64_t key_dim, int64_t value_dim, float scale)
+        : Sums(value_dim),
+          key_dim(key_dim),
+          key_wide(up(key_dim, PANEL)),
           scale(scale),
-          queries((QUERIES + ROWS_AT_ONCE) * wide),
-          keys(POSITIONS * wide),
+          queries((QUERIES + ROWS_AT_ONCE) * key_wide),
+          keys(POSITIONS * key_wide),
           weights(QUERIES * POSITIONS),
           values(POSITIONS * wide),
           seen(QUERIES * wide) {}
 
-    void put_query(const BFloat16* from, int64_t row) { std::copy_n(from, dim, &queries[row * wide]); }
+    void put_query(const BFloat16* from, int64_t row) { std::copy_n(from, key_dim, &queries[row * key_wide]); }
 
     void score(int64_t first, int64_t rows, const BFloat16* const* positions, int64_t count) {
-        put_keys(positions, count, dim, wide, keys.data());
-        multiply(rows, {&queries[first * wide], wide}, keys.data(), up(count, PANEL), scores.data(), POSITIONS);
+        put_keys(positions, count, key_dim, key_wide, keys.data());
+        multiply(rows, {&queries[first * key_wide], key_wide}, keys.data(), up(count, PANEL), scores.data(),
+                 POSITIONS);
         for (int64_t i = 0; i < rows * POSITIONS; i += WIDTH) store(&scores[i], load(&scores[i]) * scale);
     }
 

@@ -60,8 +60,10 @@ class NativeStack(DecoderStack):
             self._pools = in_place.pools
             weights = [_weights(layer) for layer in self.layers]
             complete = [each for each in weights if each is not None]
-            all_native = len(complete) == len(weights)
-            self._joined = NativeLayers(self._kernels, complete, in_place.pools) if all_native else None
+            if len(complete) == len(weights) and in_place.computes_layers:
+                self._joined = NativeLayers(self._kernels, complete, in_place.pools, in_place.rules)
+            else:
+                self._joined = None
         return self._joined
 
 

@@ -7,8 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels import CpuKernels
+from turnout.kernels.attention_rule import rule_of
 from turnout.kernels.compiled import BlockTables
+from turnout.kernels.dense_attention import attend_densely, hidden_from
 
 DTYPES = [torch.float32, torch.bfloat16]
 TOLERANCE = {
@@ -248,3 +251,74 @@ def test_attention_of_a_token_is_the_same_however_it_comes(
     )
     assert torch.equal(alone, whole)
     assert torch.equal(together, whole)
+
+
+RULES = {
+    "window": LayerAttention(6, 2, 24, 24, window=40),
+    "a window of one position": LayerAttention(4, 4, 16, 16, window=1),
+    "a soft cap": LayerAttention(6, 2, 32, 32, softcap=3.0, scale=1.0),
+    "sinks": LayerAttention(8, 1, 32, 32, sinks=True, window=70),
+    "values of another width": LayerAttention(6, 2, 24, 40, scale=0.3),
+    "values in keys": LayerAttention(6, 1, 48, 40, values_in_keys=True),
+    "many heads for one": LayerAttention(100, 1, 40, 32, values_in_keys=True),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_attention_by_a_rule_is_the_same_however_a_token_comes(
+    kernels: CpuKernels, dtype: torch.dtype, rule: LayerAttention
+) -> None:
+    """To the bit: alone, with others, and in its whole prompt; and it is what float64 says."""
+    size, length, batch = 4, 150, 16
+    blocks = -(-length // size)
+    slots = torch.randperm(blocks, generator=torch.Generator().manual_seed(3))[None] * size
+    keys, values = (
+        normal(blocks * size, rule.kv_heads, dim, dtype=dtype, seed=seed)
+        for seed, dim in enumerate((rule.key_dim, rule.value_dim), 1)
+    )
+    if rule.values_in_keys:
+        values = keys[..., : rule.value_dim]
+    q, sinks = normal(length, rule.heads, rule.key_dim, dtype=dtype), normal(rule.heads, seed=5)
+
+    def attended(starts: list[int], lengths: list[int], rows: Tensor) -> Tensor:
+        counts = torch.tensor(lengths)
+        tables = slots.expand(len(starts), -1).contiguous()
+        where = BlockTables(size, counts.cumsum(0) - counts, counts, torch.tensor(starts), tables)
+        return kernels.attend(rows, keys, values, where, rule_of(rule), sinks if rule.sinks else None)
+
+    whole = attended([0], [length], q)
+    alone = torch.cat([attended([start], [1], q[start : start + 1]) for start in range(length)])
+    chunks = range(0, length, batch)
+    together = torch.cat(
+        [
+            attended(list(range(start, min(start + batch, length))), [1] * len(rows), rows)
+            for start, rows in zip(chunks, q.split(batch), strict=True)
+        ]
+    )
+    parts = torch.cat(
+        [attended([start], [len(rows)], rows) for start, rows in zip(chunks, q.split(batch), strict=True)]
+    )
+    assert torch.equal(alone, whole) and torch.equal(together, whole) and torch.equal(parts, whole)
+    where = (slots[0][:, None] + torch.arange(size)).reshape(-1)[:length]
+    mask = torch.zeros(length, length, dtype=torch.float64)
+    places = torch.arange(length)
+    mask.masked_fill_(hidden_from(places[:, None], places, rule.window), -torch.inf)
+    sides = (x.double()[None] for x in (q, keys[where], values[where]))
+    expected = attend_densely(rule, *sides, mask[None, None], sinks if rule.sinks else None)[0]
+    torch.testing.assert_close(whole, expected.to(dtype), **TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("start", [0, 700, 5000])
+def test_a_window_reads_nothing_before_the_blocks_that_it_touches(kernels: CpuKernels, start: int) -> None:
+    """What lies in them may be anything: here NaN, which would spread."""
+    rule, size, length = LayerAttention(4, 2, 16, 16, window=100), 16, 70
+    blocks = -(-(start + length) // size)
+    keys, values = (normal(blocks * size, 2, 16, seed=seed) for seed in (1, 2))
+    first = max(0, start + 1 - rule.window) if rule.window else 0
+    for each in (keys, values):
+        each[: first // 64 * 64] = torch.nan
+    slots = torch.arange(blocks)[None] * size
+    tables = BlockTables(size, torch.tensor([0]), torch.tensor([length]), torch.tensor([start]), slots)
+    out = kernels.attend(normal(length, 4, 16), keys, values, tables, rule_of(rule))
+    assert out.isfinite().all()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from torch import nn
 from turnout.core.interfaces.attention import AttentionCapabilities
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Quantizer
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels import CpuKernels, choose_kernels
+from turnout.kernels.attention_rule import rule_of
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
 from turnout.models.decoder.fused import FusedAttention
@@ -172,17 +176,32 @@ def test_layers_of_few_bits_are_in_that_call_too(
     assert torch.equal(over_a_pool(module, kernels), together)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_with_rules_are_in_that_call_too(dtype, kernels, tiny_config, checkpoint, load) -> None:
+    """To the last bit; layers with sinks, or without keys and values of their own, come one by one."""
+    module = load(checkpoint(tiny_config("qwen2"), dtype="bfloat16"), dtype=dtype, kernels=kernels)
+    plain = over_a_pool(module, kernels)
+    rules = LayerAttention(4, 2, 16, 16, window=3, scale=0.4), LayerAttention(4, 2, 16, 16, softcap=1.5)
+    together = over_a_pool(module, kernels, rules)
+    assert module.model._joined is not None and not torch.equal(together, plain)
+    for refused in ({"kv_from": 0}, {"sinks": True}, {"values_in_keys": True}):
+        pool = pool_of(module, kernels, (rules[0], replace(rules[1], **refused)))
+        assert not InPlace(pool.pools, None, None, pool.rules).computes_layers
+    module.model._layers = lambda place: None
+    assert torch.equal(over_a_pool(module, kernels, rules), together)
+
+
 @torch.inference_mode()
-def over_a_pool(module: nn.Module, kernels: CpuKernels) -> torch.Tensor:
+def over_a_pool(module: nn.Module, kernels: CpuKernels, rules: Sequence[LayerAttention] = ()) -> torch.Tensor:
     """The hidden states of a prompt in two chunks, the second among those of another sequence."""
-    pool = pool_of(module, kernels)
+    pool = pool_of(module, kernels, rules)
     first = pool.forward(module, [PROMPT[:9]], starts=[0])
     both = pool.forward(module, [PROMPT[9:], PROMPT[:3]], starts=[9, 0])
     return torch.cat((first, both))
 
 
-def pool_of(module: nn.Module, kernels: CpuKernels) -> PoolOfBlocks:
-    return PoolOfBlocks(kernels, layers=2, heads=2, dim=16, dtype=module.model.norm.weight.dtype)
+def pool_of(module: nn.Module, kernels: CpuKernels, rules: Sequence[LayerAttention] = ()) -> PoolOfBlocks:
+    return PoolOfBlocks(kernels, rules, layers=2, heads=2, dim=16, dtype=module.model.norm.weight.dtype)
 
 
 class PoolOfBlocks:
@@ -190,8 +209,16 @@ class PoolOfBlocks:
 
     capabilities = AttentionCapabilities(in_place=True)
 
-    def __init__(self, kernels: CpuKernels, layers: int, heads: int, dim: int, dtype: torch.dtype) -> None:
-        self.kernels = kernels
+    def __init__(
+        self,
+        kernels: CpuKernels,
+        rules: Sequence[LayerAttention],
+        layers: int,
+        heads: int,
+        dim: int,
+        dtype: torch.dtype,
+    ) -> None:
+        self.kernels, self.rules = kernels, rules
         memory = torch.zeros(layers, 2, 128, heads, dim, dtype=dtype)
         self.pools = [(keys, values) for keys, values in memory]
 
@@ -209,7 +236,7 @@ class PoolOfBlocks:
         written = torch.cat([each + 64 * number for number, each in enumerate(positions)])
         slots = torch.arange(0, 64, 4) + 64 * torch.arange(len(chunks))[:, None]
         tables = BlockTables(4, lengths.cumsum(0) - lengths, lengths, torch.tensor(starts), slots)
-        self.bound = InPlace(self.pools, written, tables)
+        self.bound = InPlace(self.pools, written, tables, self.rules)
         tokens = torch.tensor([token for chunk in chunks for token in chunk])
         return module(tokens, torch.cat(positions), self, rows)
 
@@ -221,7 +248,8 @@ class PoolOfBlocks:
         keys, values = self.pools[layer]
         self.kernels.write(k, keys, self.bound.written)
         self.kernels.write(v, values, self.bound.written)
-        return self.kernels.attend(q, keys, values, self.bound.tables)
+        rule = rule_of(self.rules[layer]) if self.rules else None
+        return self.kernels.attend(q, keys, values, self.bound.tables, rule)
 
 
 MEASURE = """

@@ -11,33 +11,38 @@ from torch import Tensor
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.plan import Chunk
 from turnout.kernels import CpuKernels
+from turnout.kernels.attention_rule import rule_of
 from turnout.kernels.compiled import BlockTables
 from turnout.kernels.layers import InPlace
 from turnout.kernels.ragged import Numbers
-from turnout.plugins.kv_backends.storage.tensors import PlainStorage, Storage
+from turnout.plugins.kv_backends.storage.tensors import PlainStorage, Storage, both_of
 from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
 __all__ = ["CompiledAttention", "why_not_compiled"]
 
 
+WIDEST = 1024
+"""The widest head that the compiled kernels take."""
+
+
 def why_not_compiled(storage: Storage, rules: Sequence[LayerAttention]) -> Sequence[str]:
     """Says, for the start-up summary, why compiled kernels cannot attend over `storage`; empty: they can."""
-    if len(set(rules)) > 1 or rules[0].features():
-        asked = sorted(frozenset().union(*(rule.features() for rule in rules)) or ["layer_shapes"])
-        return [f"attention in plain PyTorch: the compiled kernels do not follow {', '.join(asked)}"]
-    if not isinstance(storage, PlainStorage):
-        return ["attention in plain PyTorch: the compiled kernels read no KV in 8 bits"]
-    return []
+    plain = "attention in plain PyTorch: the compiled kernels"
+    if any(not isinstance(storage.place(layer)[0], PlainStorage) for layer in range(len(rules))):
+        return [f"{plain} read no KV in 8 bits"]
+    widest = max(max(rule.key_dim, rule.value_dim) for rule in rules)
+    return [f"{plain} take heads of {WIDEST} numbers at most, not {widest}"] if widest > WIDEST else []
 
 
 class CompiledAttention:
-    """Attention over a pool with plain storage on a CPU, without groups, masks or copies."""
+    """Attention over plain storage on a CPU, by the rules of layers, without groups, masks or copies."""
 
-    def __init__(self, kernels: CpuKernels, storage: PlainStorage) -> None:
-        self._kernels = kernels
+    def __init__(self, kernels: CpuKernels, storage: Storage, rules: Sequence[LayerAttention]) -> None:
+        self._kernels, self._rules = kernels, rules
         for tensor in storage.tensors:
             kernels.enlarge_pages(tensor)
-        self._layers = list(zip(*(tensor.unbind() for tensor in storage.tensors), strict=True))
+        self._layers = [_keys_and_values(storage, layer, rule) for layer, rule in enumerate(rules)]
+        self._native = [rule_of(rule) for rule in rules]
         self.in_place: InPlace | None = None
         """The tensors of the step that is bound."""
 
@@ -46,9 +51,9 @@ class CompiledAttention:
         cls, storage: Storage, rules: Sequence[LayerAttention], kernels: CpuKernels | None
     ) -> CompiledAttention | None:
         """Attention over `storage`; None without kernels, or where they cannot do it."""
-        if kernels is None or not isinstance(storage, PlainStorage) or why_not_compiled(storage, rules):
+        if kernels is None or why_not_compiled(storage, rules):
             return None
-        return cls(kernels, storage)
+        return cls(kernels, storage, rules)
 
     def bind(self, chunks: Sequence[Chunk], blocks: Numbers, size: int) -> None:
         """blocks: the first slot of each block of each chunk's context, [chunks, most]; size: of a block."""
@@ -57,11 +62,21 @@ class CompiledAttention:
         rows = lengths.cumsum() - lengths
         written = torch.from_numpy(written_slots(blocks, starts, lengths, size))
         tables = (torch.from_numpy(numbers) for numbers in (rows, lengths, starts, blocks))
-        self.in_place = InPlace(self._layers, written, BlockTables(size, *tables))
+        self.in_place = InPlace(self._layers, written, BlockTables(size, *tables), self._rules)
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
-        assert self.in_place is not None and k is not None and v is not None
+    def __call__(
+        self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
+    ) -> Tensor:
+        assert self.in_place is not None
         keys, values = self._layers[layer]
-        self._kernels.write(k, keys, self.in_place.written)
-        self._kernels.write(v, values, self.in_place.written)
-        return self._kernels.attend(q, keys, values, self.in_place.tables)
+        if k is not None:
+            self._kernels.write(k, keys, self.in_place.written)
+        if v is not None:
+            self._kernels.write(v, values, self.in_place.written)
+        return self._kernels.attend(q, keys, values, self.in_place.tables, self._native[layer], sinks)
+
+
+def _keys_and_values(storage: Storage, layer: int, rule: LayerAttention) -> tuple[Tensor, Tensor]:
+    """Those of a layer, [slots, kv_heads, key_dim or value_dim]; values may be a part of the keys."""
+    shelf, number = storage.place(layer)
+    return both_of([tensor[number] for tensor in shelf.tensors], rule.value_dim)

@@ -117,7 +117,7 @@ class GroupedAttention(ABC):
         self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
     ) -> Tensor:
         if self._compiled is not None:
-            return self._compiled(layer, q, k, v)
+            return self._compiled(layer, q, k, v, sinks)
         if k is not None:
             self.storage.write(layer, self._written, k, v)
         if len(self._groups) == 1:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from turnout.core.interfaces.kv import KVBackend
 from turnout.core.types.layer_attention import ATTENTION_FEATURES, LayerAttention
+from turnout.kernels import CpuKernels, choose_kernels, cpu_kernels
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
 
@@ -62,6 +63,38 @@ def test_attention_is_the_textbook(backend: KVBackend, rules: Rules) -> None:
         traffic = Traffic(backend, rules)
         random_traffic(traffic, random.Random(seed))
         assert traffic.checked > 200
+
+
+@pytest.fixture(scope="module")
+def kernels() -> CpuKernels:
+    chosen = choose_kernels("auto", torch.device("cpu"), torch.float32)
+    found = cpu_kernels(chosen.kernels)
+    if found is None:
+        pytest.skip(chosen.note)
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.06)])
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+def test_compiled_attention_is_the_textbook(
+    kernels: CpuKernels, backend: KVBackend, rules: Rules, dtype: torch.dtype, tolerance: float
+) -> None:
+    """In bfloat16, weights may be rounded, and results are."""
+    traffic = Traffic(backend, rules, dtype=dtype, tolerance=tolerance, kernels=kernels)
+    assert traffic.attention.summary == [] and traffic.attention.capabilities.in_place
+    random_traffic(traffic, random.Random(11))
+    assert traffic.checked > 200
+
+
+def test_start_up_says_where_kernels_cannot_attend(kernels: CpuKernels) -> None:
+    (line,) = Traffic(
+        Paged(dtype="int8"), RULES["plain"], dtype=torch.float32, kernels=kernels
+    ).attention.summary
+    assert "plain PyTorch" in line and "8 bits" in line
+    wide = [rule(key_dim=1040, value_dim=8)]
+    (line,) = Traffic(Paged(), wide, dtype=torch.float32, kernels=kernels, tokens=64).attention.summary
+    assert "1040" in line
 
 
 def rounded(vectors: Tensor) -> Tensor:
