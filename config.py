@@ -229,6 +229,12 @@ class EngineConfig(_Config):
         description="Tokens in a KV block, for backends that have blocks; default: the backend's own.",
     )
     """The same as the backend's option `block_size`. Backends without blocks refuse it."""
+    format: str | None = Field(
+        None,
+        description="Format in which the model writes reasoning and tool calls; default: found by the chat "
+        "template.",
+    )
+    """See [tools](../how-to/tools.md)."""
     logits_processor: PluginSpecs = Field(
         (),
         description="Options of a logits processor, as `NAME:option=value,…`; repeat the flag for several.",

@@ -55,6 +55,7 @@ __all__ = [
     "TEMPLATE_TEXT",
     "TEXTS",
     "TOKENIZED",
+    "TOOLS",
     "VALUES",
     "WAITING",
     "Limit",
@@ -100,6 +101,7 @@ LOGPROBS = Limit(
 )
 PROMPTS = Limit(most=2048, unit="prompts", what="prompts of a request", answer="400, `prompt`")
 STOP_STRINGS = Limit(most=32, unit="strings", what="stop strings of a request", answer="400, `stop`")
+TOOLS = Limit(most=512, unit="tools", what="tools of a request", answer="400, `tools`")
 STOP_LENGTH = Limit(most=4096, unit="characters", what="a stop string", answer="400, `stop`")
 BAD_WORDS = Limit(most=4096, unit="words", what="bad words of a request", answer="400, `bad_words`")
 BAD_WORDS_TEXT = Limit(

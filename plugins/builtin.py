@@ -113,3 +113,15 @@ def register_models(register: Register) -> None:
     register("llama", "turnout.models.families.llama:Llama")
     register("qwen2", "turnout.models.families.qwen2:Qwen2")
     register("transformers", "turnout.models.transformers_adapter:TransformersAdapter")
+
+
+@hookimpl
+def register_formats(register: Register) -> None:
+    register("deepseek-v3", "turnout.plugins.formats.deepseek:deepseek_v3")
+    register("deepseek-v3.1", "turnout.plugins.formats.deepseek:deepseek_v31")
+    register("harmony", "turnout.plugins.formats.harmony:harmony")
+    register("hermes", "turnout.plugins.formats.hermes:hermes")
+    register("llama3-json", "turnout.plugins.formats.llama:llama3_json")
+    register("mistral", "turnout.plugins.formats.mistral:mistral")
+    register("mistral-list", "turnout.plugins.formats.mistral:mistral_list")
+    register("thinking", "turnout.plugins.formats.hermes:thinking")

@@ -25,6 +25,7 @@ from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import Ready
 from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.output_format import OutputFormat
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.meta_model import count_parameters
 from turnout.runner.attention_features import check_attention
@@ -36,6 +37,7 @@ from turnout.runner.fingerprint import fingerprint
 from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory.budget import Budget, weight_bytes
+from turnout.runner.output_format import find_format
 from turnout.runner.policies import Policies, build_eviction, build_policies, build_scheduler
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
@@ -85,6 +87,7 @@ def build_engine(
     policies = build_policies(registry, config)
     checkpoint = open_checkpoint(registry, config.model, config.revision, config.model_impl)
     check_attention(registry, policies.kv, checkpoint.spec)
+    format = find_format(registry, config.format, checkpoint.folder)
     setup = ComputeSetup.chosen(config, checkpoint.spec)
     budget = _budget(config, checkpoint.spec, policies, setup)
     # Before the weights are loaded: meanwhile processors prepare what they derive from the vocabulary.
@@ -114,7 +117,7 @@ def build_engine(
     engine.offer_decodings(by_name)
     return AssembledEngine(
         engine=engine,
-        ready=_Parts(config, checkpoint, setup, policies, budget, model, resources, kv).ready(),
+        ready=_Parts(config, checkpoint, setup, policies, budget, model, resources, kv, format).ready(),
         folder=checkpoint.folder,
         registry=registry,
         spec=checkpoint.spec,
@@ -181,6 +184,7 @@ class _Parts:
     model: nn.Module
     resources: EngineResources
     kv: KVMemory
+    output_format: OutputFormat | None
 
     def ready(self) -> Ready:
         return Ready(
@@ -192,6 +196,8 @@ class _Parts:
             kv=str(PluginSpec.parse(self.config.kv)),
             kv_bytes_per_token=self.budget.bytes_per_token,
             host_memory=self._host_memory(),
+            eos_token_ids=sorted(self.checkpoint.eos_token_ids),
+            output_format=self.output_format,
             fingerprint=fingerprint(self.config, self.checkpoint, self.setup),
             cpu_kernels=self.setup.cpu_kernels,
             summary=list(self._summary()),

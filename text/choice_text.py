@@ -16,6 +16,7 @@ from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.text.detokenizer import detokenizer
+from turnout.text.output.events import Event
 from turnout.text.stops import StopFound, StopMatcher, StopStrings
 from turnout.text.tokenizer import Tokenizer
 
@@ -50,6 +51,10 @@ class TextDelta(msgspec.Struct):
     """At the end: what the choice was ranked by, if it was ranked."""
     token_count: int = 0
     """Tokens of the choice consumed so far, those of this delta included."""
+    events: Sequence[Event] = ()
+    """The parts of the output that `text` completes, where they are told apart."""
+    calls: int = 0
+    """Tool calls of the choice so far."""
 
 
 class ChoiceText:
@@ -68,15 +73,17 @@ class ChoiceText:
         prompt: Sequence[int],
         index: int = 0,
         stops: StopStrings | None = None,
+        shown: frozenset[int] = frozenset(),
     ) -> None:
         """`index` is what its text deltas are marked with.
 
-        stops: those of `params`, which the choices of a request share; None: its own.
+        stops: those of `params`, which the choices of a request share; None: its own. shown: special tokens
+        that are text all the same.
         """
         self._index = index
         self._params = params
         self._detokenizer = detokenizer(
-            tokenizer, skip_special_tokens=params.skip_special_tokens, prompt=prompt
+            tokenizer, skip_special_tokens=params.skip_special_tokens, prompt=prompt, shown=shown
         )
         self._stops = StopMatcher(stops or StopStrings(params.stop))
         self._found: StopFound | None = None

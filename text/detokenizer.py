@@ -23,10 +23,17 @@ PROMPT_TOKENS = 5
 
 
 def detokenizer(
-    tokenizer: Tokenizer, *, skip_special_tokens: bool = True, prompt: Sequence[int] = ()
+    tokenizer: Tokenizer,
+    *,
+    skip_special_tokens: bool = True,
+    prompt: Sequence[int] = (),
+    shown: frozenset[int] = frozenset(),
 ) -> Detokenizer:
-    """The detokenizer for a tokenizer. `prompt` decides for some whether the output begins with a space."""
-    hidden = tokenizer.special_ids if skip_special_tokens else frozenset[int]()
+    """The detokenizer for a tokenizer. `prompt` decides for some whether the output begins with a space.
+
+    shown: special tokens that are not skipped.
+    """
+    hidden = tokenizer.special_ids - shown if skip_special_tokens else frozenset[int]()
     if tokenizer.bytes_of is not None:
         return _Bytewise(tokenizer.bytes_of, hidden)
     return _Windowed(tokenizer, hidden, prompt)

@@ -21,7 +21,7 @@ from turnout.text.library_faults import is_fault, refused_by_library
 from turnout.text.text_length import check_length
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
-__all__ = ["FAST", "Tokenizer", "load_tokenizer", "tokenizer_json"]
+__all__ = ["FAST", "Tokenizer", "load_tokenizer", "template_source", "tokenizer_json"]
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json")
@@ -39,6 +39,12 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     special = {**read_json(folder / "special_tokens_map.json", needed=False), **config}
     names = {name: text for name in SPECIAL_NAMES if (text := _token_text(special.get(name)))}
     return Tokenizer(_load_backend(folder), names, named_templates(folder, config), config)
+
+
+def template_source(folder: Path) -> str | None:
+    """The chat template of a checkpoint; None if it has none. Raises ModelError when it cannot be read."""
+    config = read_json(folder / "tokenizer_config.json", needed=False)
+    return _default(named_templates(folder, config))
 
 
 def tokenizer_json(folder: Path) -> str:
@@ -66,6 +72,12 @@ class Tokenizer:
         self.special_tokens = dict(special_tokens or {})
         """The text of each special token, by the name that chat templates use, such as ``eos_token``."""
         self.special_ids = frozenset(id for id, t in backend.get_added_tokens_decoder().items() if t.special)
+        self.markers = {
+            t.content: id
+            for id, t in backend.get_added_tokens_decoder().items()
+            if _is_marker(t.special, t.content)
+        }
+        """The ids of the tokens that structured output names by their ids, since no text may hold them."""
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
         self._templates = dict(chat_templates or {})
         self._config = dict(config or {})
@@ -136,7 +148,7 @@ class Tokenizer:
 
     @property
     def _template_source(self) -> str | None:
-        return self._templates.get("default") or next(iter(self._templates.values()), None)
+        return _default(self._templates)
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
@@ -180,6 +192,11 @@ class Tokenizer:
         )
 
 
+def _default(templates: Mapping[str, str]) -> str | None:
+    """Of several templates, the one that conversations are rendered by."""
+    return templates.get("default") or next(iter(templates.values()), None)
+
+
 def _load_backend(folder: Path) -> Backend:
     try:
         if (folder / FAST).is_file():
@@ -211,6 +228,11 @@ def _convert(folder: Path) -> Backend:
     if not isinstance(backend, Backend):
         raise ModelError(f"a {type(tokenizer).__name__} cannot be converted to {FAST}")
     return backend
+
+
+def _is_marker(special: bool, text: str) -> bool:
+    """Whether llguidance treats an added token as special."""
+    return special or (text.startswith("<") and text.endswith(">"))
 
 
 def _token_text(token: object) -> str | None:

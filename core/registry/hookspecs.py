@@ -130,6 +130,11 @@ def register_models(register: Register) -> None:
 
 
 @hookspec
+def register_formats(register: Register) -> None:
+    """Offers output formats (`OutputFormat`), found by the checkpoint's chat template or ``--format``."""
+
+
+@hookspec
 def step_finished(step: StepRecord) -> None:
     """Called in the engine's process after each step, if a plugin implements it; must be fast."""
 

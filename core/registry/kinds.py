@@ -15,6 +15,7 @@ from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.types.output_format import OutputFormat
 
 __all__ = ["KINDS", "OBSERVER_HOOKS", "OBSERVER_KIND", "POLICY_KINDS", "Kind", "kind_named"]
 
@@ -42,6 +43,7 @@ KINDS = {
         Kind("router", "register_routers", Router),
         Kind("logits_processor", "register_logits_processors", LogitsProcessor),
         Kind("model", "register_models", ModelFamily),
+        Kind("format", "register_formats", OutputFormat),
     )
 }
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from turnout.core.types.logprobs import TokenLogprobs
+from turnout.core.types.output_format import OutputFormat
 from turnout.core.types.request import RequestSpec, Timing
 
 __all__ = [
@@ -312,6 +313,10 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     not taken."""
     fingerprint: str = ""
     """The same for engines that give the same tokens for the same requests; empty: not known."""
+    eos_token_ids: list[int] = []
+    """The tokens that end a text."""
+    output_format: OutputFormat | None = None
+    """How the model writes reasoning and tool calls; None: not known."""
     cpu_kernels: str = ""
     """The kernels that were chosen for a CPU, as the option has them: ``native`` or ``torch``; else empty."""
     summary: list[str]

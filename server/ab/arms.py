@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from turnout.config import EngineConfig
@@ -14,6 +15,7 @@ from turnout.core.engine.client import EngineClient
 from turnout.core.interfaces.trial import Trial
 from turnout.server.ab.assignment import session_position
 from turnout.server.http.errors import ApiError
+from turnout.text.output.model_format import ModelFormat
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Arms", "ServedArm", "State"]
@@ -42,6 +44,12 @@ class ServedArm:
     reason: str | None = None
     """Why the arm failed."""
     _held: int = field(default=0, init=False)
+
+    @cached_property
+    def format(self) -> ModelFormat:
+        """How the model writes its outputs. The engine must be ready."""
+        ready = self.client.ready
+        return ModelFormat(self.tokenizer, ready.output_format, ready.eos_token_ids)
 
     @property
     def serves(self) -> bool:

@@ -18,7 +18,6 @@ from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 from turnout.text.template_process import TemplateProcesses
-from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["detokenize", "show_tokenizer", "tokenize"]
 
@@ -34,16 +33,16 @@ async def tokenize(request: Request) -> Response:
 
 
 def _response(templates: TemplateProcesses, arm: ServedArm, body: TokenizeRequest) -> TokenizeResponse:
-    tokens = _tokens(templates, arm.tokenizer, body)
+    tokens = _tokens(templates, arm, body)
     response = TokenizeResponse(len(tokens), arm.client.ready.max_model_len, tokens)
     if body.return_token_strs:
         response.token_strs = [arm.tokenizer.spelling(token) for token in tokens]
     return response
 
 
-def _tokens(templates: TemplateProcesses, tokenizer: Tokenizer, body: TokenizeRequest) -> list[int]:
+def _tokens(templates: TemplateProcesses, arm: ServedArm, body: TokenizeRequest) -> list[int]:
     if body.messages:
-        text = conversation_text(templates, tokenizer, body.messages, body)
+        text = conversation_text(templates, arm.format, body.messages, body, body.described())
     else:
         text = body.prompt or ""
     if (size := len(text.encode())) > limits.TOKENIZED.most:
@@ -51,7 +50,7 @@ def _tokens(templates: TemplateProcesses, tokenizer: Tokenizer, body: TokenizeRe
             f"the text has {size:,} bytes; at most {limits.TOKENIZED.whole:,} are tokenized at once", "prompt"
         )
     special = body.add_special_tokens
-    return tokenizer.encode(text, add_special_tokens=not body.messages if special is None else special)
+    return arm.tokenizer.encode(text, add_special_tokens=not body.messages if special is None else special)
 
 
 async def detokenize(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,6 +17,9 @@ from turnout.server.generation.merge import merged
 from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
 from turnout.text.choice_text import ChoiceText, TextDelta
+from turnout.text.output.events import Event as OutputEvent
+from turnout.text.output.events import merged as merged_events
+from turnout.text.output.splitter import OutputSplitter
 from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
 
@@ -48,7 +51,12 @@ class Generation:
     """The client wants the tokens, so a delta comes for tokens whose text is held back too."""
     prompt_only: bool = False
     """The client wants nothing that is generated: choices have no text and no tokens."""
+    splitter: Callable[[], OutputSplitter] | None = None
+    """Makes what tells the parts of a choice's output apart; None: an output is text."""
+    shown: frozenset[int] = frozenset()
+    """Special tokens that are text, since the splitter reads them."""
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
+    _splitters: dict[int, OutputSplitter] = field(default_factory=dict)
     _stops: StopStrings = field(init=False)
     _cached_tokens: dict[str, int] = field(default_factory=dict)
     _timings: dict[str, Timing] = field(default_factory=dict)
@@ -141,9 +149,13 @@ class Generation:
     def _feed(self, request: RequestSpec, index: int, delta: Delta) -> TextDelta:
         choice = self._choices.get(index)
         if choice is None:
-            choice = ChoiceText(self.tokenizer, request.params, request.prompt, index, self._stops)
+            choice = ChoiceText(
+                self.tokenizer, request.params, request.prompt, index, self._stops, self.shown
+            )
             self._choices[index] = choice
         added = choice.feed(delta)
+        if self.splitter is not None:
+            added.events = self._split(index, added)
         if choice.stopped_by_text and added.finish_reason:
             self.client.abort(request.id, delta.index)
         if delta.cached_tokens:
@@ -153,6 +165,18 @@ class Generation:
         if delta.timing is not None:
             self._timings[request.id] = delta.timing
         return added
+
+    def _split(self, index: int, added: TextDelta) -> list[OutputEvent]:
+        """The parts of the output that a text delta completes."""
+        splitter = self._splitters.get(index)
+        if splitter is None:
+            assert self.splitter is not None
+            splitter = self._splitters[index] = self.splitter()
+        events = splitter.feed(added.text)
+        if added.finish_reason is not None:
+            events += splitter.finish()
+        added.calls = splitter.calls
+        return events
 
     def _best(self, generated: Sequence[TextDelta]) -> list[TextDelta]:
         """The choices to return of all that were generated, numbered anew."""
@@ -169,7 +193,8 @@ def _joined(deltas: Sequence[TextDelta]) -> TextDelta:
     text = "".join(delta.text for delta in deltas)
     shown = [token for delta in deltas for token in delta.shown]
     tokens = [token for delta in deltas for token in delta.tokens]
-    return msgspec.structs.replace(deltas[-1], text=text, shown=shown, tokens=tokens)
+    events = merged_events(event for delta in deltas for event in delta.events)
+    return msgspec.structs.replace(deltas[-1], text=text, shown=shown, tokens=tokens, events=events)
 
 
 def _without_output(delta: TextDelta) -> TextDelta:

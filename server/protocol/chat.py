@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, mod
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList, GenerationRequest
+from turnout.server.protocol.tools import ToolRequest
 
 __all__ = ["ChatOptions", "ChatRequest", "Message", "Messages", "text_size"]
 
@@ -79,7 +80,7 @@ class ChatOptions(BaseModel):
         return value
 
 
-class ChatRequest(ChatOptions, GenerationRequest):
+class ChatRequest(ChatOptions, ToolRequest, GenerationRequest):
     """The body of a chat request."""
 
     UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}

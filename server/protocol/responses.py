@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 __all__ = [
+    "CalledFunction",
     "ChatChoice",
     "ChatChunkChoice",
     "ChatDelta",
@@ -27,6 +28,8 @@ __all__ = [
     "TimedEnvelope",
     "TimingReport",
     "Timings",
+    "ToolCall",
+    "ToolCallDelta",
     "TopLogprob",
     "Usage",
     "WireChoice",
@@ -117,12 +120,43 @@ class ChatLogprobs(msgspec.Struct):
     refusal: None = None
 
 
+class CalledFunction(msgspec.Struct):
+    """The function of a tool call, or a part of it."""
+
+    name: str | UnsetType = UNSET
+    arguments: str = ""
+    """JSON, as the model wrote it."""
+
+
+class ToolCall(msgspec.Struct):
+    """A tool call of a message."""
+
+    id: str
+    function: CalledFunction
+    type: str = "function"
+
+
+class ToolCallDelta(msgspec.Struct):
+    """A part of a tool call in a streamed message."""
+
+    index: int
+    function: CalledFunction
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+
+
 class ChatMessage(msgspec.Struct):
     """A message of the assistant."""
 
     role: str
-    content: str
+    content: str | None
+    """None in a message that has tool calls and no text."""
     refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    """What the model wrote before its answer."""
+    reasoning: str | UnsetType = UNSET
+    """The same, by the name that vLLM gives it."""
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct):
@@ -143,6 +177,9 @@ class ChatDelta(msgspec.Struct):
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct):

@@ -11,12 +11,13 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList, TokenId
 from turnout.server.protocol.chat import ChatOptions, Messages
+from turnout.server.protocol.tools import ToolRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 
 __all__ = ["DetokenizeRequest", "TokenizeRequest", "TokenizeResponse"]
 
 
-class TokenizeRequest(ChatOptions):
+class TokenizeRequest(ChatOptions, ToolRequest):
     """The body of a request to tokenize a text or a conversation."""
 
     model_config = ConfigDict(strict=True, extra="allow")

@@ -18,14 +18,14 @@ from turnout.server.protocol.responses import (
     ChatMessage,
     Envelope,
 )
+from turnout.server.renderers.chat_parts import ROLE, delta_of, finish_reason, message_of
 from turnout.server.renderers.logprobs import chat_logprobs, prompt_logprobs
 from turnout.server.renderers.openai import OpenAIRenderer, or_unset
 from turnout.server.renderers.renderer import event
 from turnout.text.choice_text import ShownToken, TextDelta
+from turnout.text.output.events import ToolEnd, merged
 
 __all__ = ["ChatRenderer"]
-
-ROLE = "assistant"
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class ChatRenderer(OpenAIRenderer):
         return event(chunk)
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
+        if generation.splitter is not None:
+            return self._parts(delta, generation)
         events, tokens = b"", self._token_ids(delta)
         if delta.text or delta.shown or delta.finish_reason is None:
             content, logprobs = ChatDelta(content=delta.text), self._logprobs(delta.shown)
@@ -52,8 +54,25 @@ class ChatRenderer(OpenAIRenderer):
             events += self._event(_last(delta, tokens), delta, generation)
         return events
 
+    def _parts(self, delta: TextDelta, generation: Generation) -> bytes:
+        """The events of a delta whose text is told apart: one for each part, then the last of a choice."""
+        tokens, logprobs = self._token_ids(delta), self._logprobs(delta.shown)
+        parts: list[ChatDelta] = [
+            delta_of(event) for event in merged(delta.events) if not isinstance(event, ToolEnd)
+        ]
+        if not parts and (delta.shown or (tokens and delta.finish_reason is None)):
+            parts = [ChatDelta()]
+        events = b""
+        for part in parts:
+            choice = ChatChunkChoice(delta.index, part, logprobs, None, token_ids=tokens)
+            events += self._event(choice, delta, generation)
+            tokens, logprobs = [] if self.options.token_ids else UNSET, self._logprobs(())
+        if delta.finish_reason is not None:
+            events += self._event(_last(delta, tokens), delta, generation)
+        return events
+
     def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Envelope:
-        envelope = self.envelope([self._choice(choice) for choice in choices], generation)
+        envelope = self.envelope([self._choice(choice, generation) for choice in choices], generation)
         self._add_prompt(envelope, 0, generation)
         return envelope
 
@@ -69,12 +88,12 @@ class ChatRenderer(OpenAIRenderer):
         chunk = self._chunk(choice, delta.token_count, generation)
         return b"data: " + msgspec.json.encode(chunk) + b"\n\n"  # an `event`, without a call for each token
 
-    def _choice(self, choice: TextDelta) -> ChatChoice:
+    def _choice(self, choice: TextDelta, generation: Generation) -> ChatChoice:
         return ChatChoice(
             choice.index,
-            ChatMessage(ROLE, choice.text),
+            ChatMessage(ROLE, choice.text) if generation.splitter is None else message_of(choice.events),
             self._logprobs(choice.shown),
-            choice.finish_reason,
+            finish_reason(choice),
             choice.stop_reason,
             or_unset(choice.cumulative_logprob),
             or_unset(choice.score),
@@ -90,7 +109,7 @@ def _last(delta: TextDelta, tokens: Sequence[int] | UnsetType) -> ChatChunkChoic
         delta.index,
         ChatDelta(),
         None,
-        delta.finish_reason,
+        finish_reason(delta),
         delta.stop_reason,
         or_unset(delta.cumulative_logprob),
         or_unset(delta.score),

@@ -1,0 +1,148 @@
+"""The fields by which a chat request offers tools, in OpenAI's form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from turnout.core import limits
+from turnout.core.errors import RequestError
+from turnout.text.output.call_grammar import Tool
+
+__all__ = ["ToolRequest"]
+
+NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
+FastTools = Annotated[list["ToolDefinition"], Field(fail_fast=True)]
+
+
+class Function(BaseModel):
+    """A function that the model may call."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    name: str
+    """Letters, digits, and `_-.:/`."""
+    description: str | None = None
+    """What it does, for the model to read."""
+    parameters: dict[str, Any] | None = None
+    """A JSON schema of its arguments, which are an object. Default: any object."""
+    strict: bool | None = None
+    """A keyword of the schema that cannot be held is refused; otherwise it holds nothing."""
+
+    @field_validator("name", mode="after")
+    @classmethod
+    def _possible(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError("1 to 128 letters, digits, and _-.:/ are expected")
+        return value
+
+    @field_validator("parameters", mode="after")
+    @classmethod
+    def _of_an_object(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        if value and value.get("type", "object") != "object":
+            raise ValueError("a schema of an object is expected")
+        return value
+
+
+class ToolDefinition(BaseModel):
+    """A tool; functions are the only ones."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class NamedFunction(BaseModel):
+    """The name of a function."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str
+
+
+class NamedTool(BaseModel):
+    """A tool that is to be called."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["function"] = "function"
+    function: NamedFunction
+
+
+class ToolRequest(BaseModel):
+    """Tools that the model may call, and whether it must."""
+
+    tools: FastTools | None = None
+    """[Functions that the model may call](http-api.md#tools)."""
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    """`auto`: the model chooses; `none`: no tool; `required`: at least one; or
+    `{"type": "function", "function": {"name": …}}`: this one. Default: `auto`."""
+    parallel_tool_calls: bool | None = None
+    """Whether an answer may have several calls. Default: true."""
+    functions: Annotated[list[Function], Field(fail_fast=True)] | None = None
+    """OpenAI's older form of `tools`."""
+    function_call: Literal["none", "auto"] | NamedFunction | None = None
+    """OpenAI's older form of `tool_choice`."""
+
+    @model_validator(mode="after")
+    def _tools(self) -> Self:
+        if self.functions is not None:
+            if self.tools is not None:
+                raise RequestError("functions is the older form of tools; give one", "functions")
+            self.tools = [ToolDefinition(function=function) for function in self.functions]
+        if self.function_call is not None and self.tool_choice is None:
+            call = self.function_call
+            self.tool_choice = call if isinstance(call, str) else NamedTool(function=call)
+        names = [tool.function.name for tool in self.tools or ()]
+        if len(names) > limits.TOOLS.most:
+            raise RequestError(
+                f"there are {len(names):,} tools; at most {limits.TOOLS.whole} are taken", "tools"
+            )
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RequestError(f"two tools are called {twice!r}; names must differ", "tools")
+        self._check_choice(names)
+        return self
+
+    def _check_choice(self, names: Sequence[str]) -> None:
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool) and choice.function.name not in names:
+            raise RequestError(
+                f"tool_choice names {choice.function.name!r}, which is not among the tools", "tool_choice"
+            )
+        if choice == "required" and not names:
+            raise RequestError("tool_choice is 'required', but there are no tools", "tool_choice")
+
+    @property
+    def offered(self) -> list[ToolDefinition]:
+        """The tools that the model is told of."""
+        return [] if self.tool_choice == "none" else self.tools or []
+
+    def described(self) -> list[dict[str, Any]]:
+        """The tools that the model is told of, as chat templates take them."""
+        return [tool.model_dump(exclude_none=True) for tool in self.offered]
+
+    def callable_tools(self) -> list[Tool]:
+        """The tools that the model may call in this answer."""
+        choice = self.tool_choice
+        name = choice.function.name if isinstance(choice, NamedTool) else None
+        return [_tool(each.function) for each in self.offered if name in (None, each.function.name)]
+
+    @property
+    def must_call(self) -> bool:
+        """Whether an answer without a call is not wanted."""
+        return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
+
+    @property
+    def one_call(self) -> bool:
+        """Whether at most one call is wanted."""
+        return self.parallel_tool_calls is False or isinstance(self.tool_choice, NamedTool)
+
+
+def _tool(function: Function) -> Tool:
+    parameters: Mapping[str, Any] = {"type": "object", **(function.parameters or {})}
+    return Tool(function.name, parameters, strict=bool(function.strict))

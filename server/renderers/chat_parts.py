@@ -1,0 +1,67 @@
+"""The parts of an output as a message of OpenAI's chat API: text, reasoning and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import uuid4
+
+from msgspec import UNSET
+
+from turnout.server.protocol.responses import (
+    CalledFunction,
+    ChatDelta,
+    ChatMessage,
+    ToolCall,
+    ToolCallDelta,
+)
+from turnout.text.choice_text import TextDelta
+from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin
+
+__all__ = ["ROLE", "delta_of", "finish_reason", "message_of"]
+
+ROLE = "assistant"
+
+
+def delta_of(event: Event) -> ChatDelta:
+    """A part as a delta of the message."""
+    if isinstance(event, Text):
+        return ChatDelta(content=event.text)
+    if isinstance(event, Reasoning):
+        return ChatDelta(reasoning_content=event.text, reasoning=event.text)
+    if isinstance(event, ToolBegin):
+        function = CalledFunction(event.name)
+        return ChatDelta(tool_calls=[ToolCallDelta(event.index, function, _call_id(), "function")])
+    if isinstance(event, ToolArguments):
+        return ChatDelta(tool_calls=[ToolCallDelta(event.index, CalledFunction(arguments=event.text))])
+    return ChatDelta()
+
+
+def message_of(events: Iterable[Event]) -> ChatMessage:
+    """The whole message."""
+    text, thoughts = "", ""
+    calls: list[ToolCall] = []
+    for event in events:
+        if isinstance(event, Text):
+            text += event.text
+        elif isinstance(event, Reasoning):
+            thoughts += event.text
+        elif isinstance(event, ToolBegin):
+            calls.append(ToolCall(_call_id(), CalledFunction(event.name)))
+        elif isinstance(event, ToolArguments):
+            calls[-1].function.arguments += event.text
+    return ChatMessage(
+        ROLE,
+        None if calls and not text else text,
+        reasoning_content=thoughts or UNSET,
+        reasoning=thoughts or UNSET,
+        tool_calls=calls or UNSET,
+    )
+
+
+def finish_reason(delta: TextDelta) -> str | None:
+    """Why a choice ended, as chat tells it: one that calls tools waits for their results."""
+    return "tool_calls" if delta.calls and delta.finish_reason == "stop" else delta.finish_reason
+
+
+def _call_id() -> str:
+    return f"call_{uuid4().hex[:24]}"

@@ -1,0 +1,47 @@
+"""Outputs are told apart as their formats say, and the same way however they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from output_examples import EXAMPLES, Example
+
+from turnout.plugins.formats.hermes import hermes
+from turnout.text.output.events import Event, Text, merged
+from turnout.text.output.splitter import OutputSplitter
+
+NAMES = list(EXAMPLES)
+
+
+def events_of(example: Example, pieces: Iterable[str], *, tools: bool = True) -> list[Event]:
+    splitter = OutputSplitter(example.format, tools=tools, within=example.within)
+    events = [event for piece in pieces for event in splitter.feed(piece)]
+    return merged(events + splitter.finish())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_output_has_these_parts(name: str) -> None:
+    example = EXAMPLES[name]
+    assert events_of(example, [example.output]) == example.events
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_how_an_output_is_cut_changes_nothing(name: str) -> None:
+    example = EXAMPLES[name]
+    text = example.output
+    assert events_of(example, text) == example.events  # character by character
+    for cut in range(len(text)):
+        assert events_of(example, [text[:cut], text[cut:]]) == example.events, cut
+
+
+def test_without_tools_a_call_is_text() -> None:
+    output = 'a <tool_call>{"name": "f", "arguments": {}}</tool_call> '
+    example = Example(hermes(), output, [])
+    assert events_of(example, [output], tools=False) == [Text(output)]
+
+
+def test_arguments_come_as_they_are_written() -> None:
+    splitter = OutputSplitter(hermes(), tools=True)
+    assert splitter.feed('<tool_call>{"name": "f", "arguments": {"ci')
+    assert [type(event).__name__ for event in splitter.feed('ty": "Pa')] == ["ToolArguments"] * 3

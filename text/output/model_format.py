@@ -1,0 +1,116 @@
+"""How one served model writes its outputs: its format, and its tokenizer's tokens for the markers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from turnout.core.errors import RequestError
+from turnout.core.types.output_format import OutputFormat, Region
+from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.text.output.call_grammar import Wanted, call_grammar
+from turnout.text.output.earlier_calls import with_calls_read
+from turnout.text.output.schemas import answer_expression
+from turnout.text.output.splitter import OutputSplitter
+from turnout.text.output.tool_prompt import DEFAULT_FORMAT, with_tools_described
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["ModelFormat"]
+
+NO_FORMAT = OutputFormat(found_by=())
+
+
+@dataclass(frozen=True)
+class ModelFormat:
+    """What the server needs to know to offer tools to a model, and to tell the parts of its outputs apart."""
+
+    tokenizer: Tokenizer
+    format: OutputFormat | None
+    """As the engine found it; None: the chat template is of no known format."""
+    eos_token_ids: Sequence[int]
+    """The tokens that end a text."""
+
+    @cached_property
+    def template_knows_tools(self) -> bool:
+        """Whether the chat template describes tools in the form in which calls are read."""
+        known = self.format is not None and self.format.calls is not None
+        return known and "tools" in self.tokenizer.chat_template.source
+
+    @cached_property
+    def used(self) -> OutputFormat:
+        """The format by which outputs are split: the model's own, with the default's calls if it has none."""
+        own = self.format or NO_FORMAT
+        if self.template_knows_tools:
+            return own
+        return OutputFormat(found_by=own.found_by, calls=DEFAULT_FORMAT.calls, regions=own.regions)
+
+    @cached_property
+    def shown(self) -> frozenset[int]:
+        """Special tokens that are part of markers, and so must be seen in the text."""
+        texts = _markers(self.used)
+        return frozenset(
+            id for marker, id in self.tokenizer.markers.items() if any(marker in text for text in texts)
+        )
+
+    @cached_property
+    def _ends(self) -> frozenset[str]:
+        ends = set(self.eos_token_ids)
+        return frozenset(text for text, id in self.tokenizer.markers.items() if id in ends)
+
+    def conversation(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[Sequence[Mapping[str, Any]], dict[str, Any]]:
+        """Returns messages and variables for the chat template. Raises RequestError for calls that are none.
+
+        messages, tools: as OpenAI's API has them.
+        """
+        told = with_calls_read(messages)
+        if self.template_knows_tools:
+            return told, {"tools": list(tools)} if tools else {}
+        if tools or any(message.get("role") == "tool" or message.get("tool_calls") for message in told):
+            return with_tools_described(told, tools), {}
+        return told, {}
+
+    def begun(self, prompt: str) -> Region | None:
+        """The region that a prompt ends in: chat templates begin the reasoning for the model."""
+        text = prompt.rstrip()
+        return next((region for region in self.used.regions if text.endswith(region.open)), None)
+
+    def splitter(self, *, tools: bool, begun: Region | None) -> Callable[[], OutputSplitter] | None:
+        """What makes a splitter for each choice; None: there is nothing to tell apart."""
+        if not tools and not self.used.regions:
+            return None
+        return lambda: OutputSplitter(self.used, tools=tools, within=begun)
+
+    def form(
+        self, wanted: Wanted, asked: StructuredOutputs | None, begun: Region | None
+    ) -> StructuredOutputs | None:
+        """The structured output that holds an output to its format. Raises RequestError if there is none.
+
+        asked: what the client asks for, which holds for the text alone: not for reasoning, and not for calls.
+        """
+        if not wanted.tools and (asked is None or not self.used.regions):
+            return asked
+        answer = None if asked is None else answer_expression(asked)
+        if asked is not None and answer is None:
+            if not wanted.tools and begun is None:
+                return asked
+            raise RequestError(
+                "a grammar goes neither with tools nor with reasoning before the answer; give a schema, a "
+                "regular expression or choices, or turn these off",
+                "structured_outputs",
+            )
+        text = call_grammar(
+            self.used, replace(wanted, answer=answer), self.tokenizer.markers, ends=self._ends, within=begun
+        )
+        return StructuredOutputs(grammar=text)
+
+
+def _markers(format: OutputFormat) -> list[str]:
+    texts = [text for region in format.regions for text in (region.open, region.close)]
+    if (calls := format.calls) is not None:
+        texts += [calls.before, calls.lead, calls.open, calls.close, calls.between, calls.after]
+        texts += getattr(calls.body, "separators", ())
+    return [*texts, format.between]

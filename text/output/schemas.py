@@ -1,0 +1,84 @@
+"""JSON schemas as grammars take them: without what only describes, and for objects alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.core.types.structured_outputs import StructuredOutputs
+
+__all__ = ["answer_expression", "constraint"]
+
+DESCRIBING = frozenset(
+    {
+        "title",
+        "description",
+        "default",
+        "examples",
+        "example",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "$comment",
+        "$schema",
+        "$id",
+    }
+)
+"""Keywords that forbid nothing. They may be long, and a form's size is bounded."""
+SCHEMAS_BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+SCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+WHITE_SPACE = r"[\x20\x0A\x0D\x09]{1,20}"
+"""Between the parts of JSON. The limit ends an output that would otherwise continue with blanks."""
+
+
+def constraint(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
+    """Returns the schema for the compiler.
+
+    strict: keywords that the compiler does not know are refused; otherwise they hold nothing.
+    """
+    options: dict[str, Any] = {"whitespace_pattern": WHITE_SPACE}
+    if not strict:
+        options["lenient"] = True
+    return {**_stripped(schema), "x-guidance": options}
+
+
+def answer_expression(form: StructuredOutputs) -> str | None:
+    """A form as an expression within a larger grammar; None for a grammar, which is no part of another."""
+    if form.json is not None or form.json_object:
+        schema = json.loads(form.json) if isinstance(form.json, str) else form.json or {"type": "object"}
+        return "%json " + json.dumps(constraint(schema, strict=True), ensure_ascii=False)
+    if form.choice is not None:
+        return "(" + " | ".join(json.dumps(text, ensure_ascii=False) for text in form.choice) + ")"
+    if form.regex is not None:
+        return "/" + form.regex.replace("/", r"\/") + "/"
+    return None
+
+
+def _stripped(schema: Any) -> Any:
+    if isinstance(schema, list):  # `items` of older drafts
+        return [_stripped(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in DESCRIBING:
+            continue
+        if key in SCHEMAS_BY_NAME and isinstance(value, Mapping):
+            kept[key] = {name: _stripped(each) for name, each in value.items()}
+        elif key in SCHEMA_LISTS and isinstance(value, list):
+            kept[key] = [_stripped(each) for each in value]
+        elif key in (
+            "items",
+            "additionalProperties",
+            "not",
+            "if",
+            "then",
+            "else",
+            "contains",
+            "propertyNames",
+        ):
+            kept[key] = _stripped(value)
+        else:
+            kept[key] = value
+    return kept

@@ -1,0 +1,195 @@
+"""Tells the parts of an output apart as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from turnout.core.types.output_format import Calls, OutputFormat, Region
+from turnout.text.output.call_reader import CallReader
+from turnout.text.output.events import Event, Reasoning, Text
+from turnout.text.output.source import WHITE_SPACE, Malformed, Reading, Source
+
+__all__ = ["OutputSplitter"]
+
+
+class OutputSplitter:
+    """Turns the text of one choice into events: the same, once joined, however the text is cut."""
+
+    def __init__(self, format: OutputFormat, *, tools: bool, within: Region | None = None) -> None:
+        """tools: the request offers tools; if not, a call is mere text.
+
+        within: the region that the prompt ended in, such as the reasoning that a chat template has begun.
+        """
+        self._format = format
+        self._calls = format.calls if tools else None
+        self._within = within
+        self._source = Source()
+        self._events: list[Event] = []
+        self._space = ""
+        self._count = 0
+        self._reading = self._message()
+        next(self._reading, None)
+
+    @property
+    def calls(self) -> int:
+        """Calls so far."""
+        return self._count
+
+    def feed(self, text: str) -> list[Event]:
+        """Returns the events that `text` completes."""
+        self._source.text += text
+        return self._go_on()
+
+    def finish(self) -> list[Event]:
+        """Returns the last events."""
+        self._source.ended = True
+        return self._go_on()
+
+    def _go_on(self) -> list[Event]:
+        next(self._reading, None)
+        events = self._events.copy()
+        self._events.clear()
+        return events
+
+    # -------------------------------------------------------------- the message
+
+    def _message(self) -> Reading[None]:
+        source = self._source
+        if self._within is not None:
+            yield from self._region(self._within)
+        elif self._format.outside == "text":
+            yield from self._opening_region()
+        if self._calls is not None and not self._calls.marker:
+            yield from self._calls_at_start(self._calls)
+        regions = {} if self._format.outside == "text" else {each.open: each for each in self._format.regions}
+        markers = list(regions)
+        if self._calls is not None and self._calls.marker:
+            markers.append(self._calls.marker)
+        show: Callable[[str], None] = self._say if self._format.outside == "text" else _ignore
+        while (marker := (yield from source.until(markers, show))) is not None:
+            if marker in regions:
+                yield from self._region(regions[marker])
+            else:
+                assert self._calls is not None
+                yield from self._call_list(self._calls, marker)
+        self._events += [Text(self._space)] if self._space and not self._count else []
+
+    def _opening_region(self) -> Reading[None]:
+        source = self._source
+        opens = {each.open: each for each in self._format.regions}
+        if not opens:
+            return
+        source.remember()
+        yield from source.skip_white_space()
+        marker = yield from source.starts_with(list(opens))
+        skipped = source.forget()
+        if marker is None:
+            source.text = skipped + source.text
+        else:
+            source.take(len(marker))
+            yield from self._region(opens[marker])
+
+    def _region(self, region: Region) -> Reading[None]:
+        emit = {"reasoning": _Thoughts(self._events).add, "text": self._say, "skip": _ignore}[region.kind]
+        yield from self._source.until([region.close], emit)
+        if region.kind != "text" and self._format.outside == "text":
+            yield from self._source.skip_white_space()
+
+    # -------------------------------------------------------------- calls
+
+    def _calls_at_start(self, calls: Calls) -> Reading[None]:
+        source = self._source
+        source.remember()
+        yield from source.skip_white_space()
+        begins = (yield from source.starts_with(("{",))) is not None
+        skipped = source.forget()
+        if begins:
+            yield from self._call_list(calls, "")
+        else:
+            source.text = skipped + source.text
+
+    def _call_list(self, calls: Calls, marker: str) -> Reading[None]:
+        """Reads calls, from behind the marker of the first on. What is none after all is text."""
+        source = self._source
+        source.remember()
+        if calls.lead:
+            yield from source.skip_white_space()
+            if not (yield from self._takes(calls.lead)):
+                self._say(marker + source.forget())
+                return
+        while True:
+            reader = CallReader(source, self._count, self._events.append)
+            space, self._space = self._space, ""
+            try:
+                yield from source.skip_white_space()
+                yield from reader.read(calls.body)
+                self._count += 1
+            except Malformed:
+                if reader.begun:
+                    self._count += 1
+                else:
+                    self._space = space
+                    self._say(marker + source.forget())
+                return
+            source.forget()
+            if not (yield from self._another(calls)):
+                return
+            source.remember()
+            marker = calls.open
+
+    def _another(self, calls: Calls) -> Reading[bool]:
+        """Takes what ends a call, and what begins the next; returns whether there is one."""
+        yield from self._source.skip_white_space()
+        if calls.close and (yield from self._takes(calls.close.strip())):
+            yield from self._source.skip_white_space()
+        if calls.after and (yield from self._takes(calls.after)):
+            yield from self._source.skip_white_space()
+            return False
+        if calls.between:
+            if not (yield from self._takes(calls.between)):
+                return False
+            yield from self._source.skip_white_space()
+        if calls.open:
+            return (yield from self._takes(calls.open))
+        return bool(calls.between)
+
+    def _takes(self, word: str) -> Reading[bool]:
+        """Takes a word, if it comes next; returns whether it did."""
+        if (yield from self._source.starts_with((word,))) is None:
+            return False
+        self._source.take(len(word))
+        return True
+
+    # -------------------------------------------------------------- events
+
+    def _say(self, text: str) -> None:
+        """Emits text. White space at its end waits: before a call it is no part of the answer."""
+        if self._calls is None:
+            self._events.append(Text(text))
+            return
+        text = self._space + text
+        said = text.rstrip(WHITE_SPACE)
+        self._space = text[len(said) :]
+        if said:
+            self._events.append(Text(said))
+
+
+class _Thoughts:
+    """Reasoning without the white space around it."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
+        self._space: str | None = None
+        """White space that is reasoning if more follows; None: nothing has come that is none."""
+
+    def add(self, text: str) -> None:
+        text = text.lstrip(WHITE_SPACE) if self._space is None else self._space + text
+        said = text.rstrip(WHITE_SPACE)
+        if said:
+            self._events.append(Reasoning(said))
+        if said or self._space is not None:
+            self._space = text[len(said) :]
+
+
+def _ignore(text: str) -> None:
+    pass
