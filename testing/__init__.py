@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from turnout.testing.suites.logits_processor import LogitsProcessorSuite
     from turnout.testing.suites.model_family import ModelFamilySuite
     from turnout.testing.suites.observer import ObserverSuite
+    from turnout.testing.suites.output_format import OutputFormatSuite
     from turnout.testing.suites.proposer import ProposerSuite
     from turnout.testing.suites.quantizer import QuantizerSuite
     from turnout.testing.suites.router import RouterSuite
@@ -32,6 +33,7 @@ __all__ = [
     "LogitsProcessorSuite",
     "ModelFamilySuite",
     "ObserverSuite",
+    "OutputFormatSuite",
     "ProposerSuite",
     "QuantizerSuite",
     "RouterSuite",
@@ -48,6 +50,7 @@ _HOMES = {
     "LogitsProcessorSuite": "turnout.testing.suites.logits_processor",
     "ModelFamilySuite": "turnout.testing.suites.model_family",
     "ObserverSuite": "turnout.testing.suites.observer",
+    "OutputFormatSuite": "turnout.testing.suites.output_format",
     "ProposerSuite": "turnout.testing.suites.proposer",
     "QuantizerSuite": "turnout.testing.suites.quantizer",
     "RouterSuite": "turnout.testing.suites.router",

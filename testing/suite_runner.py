@@ -19,6 +19,7 @@ from turnout.testing.suites.length_predictor import LengthPredictorSuite
 from turnout.testing.suites.logits_processor import LogitsProcessorSuite
 from turnout.testing.suites.model_family import ModelFamilySuite
 from turnout.testing.suites.observer import ObserverSuite
+from turnout.testing.suites.output_format import OutputFormatSuite
 from turnout.testing.suites.proposer import ProposerSuite
 from turnout.testing.suites.quantizer import QuantizerSuite
 from turnout.testing.suites.router import RouterSuite
@@ -41,6 +42,7 @@ SUITES: dict[str, type[Suite[Any]]] = {
         RouterSuite,
         LogitsProcessorSuite,
         ModelFamilySuite,
+        OutputFormatSuite,
     )
 }
 """By kind; observers have `ObserverSuite`."""

@@ -85,6 +85,16 @@ _ALL = (
         "observer", "observer", "ObserverSuite", f"{SERVE}     # it is always called", ('plugin = "$name"',)
     ),
     Skeleton(
+        "format",
+        "output format",
+        "OutputFormatSuite",
+        f"{SERVE} FOLDER --format $name",
+        (
+            'spec = "$name"',
+            'specials = ("<call>", "</call>")  # of its markers, those that are special tokens',
+        ),
+    ),
+    Skeleton(
         "model",
         "model family",
         "ModelFamilySuite",

@@ -19,6 +19,7 @@ NAMES = {
     "admission": "few-each",
     "router": "short-apart",
     "logits_processor": "no-digits",
+    "format": "angle-calls",
     "model": "mimic",
     "observer": "log-requests",
 }

@@ -19,6 +19,7 @@ TOLD = {
     "register_proposers": "proposers",
     "register_admissions": "admissions",
     "register_routers": "routers",
+    "register_formats": "formats",
     "register_logits_processors": "logits-processors",
     "register_models": "models",
     "step_finished": "observers",

@@ -52,6 +52,9 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.layer_attention": ("LayerAttention",),
         "turnout.core.types.placement": ("Placement",),
     },
+    "Output formats": {
+        "turnout.core.types.output_format": ("OutputFormat", "Region", "Calls", "JsonCall", "NamedCall")
+    },
 }
 UNTOLD = {
     "Logits.pick",

@@ -1,0 +1,67 @@
+"""A model that babbles: it writes any token that a grammar allows."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+
+import llguidance.numpy as masks
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer, grammar_from
+
+from turnout.models.hub.resolve import resolve_model
+from turnout.text.tokenizer import load_tokenizer, tokenizer_json
+
+__all__ = ["Babbler"]
+
+MARKED = 0.3
+"""How often it takes a special token where one is allowed: among thousands it would hardly ever come."""
+
+
+class Babbler:
+    """The embedded model's vocabulary with special tokens of its own, and no opinion on what to write."""
+
+    def __init__(self, specials: Sequence[str], ends: Sequence[str] = ()) -> None:
+        """specials: the texts of special tokens. ends: those of them that end an output."""
+        folder = resolve_model("turnout-tiny")
+        self._tokenizer = load_tokenizer(folder)
+        self._first = self._tokenizer.vocab_size
+        self.tokens = {text: self._first + number for number, text in enumerate(specials)}
+        """The ids of the special tokens by their texts."""
+        self._texts = {id: text for text, id in self.tokens.items()}
+        self._ends = {self._tokenizer.eos_token_id, *(self.tokens[text] for text in ends)}
+        self._table = self._with_specials(json.loads(tokenizer_json(folder)))
+
+    def output(self, grammar: str, rng: random.Random, most: int = 300) -> str | None:
+        """Returns an output of this grammar, in Lark; None where it has not ended after `most` tokens."""
+        matcher = LLMatcher(self._table, grammar_from("grammar", grammar))
+        assert not matcher.is_error(), f"the grammar is wrong: {matcher.get_error()}\n{grammar}"
+        mask = masks.allocate_token_bitmask(1, self._table.vocab_size)
+        written: list[int] = []
+        while not matcher.is_stopped() and len(written) < most:
+            masks.fill_next_token_bitmask(matcher, mask)
+            allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+            marked = [token for token in allowed if token >= self._first]
+            token = rng.choice(marked if marked and rng.random() < MARKED else allowed)
+            if token in self._ends:
+                return self._text(written)
+            matcher.consume_token(token)
+            written.append(token)
+        return self._text(written) if matcher.is_stopped() else None
+
+    def _with_specials(self, described: dict[str, list[object]]) -> LLTokenizer:
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        for id in self._texts:  # under other names, so that no text becomes one
+            described["added_tokens"].append(
+                {"id": id, "content": f"<hidden-{id}>", "special": True, **flags}
+            )
+        size = self._first + len(self._texts)
+        return LLTokenizer(json.dumps(described), n_vocab=size, eos_token=sorted(self._ends))
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        pieces = (
+            self._texts[id].encode() if id in self._texts else self._tokenizer.token_bytes(id) or b""
+            for id in tokens
+        )
+        return b"".join(pieces).decode(errors="replace")

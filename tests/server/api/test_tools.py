@@ -1,0 +1,148 @@
+"""Tools over HTTP, with the embedded model, which knows none: its calls are valid all the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from tiny_server import TinyServer, serving
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2, 3]}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "forecast", "description": "Weather.", "parameters": SCHEMA}},
+    {"type": "function", "function": {"name": "now"}},
+]
+ASKED: Any = [{"role": "user", "content": "How warm is it?"}]
+FORECAST: Any = {"type": "function", "function": {"name": "forecast"}}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TinyServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: TinyServer) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
+    )
+
+
+def ask(client: openai.OpenAI, **fields: Any) -> Any:
+    asked = {"messages": ASKED, "tools": TOOLS, "seed": 1, "max_tokens": 300, **fields}
+    return client.chat.completions.create(model="turnout-tiny", **asked)
+
+
+def test_a_named_function_is_called_once(client: openai.OpenAI) -> None:
+    (choice,) = ask(client, tool_choice=FORECAST).choices
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    (call,) = choice.message.tool_calls
+    assert call.function.name == "forecast" and call.id.startswith("call_")
+    arguments = json.loads(call.function.arguments)
+    assert arguments["days"] in (1, 2, 3) and len(arguments["city"]) <= 8
+
+
+def test_a_required_call_is_made_in_every_choice(client: openai.OpenAI) -> None:
+    for choice in ask(client, tool_choice="required", parallel_tool_calls=False, n=3).choices:
+        (call,) = choice.message.tool_calls
+        assert call.function.name in ("forecast", "now") and isinstance(
+            json.loads(call.function.arguments), dict
+        )
+
+
+def test_a_streamed_call_is_the_same_as_a_whole_one(client: openai.OpenAI) -> None:
+    whole = ask(client, tool_choice=FORECAST).choices[0]
+    chunks = [chunk.choices[0] for chunk in ask(client, tool_choice=FORECAST, stream=True)]
+    pieces = [call for chunk in chunks for call in chunk.delta.tool_calls or ()]
+    assert [bool(piece.id) for piece in pieces] == [True] + [False] * (len(pieces) - 1)
+    assert pieces[0].function.name == "forecast" and pieces[0].type == "function"
+    arguments = "".join(piece.function.arguments for piece in pieces)
+    assert arguments == whole.message.tool_calls[0].function.arguments
+    assert len(pieces) > 3, "arguments come as they are written"
+    assert chunks[-1].finish_reason == "tool_calls"
+
+
+def test_text_without_a_call_is_the_answer(client: openai.OpenAI) -> None:
+    (choice,) = ask(client, tool_choice="auto", max_tokens=12).choices
+    assert choice.message.tool_calls is None and choice.message.content
+    assert choice.finish_reason == "length"
+
+
+def test_tools_that_may_not_be_called_change_nothing(client: openai.OpenAI) -> None:
+    without = ask(client, tools=openai.NOT_GIVEN, max_tokens=12).choices[0]
+    assert ask(client, tool_choice="none", max_tokens=12).choices[0] == without
+
+
+def test_results_go_back_to_the_model(client: openai.OpenAI) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+    conversation = [
+        *ASKED,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "18 degrees"},
+    ]
+    answered = ask(client, messages=conversation, max_tokens=8)
+    assert answered.usage.prompt_tokens > ask(client, max_tokens=8).usage.prompt_tokens
+
+
+def test_the_answer_has_the_form_that_is_asked_for_where_no_tool_is_called(client: openai.OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"yes": {"type": "boolean"}},
+        "required": ["yes"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "yes", "schema": schema}}
+    for choice in ask(client, tools=TOOLS[:1], response_format=form, n=4).choices:
+        calls = choice.message.tool_calls or ()
+        texts = [call.function.arguments for call in calls] or [choice.message.content]
+        if choice.finish_reason != "length":
+            assert {tuple(json.loads(text)) for text in texts} <= {
+                ("yes",),
+                ("city", "days"),
+                ("days", "city"),
+            }
+
+
+def test_functions_are_the_older_form_of_tools(client: openai.OpenAI) -> None:
+    fields: Any = {"functions": [TOOLS[0]["function"]], "function_call": {"name": "forecast"}}
+    (call,) = ask(client, tools=openai.NOT_GIVEN, **fields).choices[0].message.tool_calls
+    assert call.function.name == "forecast"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "why"),
+    [
+        ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice", "not among"),
+        ({"tools": [], "tool_choice": "required"}, "tool_choice", "no tools"),
+        ({"tools": [TOOLS[0], TOOLS[0]]}, "tools", "two tools are called 'forecast'"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "letters"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type", "function"),
+        ({"tools": TOOLS * 300}, "tools", "at most 512"),
+        ({"extra_body": {"guided_grammar": 'start: "a"'}}, "guided_grammar", "a grammar goes neither"),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}
+                ]
+            },
+            "messages",
+            "tool_calls[0].function.arguments should be the JSON of an object",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(
+    client: openai.OpenAI, fields: dict[str, Any], param: str, why: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, **fields)
+    assert why in refused.value.message
+    assert refused.value.param == param
