@@ -18,9 +18,9 @@ from turnout.core.engine.observers import Observers
 from turnout.core.engine.request_table import RequestTable
 from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces.admission import AdmissionPolicy
+from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.observers import StepRecord
-from turnout.core.interfaces.runner import Runner
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.decision import Chosen, Completion
 from turnout.core.types.messages import Delta, Stats

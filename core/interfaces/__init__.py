@@ -11,7 +11,7 @@ from turnout.core.interfaces.attention import (
     CapturableAttention,
     RotatingAttend,
 )
-from turnout.core.interfaces.compute import ComputeContext, FusedKernels
+from turnout.core.interfaces.compute import ComputeContext, FusedKernels, Runner
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
 from turnout.core.interfaces.figures import Figures
@@ -29,8 +29,8 @@ from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.quantization import Adopter, ExportedLayer, Exporter, Quantizer
 from turnout.core.interfaces.resources import Companion, Resources
 from turnout.core.interfaces.router import Replica, Routable, Router, rendezvous
-from turnout.core.interfaces.runner import Runner
 from turnout.core.interfaces.scheduling import Drop, Entry, LengthPredictor, SchedulingPolicy, Share
+from turnout.core.types.output_format import Calls, JsonCall, NamedCall, OutputFormat, Region
 
 __all__ = [
     "AdmissionPolicy",
@@ -40,6 +40,7 @@ __all__ = [
     "AttentionBackend",
     "AttentionCapabilities",
     "CachedBlock",
+    "Calls",
     "CapturableAttention",
     "Companion",
     "ComputeContext",
@@ -53,6 +54,7 @@ __all__ = [
     "Exporter",
     "Figures",
     "FusedKernels",
+    "JsonCall",
     "KVBackend",
     "KVCache",
     "LengthPredictor",
@@ -60,6 +62,8 @@ __all__ = [
     "LogitsProcessor",
     "ModelCapabilities",
     "ModelFamily",
+    "NamedCall",
+    "OutputFormat",
     "PoolSize",
     "PreemptionRecord",
     "PrefixPins",
@@ -67,6 +71,7 @@ __all__ = [
     "Proposer",
     "Quantizer",
     "Refusal",
+    "Region",
     "Replica",
     "RequestRecord",
     "Resources",

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["ComputeContext", "FusedKernels"]
+    from turnout.core.types.plan import Logits, Plan
+
+__all__ = ["ComputeContext", "FusedKernels", "Runner"]
 
 
 class FusedKernels(Protocol):
@@ -48,3 +50,11 @@ class ComputeContext:
     kernels: FusedKernels | None = None
     """Kernels for the device; None: PyTorch's own operators do. `turnout.kernels.cpu_kernels` says whether
     they are the compiled ones of a CPU, which compute linear layers and attention too."""
+
+
+class Runner(Protocol):
+    """Executes plans: on a device, or by a cost model."""
+
+    def run(self, plan: Plan) -> Logits:
+        """Carries out the moves of `plan`, computes its chunks, and returns the rows of logits it needs."""
+        ...

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from turnout.core.clock import Clock
+from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.kv import KVCache
 from turnout.core.interfaces.logits_processor import ServedModel
-from turnout.core.interfaces.runner import Runner
 from turnout.core.types.model_spec import ModelSpec
 
 __all__ = ["Companion", "Resources"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from turnout.core.errors import ConfigError, did_you_mean
+from turnout.core.interfaces import OutputFormat
 from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.eviction import EvictionPolicy
@@ -15,7 +16,6 @@ from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
-from turnout.core.types.output_format import OutputFormat
 
 __all__ = ["KINDS", "OBSERVER_HOOKS", "OBSERVER_KIND", "POLICY_KINDS", "Kind", "kind_named"]
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from turnout.core.engine.logits_processing import adjust
+from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.logits_processor import Row
 from turnout.core.interfaces.proposer import DraftRequest, Proposal
-from turnout.core.interfaces.runner import Runner
 from turnout.core.types.plan import Chunk, Logits, Plan
 from turnout.core.types.request import Request
 from turnout.core.types.request import Sequence as TokenSequence

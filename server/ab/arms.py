@@ -15,7 +15,7 @@ from turnout.core.engine.client import EngineClient
 from turnout.core.interfaces.trial import Trial
 from turnout.server.ab.assignment import session_position
 from turnout.server.http.errors import ApiError
-from turnout.text.output.model_format import ModelFormat
+from turnout.text.model_format import ModelFormat
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Arms", "ServedArm", "State"]

@@ -26,8 +26,8 @@ from turnout.server.renderers.chat import ChatRenderer
 from turnout.server.renderers.openai import ResponseOptions
 from turnout.server.renderers.token_names import TokenNames
 from turnout.text.engine_params import engine_params
+from turnout.text.model_format import ModelFormat
 from turnout.text.output.call_grammar import Wanted
-from turnout.text.output.model_format import ModelFormat
 from turnout.text.output.splitter import OutputSplitter
 from turnout.text.template_process import TemplateProcesses
 

@@ -30,7 +30,9 @@ class Babbler:
         self.tokens = {text: self._first + number for number, text in enumerate(specials)}
         """The ids of the special tokens by their texts."""
         self._texts = {id: text for text, id in self.tokens.items()}
-        self._ends = {self._tokenizer.eos_token_id, *(self.tokens[text] for text in ends)}
+        eos = self._tokenizer.eos_token_id
+        assert eos is not None
+        self._ends = {eos, *(self.tokens[text] for text in ends)}
         self._table = self._with_specials(json.loads(tokenizer_json(folder)))
 
     def output(self, grammar: str, rng: random.Random, most: int = 300) -> str | None:

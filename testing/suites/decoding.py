@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from turnout.core.engine.engine import Engine
+from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.interfaces.runner import Runner
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import RequestSpec, Resumption
 from turnout.core.types.request import Sequence as TokenSequence

@@ -11,9 +11,9 @@ from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.observers import Observers
 from turnout.core.errors import Overloaded
 from turnout.core.interfaces.admission import AdmissionPolicy
+from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import KVCache
-from turnout.core.interfaces.runner import Runner
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.scheduling.preemption import Preemption
 from turnout.core.scheduling.scheduler import Capacity, Scheduler

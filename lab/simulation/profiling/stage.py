@@ -16,7 +16,7 @@ import torch
 
 from turnout.core.clock import Clock
 from turnout.core.engine.engine import Engine
-from turnout.core.interfaces.runner import Runner
+from turnout.core.interfaces.compute import Runner
 from turnout.core.scheduling.scheduler import Capacity
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import RequestSpec

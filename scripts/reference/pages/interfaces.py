@@ -20,6 +20,7 @@ from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Adopter, Exporter, Quantizer
 from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
+from turnout.core.types.output_format import OutputFormat
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.docstrings import class_body, documented
 from turnout.scripts.reference.tables import code
@@ -41,6 +42,7 @@ BASES: tuple[type, ...] = (
     Router,
     LogitsProcessor,
     ModelFamily,
+    OutputFormat,
 )
 WIDTH = 110
 """Of a line of code; a longer signature takes several lines."""

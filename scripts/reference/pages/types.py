@@ -52,9 +52,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.layer_attention": ("LayerAttention",),
         "turnout.core.types.placement": ("Placement",),
     },
-    "Output formats": {
-        "turnout.core.types.output_format": ("OutputFormat", "Region", "Calls", "JsonCall", "NamedCall")
-    },
+    "Output formats": {"turnout.core.types.output_format": ("Region", "Calls", "JsonCall", "NamedCall")},
 }
 UNTOLD = {
     "Logits.pick",

@@ -77,6 +77,7 @@ def test_our_own_come_by_the_same_entry_point() -> None:
         "router",
         "logits_processor",
         "model",
+        "format",
         "proposer",
     }
     assert all(entry.state == "ok" and entry.version for entry in entries)

@@ -8,7 +8,7 @@ import pytest
 from simulations import SECONDS
 
 from turnout.config import EngineConfig
-from turnout.core.interfaces.runner import Runner
+from turnout.core.interfaces.compute import Runner
 from turnout.core.registry.registry import Registry
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import RequestSpec
