@@ -11,6 +11,7 @@ from dataclasses import dataclass
 __all__ = [
     "BAD_WORDS",
     "BAD_WORDS_TEXT",
+    "BIASES",
     "BODIES",
     "BODY",
     "BODY_SECONDS",
@@ -107,11 +108,9 @@ BAD_WORDS = Limit(most=4096, unit="words", what="bad words of a request", answer
 BAD_WORDS_TEXT = Limit(
     most=65_536, unit="characters", what="bad words of a request together", answer="400, `bad_words`"
 )
+BIASES = Limit(most=4096, unit="tokens", what="tokens in `logit_bias`", answer="400, `logit_bias`")
 LISTED_TOKENS = Limit(
-    most=2**18,
-    unit="tokens",
-    what="tokens in `logit_bias`, and in `allowed_token_ids`",
-    answer="400, the parameter",
+    most=2**18, unit="tokens", what="tokens in `allowed_token_ids`", answer="400, `allowed_token_ids`"
 )
 STOP_TOKENS = Limit(
     most=4096, unit="tokens", what="tokens in `stop_token_ids`", answer="400, `stop_token_ids`"
@@ -179,7 +178,7 @@ BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="41
 VALUES = Limit(
     most=2_500_000,
     unit="values",
-    what="values of a body: its commas, and four times its brackets and quotation marks",
+    what="values of a body: its commas, 8 times its quotation marks and 16 times its brackets",
     answer="413",
 )
 DEPTH = Limit(most=64, unit="levels", what="lists and objects within each other in a body", answer="400")

@@ -11,7 +11,7 @@ from typing import Any
 
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError, EngineError, EngineGone
-from turnout.core.process import freeze_garbage
+from turnout.core.process import freeze_garbage, quick_turns
 from turnout.server.ab.ab_test import check_memory, check_ready
 from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
@@ -38,7 +38,7 @@ async def run(
         if not signals.stopping:
             signals.server = HttpServer(create_app(arms, config), listener, config)
             _announce(arms, config, listener)
-            with freeze_garbage():
+            with freeze_garbage(), quick_turns():
                 await _serve(signals.server, clients, arms, signals, config.shutdown_timeout)
     finally:
         await arms.close()

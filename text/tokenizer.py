@@ -27,6 +27,8 @@ FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json")
 """Files that transformers can build a tokenizer from when there is no ``tokenizer.json``."""
 
+MANY = 1024
+"""Tokens from which on decoding them takes as long as giving other threads their turn."""
 MAX_FILE = 256 * 2**20
 """Bytes of a tokenizer's file: several times what the largest vocabularies take."""
 
@@ -118,7 +120,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of token ids; unknown ids are left out."""
         with refused_by_library("these tokens cannot be decoded", "tokens"):
-            text: str = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+            if len(ids) < MANY:
+                text: str = self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+            else:  # unlike `decode`, this releases the interpreter lock
+                (text,) = self.backend.decode_batch([ids], skip_special_tokens=skip_special_tokens)
         return text
 
     # -------------------------------------------------------------- single tokens

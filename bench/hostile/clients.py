@@ -45,9 +45,8 @@ def _fields(number: int) -> bytes:
     return b",".join(b'"k%d":1' % k for k in range(number))
 
 
-def _stream() -> bytes:
-    asked = {"max_tokens": 400, "n": 8, "stream": True, "logprobs": 20, "ignore_eos": True}
-    return json.dumps({"prompt": "def f(x):", **asked}).encode()
+def _json(path: str = "/v1/completions", **fields: object) -> bytes:
+    return _post(json.dumps({"ignore_eos": True, **fields}).encode(), path)
 
 
 ATTACKS: dict[str, Callable[[], bytes]] = {
@@ -65,7 +64,17 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
     "20 MB of a body of 30 MB": lambda: _post(b"x" * 30 * MILLION)[: -10 * MILLION],
     "nothing": lambda: b"",
     "half a request": lambda: f"GET /version HTTP/1.1\r\n{HEAD}".encode(),
-    "a stream that is not read": lambda: _post(_stream()),
+    "a stream that is not read": lambda: _json(
+        prompt="def f(x):", max_tokens=400, n=8, stream=True, logprobs=20
+    ),
+    "1 MB to tokenize": lambda: _json("/tokenize", prompt="word, " * 170_000, return_token_strs=True),
+    "260,000 tokens to text": lambda: _json("/detokenize", tokens=[5] * 260_000),
+    "2,000 tokens and their logprobs": lambda: _json(prompt=[5] * 2000, prompt_logprobs=20, n=64),
+    "64 choices with logprobs": lambda: _json(prompt="a", n=64, logprobs=20, max_tokens=400),
+    "16,000 messages": lambda: _json(
+        "/v1/chat/completions", messages=[{"role": "user", "content": "a"}] * 16_000
+    ),
+    "2,000 prompts": lambda: _json(prompt=["a"] * 2000, max_tokens=16),
 }
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "PluginFigure",
     "PluginState",
     "PluginStates",
+    "PromptScores",
     "Ready",
     "Reply",
     "SchedulerState",
@@ -142,7 +143,16 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     timing: Timing | None = None
     """On a request's last delta, if the request asked for it."""
     prompt_logprobs: list[TokenLogprobs] | None = None
-    """On a request's first delta, if it asked for them: of the prompt from its second token on."""
+    """On a request's first delta, if it asked for them: of the prompt from its second token on, or from where
+    the `PromptScores` before it end."""
+
+
+class PromptScores(msgspec.Struct, frozen=True, tag=True):
+    """Part of a prompt's log-probabilities, which comes before the first delta: all in one message would take
+    long to decode."""
+
+    request_id: str
+    scores: list[TokenLogprobs]
 
 
 class PluginFigure(msgspec.Struct, frozen=True, array_like=True):
@@ -333,4 +343,4 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     """The configuration is at fault: a ConfigError, before the engine began to serve."""
 
 
-Event = Delta | Stats | Ready | Failed | Reply
+Event = Delta | PromptScores | Stats | Ready | Failed | Reply

@@ -47,7 +47,7 @@ def _check_sizes(params: SamplingParams) -> None:
         ("stop", len(params.stop), limits.STOP_STRINGS),
         ("bad_words", len(params.bad_words), limits.BAD_WORDS),
         ("stop_token_ids", len(params.stop_token_ids), limits.STOP_TOKENS),
-        ("logit_bias", len(params.logit_bias), limits.LISTED_TOKENS),
+        ("logit_bias", len(params.logit_bias), limits.BIASES),
         ("allowed_token_ids", len(params.allowed_token_ids or ()), limits.LISTED_TOKENS),
     ):
         if size > limit.most:

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from turnout.core.registry.kinds import KINDS
 from turnout.lab.workloads.lengths import Lengths
 from turnout.scripts.reference.tables import code, listed
-from turnout.server.protocol.base import TokenId
+from turnout.server.protocol.token_ids import TokenId
 
 WORDS = {
     bool: "boolean",

@@ -26,9 +26,10 @@ from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.protocol.base import FailFastList, TokenId
+from turnout.server.protocol.base import FailFastList
 from turnout.server.protocol.chat import Message
 from turnout.server.protocol.names import bounded_name
+from turnout.server.protocol.token_ids import TokenIds
 from turnout.text.template_process import TemplateProcesses
 
 __all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_prefix", "unpin_prefix"]
@@ -41,7 +42,7 @@ class PrefixRequest(BaseModel):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     """A prefix of the same name is replaced."""
-    prompt: str | FailFastList[TokenId] | None = None
+    prompt: str | TokenIds | None = None
     """What requests begin with; tokenized like a prompt for completions."""
     messages: FailFastList[Message] | None = None
     """What conversations begin with, in place of `prompt`; the chat template renders them, without the

@@ -105,15 +105,16 @@ class ServerChannel:
         with contextlib.suppress(zmq.Again):
             self._socket.send(self._encoder.encode(command), zmq.NOBLOCK)
 
-    def receive(self) -> list[Event]:
-        """The events that have come so far; may be empty."""
-        events: list[Event] = []
+    def receive(self) -> Iterator[list[Event]]:
+        """Yields the events that have come so far, message by message.
+
+        ZeroMQ's descriptor does not signal what is left if the caller stops before the end.
+        """
         while not self._socket.closed:
             try:
-                events += self._decoder.decode(self._socket.recv(zmq.NOBLOCK))
+                yield self._decoder.decode(self._socket.recv(zmq.NOBLOCK))
             except zmq.Again:
-                break
-        return events
+                return
 
     def connected(self) -> None:
         """Remove the socket's name: once the engine has connected, nothing needs it."""

@@ -23,6 +23,7 @@ from turnout.core.types.messages import (
     Delta,
     Event,
     Failed,
+    PromptScores,
     Ready,
     Reply,
     Stats,
@@ -248,6 +249,9 @@ class ProcessClient:
                 stream.deliver(event)
                 self.streams.progressed = True
                 self._try_next(after=event.request_id)
+        elif isinstance(event, PromptScores):
+            if (stream := self.streams.get(event.request_id)) is not None:
+                stream.add_prompt_scores(event.scores)
         elif isinstance(event, Stats):
             self.stats = event
         elif isinstance(event, Reply):

@@ -11,6 +11,7 @@ from turnout.core.types.messages import Abort, AdminCommand, Command, Delta, Eve
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.admin_commands import Assembled, carry_out
 from turnout.server.engine.channel import EngineChannel
+from turnout.server.engine.parts import in_parts
 from turnout.server.engine.preparation import POLL_SECONDS, Preparation
 
 __all__ = ["EngineLoop"]
@@ -126,11 +127,12 @@ class EngineLoop:
 
     def _send(self, events: list[Event]) -> None:
         """Send events; one that a plugin put something into that cannot be sent costs nothing but itself."""
-        try:
-            self._channel.send(events)
-        except UNSENDABLE:
-            for event in events:
-                self._send_alone(event)
+        for message in in_parts(events):
+            try:
+                self._channel.send(message)
+            except UNSENDABLE:
+                for event in message:
+                    self._send_alone(event)
 
     def _send_alone(self, event: Event) -> None:
         try:

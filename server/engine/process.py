@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
+from turnout.core.clock import monotonic
 from turnout.core.types.messages import Command, Event, Shutdown
 from turnout.server.engine.channel import ServerChannel
 from turnout.server.engine.child import Child
@@ -14,6 +16,8 @@ __all__ = ["EngineProcess"]
 
 LAST_MESSAGE_SECONDS = 0.2
 """How long to wait, once the process has ended, for a message still on its way."""
+TURN_SECONDS = 0.005
+"""How long messages may keep the event loop from others: hundreds come at once when it was kept itself."""
 
 
 class EngineProcess:
@@ -76,14 +80,20 @@ class EngineProcess:
 
     # -------------------------------------------------------------- details
 
-    def _receive(self) -> None:
-        if self._hear is not None and not self._over:
-            for event in self._channel.receive():
+    def _receive(self, seconds: float = TURN_SECONDS) -> None:
+        if self._hear is None or self._over:
+            return
+        began = monotonic()
+        for events in self._channel.receive():
+            for event in events:
                 self._hear(event)
+            if monotonic() - began > seconds:
+                asyncio.get_running_loop().call_soon(self._receive)
+                return
 
     def _end(self, death: Death, ended: Callable[[Death], None]) -> None:
         if not self._over:
-            self._receive()
+            self._receive(math.inf)
             self._close()
             self._child.release()
             ended(death)

@@ -9,6 +9,7 @@ import msgspec
 
 from turnout.core.clock import monotonic
 from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
+from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Resumption
 from turnout.server.engine.restart_limit import WINDOW_SECONDS
@@ -35,6 +36,8 @@ class RequestStream:
         """The tokens delivered so far, by choice."""
         self.done: set[int] = set()
         """The choices that have ended."""
+        self._prompt_scores: list[TokenLogprobs] = []
+        """Those that came before the first delta."""
         self._first_token: float | None = None
         self._cached_tokens = 0
         self._interrupted: list[float] = []
@@ -69,10 +72,20 @@ class RequestStream:
             self.awaits_timing = False
         elif delta.index in self.done:
             return
+        if delta.prompt_logprobs is not None and self._prompt_scores:
+            delta = msgspec.structs.replace(
+                delta, prompt_logprobs=self._prompt_scores + delta.prompt_logprobs
+            )
+            self._prompt_scores = []
         self._note(delta)
         self._queue.put_nowait(delta)
         if delta.finish_reason:
             self._finish(delta.index)
+
+    def add_prompt_scores(self, scores: list[TokenLogprobs]) -> None:
+        """Take a part of the prompt's log-probabilities, which are passed on with the first delta."""
+        if not self.over:
+            self._prompt_scores += scores
 
     def abort(self, index: int | None) -> None:
         """End a choice, or with None all choices."""
@@ -91,6 +104,7 @@ class RequestStream:
         """Note that the engine that served the request, perhaps `alone`, has died."""
         now = monotonic()
         self._interrupted.append(now)
+        self._prompt_scores = []  # the next engine sends all of them
         self.deaths += fault
         if fault and alone:
             self._lone_deaths.append(now)

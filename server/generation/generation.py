@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["Generation", "ScoredPrompt"]
+
+TURN = 16
+"""Choices that are joined in one turn of the event loop."""
 
 
 class ScoredPrompt(NamedTuple):
@@ -76,7 +80,12 @@ class Generation:
         async with aclosing(self.deltas()) as stream:
             async for delta in stream:
                 deltas.setdefault(delta.index, []).append(delta)
-        return self._best([_joined(deltas[index]) for index in range(self.choice_count)])
+        joined: list[TextDelta] = []
+        for index in range(self.choice_count):
+            joined.append(_joined(deltas.pop(index)))
+            if not len(joined) % TURN:
+                await asyncio.sleep(0)  # other clients' turn
+        return self._best(joined)
 
     # -------------------------------------------------------------- what is known once it has ended
 

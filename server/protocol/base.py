@@ -16,16 +16,13 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams, concrete_seed
 from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.structured import StructuredRequest
+from turnout.server.protocol.token_ids import MAX_TOKEN_ID, TokenIds
 from turnout.server.protocol.unsupported import refuse_unsupported
 
-__all__ = ["MAX_TOKEN_ID", "FailFastList", "GenerationRequest", "TokenId"]
+__all__ = ["FailFastList", "GenerationRequest"]
 
 logger = logging.getLogger(__name__)
 
-MAX_TOKEN_ID = 2**31 - 1
-
-TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
-"""The engine checks whether the model has such a token."""
 Item = TypeVar("Item")
 FailFastList = Annotated[list[Item], Field(fail_fast=True)]
 """Only the first invalid item is reported: errors about millions of items would fill the memory."""
@@ -114,7 +111,7 @@ class GenerationRequest(StructuredRequest):
     """vLLM's. Nothing stops the text before this many tokens."""
     stop: list[str] | None = None
     """[Strings that end the text.](#stopping)"""
-    stop_token_ids: FailFastList[TokenId] | None = None
+    stop_token_ids: TokenIds | None = None
     """vLLM's. Tokens that end the text, beside the model's own."""
     include_stop_str_in_output: bool | None = None
     """vLLM's. Keep what stopped the text in it."""
@@ -130,7 +127,7 @@ class GenerationRequest(StructuredRequest):
     """vLLM's. Leave special tokens out of the text."""
     logit_bias: dict[str, Bias] | None = None
     """Added to the logits of these tokens."""
-    allowed_token_ids: FailFastList[TokenId] | None = None
+    allowed_token_ids: TokenIds | None = None
     """vLLM's. Choose only among these. If the model's end of sequence is not one, only the length ends the
     text. Default: all."""
     bad_words: FailFastList[str] | None = None
@@ -196,6 +193,8 @@ class GenerationRequest(StructuredRequest):
     def _checked_biases(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
+        if len(value) > limits.BIASES.most:
+            raise ValueError(f"at most {limits.BIASES.whole:,} tokens are expected")
         if not all(_is_token_id(key) for key in value):
             raise ValueError("the keys must be token ids")
         # Only the first fault is left to find: an error is made of each.

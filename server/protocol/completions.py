@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import PrivateAttr, field_validator, model_validator
+from pydantic import PrivateAttr, SkipValidation, field_validator, model_validator
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
-from turnout.server.protocol.base import MAX_TOKEN_ID, GenerationRequest
+from turnout.server.protocol.base import GenerationRequest
+from turnout.server.protocol.token_ids import are_token_ids
 
 __all__ = ["CompletionRequest", "Prompt"]
 
 Prompt = str | list[int]
 """Text, or token ids."""
 
-"""OpenAI's limit. Each prompt becomes a request to the engine."""
-
 
 class CompletionRequest(GenerationRequest):
     """The body of a completion request."""
 
-    prompt: list[Prompt]
+    prompt: Annotated[list[Prompt], SkipValidation]
     """What to continue."""
     echo: bool | None = None
     """Put the prompt in front of the text; with `logprobs`, its log-probabilities too."""
@@ -35,8 +34,10 @@ class CompletionRequest(GenerationRequest):
     @field_validator("prompt", mode="before")
     @classmethod
     def _prompts(cls, value: object) -> list[Prompt]:
-        prompts = [value] if _is_prompt(value) else value
-        if not isinstance(prompts, list) or not all(_is_prompt(prompt) for prompt in prompts):
+        if _is_prompt(value):
+            return [value]  # type: ignore[list-item]  # it is one
+        prompts = value
+        if not isinstance(prompts, list) or not all(map(_is_prompt, prompts)):
             raise ValueError(
                 "a string, a list of strings, a list of token ids or a list of such lists is expected"
             )
@@ -74,5 +75,5 @@ class CompletionRequest(GenerationRequest):
 def _is_prompt(value: object) -> bool:
     """An empty list is not a prompt: it may have been meant as a list of prompts."""
     if isinstance(value, list):
-        return bool(value) and all(type(token) is int and 0 <= token <= MAX_TOKEN_ID for token in value)
+        return bool(value) and are_token_ids(value)
     return isinstance(value, str)

@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from turnout.core.errors import RequestError
-from turnout.server.protocol.base import FailFastList, TokenId
 from turnout.server.protocol.chat import ChatOptions, Messages
+from turnout.server.protocol.token_ids import TokenIds
 from turnout.server.protocol.tools import ToolRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 
@@ -49,7 +49,7 @@ class DetokenizeRequest(BaseModel):
 
     model: str | None = None
     """As for completions."""
-    tokens: FailFastList[TokenId]
+    tokens: TokenIds
     """The token ids; special ones are shown, too."""
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_body
+from turnout.server.http.json_slices import encode_in_slices
 from turnout.text.choice_text import TextDelta
 
 __all__ = ["Renderer", "event"]
@@ -43,5 +44,5 @@ class Renderer(ABC):
 
 
 def event(content: msgspec.Struct) -> bytes:
-    """A server-sent event, its data as JSON."""
-    return b"data: " + msgspec.json.encode(content) + b"\n\n"
+    """A server-sent event, its data as JSON. It may be large: it may have a prompt's log-probabilities."""
+    return b"data: " + encode_in_slices(content) + b"\n\n"

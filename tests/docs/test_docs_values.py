@@ -11,7 +11,8 @@ from turnout.core.sizes import parse_bytes
 from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import listed, markdown, paragraph, table
 from turnout.scripts.reference.values import described
-from turnout.server.protocol.base import GenerationRequest, TokenId
+from turnout.server.protocol.base import GenerationRequest
+from turnout.server.protocol.token_ids import TokenId
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_millions_of_empty_lists_are_refused_by_a_count_of_bytes(tiny: TinyServe
         (b'{"prompt": "a", ' + b",".join(b'"k%d": 1' % k for k in range(1000)) + b"}", 400, "1,001 fields"),
         (b'{"prompt": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400, "nested too deeply"),
         (b'{"prompt": "a", "vllm_xargs": {"x": ' + b"[" * 80 + b"]" * 80 + b"}}", 400, "nested too deeply"),
-        (b'{"prompt": [' + joined(b'"a"', 200_000) + b"]}", 400, "at most 2048 prompts"),
+        (b'{"prompt": [' + joined(b'"a"', 100_000) + b"]}", 400, "at most 2048 prompts"),
         (b'{"prompt": "a", "guided_choice": [' + joined(b"1", 500_000) + b"]}", 400, "valid string"),
         (b'{"prompt": ' + b"9" * 5000 + b"}", 400, "out of range"),
         (b"[" * 30_000, 400, "nested too deeply"),
@@ -63,7 +63,7 @@ def test_what_cannot_be_served_is_refused(tiny: TinyServer, body: bytes, status:
 
 def test_of_many_wrong_biases_one_is_reported(tiny: TinyServer) -> None:
     """An error was made for each: 200,000 took 3 seconds."""
-    biases = b",".join(b'"%d": "x"' % token for token in range(100_000))
+    biases = b",".join(b'"%d": "x"' % token for token in range(4000))
     response = tiny.post(COMPLETIONS, b'{"prompt": "a", "logit_bias": {' + biases + b"}}")
     assert response.status_code == 400
     assert error_of(response)["param"] == "logit_bias.0"

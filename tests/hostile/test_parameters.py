@@ -22,6 +22,7 @@ COMPLETIONS = "/v1/completions"
         ({"stop": ["a" * 4097]}, "stop"),
         ({"bad_words": ["word"] * 4097}, "bad_words"),
         ({"stop_token_ids": [1] * 4097}, "stop_token_ids"),
+        ({"logit_bias": {str(token): 1 for token in range(4097)}}, "logit_bias"),
         ({"prompt": ["a"] * 600, "allowed_token_ids": list(range(4000))}, "prompt"),
         ({"prompt": ["a " * 900] * 1000, "prompt_logprobs": 20}, "prompt_logprobs"),
         ({"prompt": ["a"] * 32, "n": 128, "max_tokens": 2000, "logprobs": 20}, "logprobs"),

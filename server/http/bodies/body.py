@@ -34,13 +34,16 @@ async def read_body(request: Request, model: type[Model], *, limit: int) -> Mode
     if len(body) <= SMALL:
         return validate_body(parse_body(body), model, may_be_deep=size.may_be_deep)
     turns: Turns = request.app.state.decoding
-    return await while_connected(request.receive, _decode(turns, body, model, size.may_be_deep))
+    return await while_connected(request.receive, _decode(turns, body, model, size))
 
 
-async def _decode(turns: Turns, body: bytearray, model: type[Model], may_be_deep: bool) -> Model:
+async def _decode(turns: Turns, body: bytearray, model: type[Model], size: BodySize) -> Model:
     async with turns.turn(len(body)):
-        work = partial(validate_body, parse_body(body), model, may_be_deep=may_be_deep)
-        return await turns.run(work)
+        if size.few_values:
+            content = parse_body(body)
+        else:
+            content = await turns.run(partial(parse_body, body, few_values=False))
+        return await turns.run(partial(validate_body, content, model, may_be_deep=size.may_be_deep))
 
 
 def _check_media_type(request: Request) -> None:
