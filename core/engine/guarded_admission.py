@@ -46,8 +46,9 @@ class GuardedAdmission:
         """Raises Overloaded, with the policy's reason, if it refuses a request that arrives."""
         if self.policy is None:
             return
+        load = self._load(now)  # outside: a fault of the KV backend is none of the policy's
         try:
-            answer = _checked(self.policy.admit(request.view, self._load(now)))
+            answer = _checked(self.policy.admit(request.view, load))
         except PLUGIN_ERRORS as error:
             self._fault("admit", error)
             return
