@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from turnout.core.interfaces.kv import KVBackend
     from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
     from turnout.core.interfaces.models import ModelFamily
+    from turnout.core.interfaces.observers import Observer
     from turnout.core.interfaces.quantization import Quantizer
     from turnout.core.interfaces.router import Replica, Routable, Router
     from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy, Share
@@ -41,6 +42,7 @@ __all__ = [
     "LogitsProcessor",
     "Logprob",
     "ModelFamily",
+    "Observer",
     "Placement",
     "Quantizer",
     "Refusal",
@@ -74,6 +76,7 @@ _HOMES = {
         "Load",
         "LogitsProcessor",
         "ModelFamily",
+        "Observer",
         "Quantizer",
         "Refusal",
         "Replica",

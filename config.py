@@ -235,6 +235,12 @@ class EngineConfig(_Config):
         "template.",
     )
     """See [tools](../how-to/tools.md)."""
+    observer: PluginSpecs = Field(
+        (),
+        description="Observer, which watches the engine, as `NAME` or `NAME:option=value,…`; repeat the flag "
+        "for several.",
+    )
+    """Hooks that observe are called without it. A config file may have a list."""
     logits_processor: PluginSpecs = Field(
         (),
         description="Options of a logits processor, as `NAME:option=value,…`; repeat the flag for several.",

@@ -30,7 +30,7 @@ class Fault:
     """A row of the table: methods of a kind whose faults have the same consequence."""
 
     kind: str
-    """As `KINDS` names it, or ``observer``."""
+    """As `KINDS` names it."""
     methods: tuple[str, ...]
     ends: Ends
     instead: str
@@ -70,8 +70,10 @@ FAULTS = (
         Ends.NOTHING,
         "from now on the block that was released longest ago is evicted",
     ),
+    Fault("kv_eviction", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("proposer", ("propose", "backlog"), Ends.NOTHING, "no tokens are drafted for this step"),
     Fault("proposer", ("forget",), Ends.NOTHING, "requests go on all the same"),
+    Fault("proposer", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("proposer", ("start", "cost"), Ends.START, _NOT_STARTED),
     Fault(
         "decoding",
@@ -90,7 +92,7 @@ FAULTS = (
     Fault("decoding", ("Chosen.read", "Chosen.details"), Ends.TOGETHER, "the other requests go on"),
     Fault("decoding", ("forget", "counters"), Ends.NOTHING, "requests go on all the same"),
     Fault("decoding", ("figures",), Ends.NOTHING, _UNSEEN),
-    Fault("decoding", ("start", "rows", "defaults"), Ends.START, _NOT_STARTED),
+    Fault("decoding", ("start", "rows", "defaults", "parts"), Ends.START, _NOT_STARTED),
     Fault(
         "logits_processor",
         ("wants",),
@@ -107,6 +109,7 @@ FAULTS = (
         Ends.NOTHING,
         "it is not called again",
     ),
+    Fault("observer", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault(
         "kv",
         (
@@ -123,6 +126,7 @@ FAULTS = (
         Ends.NOTHING,
         "the request to /admin or /metrics that needs it gets an error",
     ),
+    Fault("kv", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("kv", ("bytes_per_token", "cache", "attention"), Ends.START, _NOT_STARTED),
     Fault("quantization", ("forward",), Ends.ENGINE, _RESUMES),
     Fault(

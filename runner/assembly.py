@@ -15,7 +15,6 @@ from turnout.config import EngineConfig
 from turnout.core.clock import Clock, monotonic
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.observers import Observers
 from turnout.core.errors import as_plugin_errors, describe_error
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.logits_processor import ServedModel
@@ -38,7 +37,14 @@ from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory.budget import Budget, weight_bytes
 from turnout.runner.output_format import find_format
-from turnout.runner.policies import Policies, build_eviction, build_policies, build_scheduler
+from turnout.runner.policies import (
+    Policies,
+    build_eviction,
+    build_observers,
+    build_policies,
+    build_scheduler,
+    show_figures,
+)
 from turnout.runner.quantization_report import describe_quantization
 from turnout.runner.resources import EngineResources
 from turnout.runner.step_limits import batched_tokens, context_length
@@ -94,7 +100,7 @@ def build_engine(
     served = ServedModel(checkpoint.folder, checkpoint.spec.vocab_size, checkpoint.eos_token_ids)
     policies.processors.start(served, gather_rows, scatter_rows)
     model = load_weights(registry, checkpoint, config.quantization, setup.context)
-    observers = Observers(**registry.observers())
+    observers = build_observers(registry, config)
     resources = EngineResources(
         registry, policies.kv, served, checkpoint.spec, budget, setup, clock, observers
     )
@@ -115,6 +121,11 @@ def build_engine(
         named_decodings=policies.named_decodings,
     )
     engine.offer_decodings(by_name)
+    show_figures(engine, policies, kv.cache)
+    for decoding in by_name.values():
+        with as_plugin_errors(f"{title_of(decoding, 'decoding')}: parts"):
+            for kind, part in decoding.parts:
+                engine.show_figures(kind, part, part.figures)
     return AssembledEngine(
         engine=engine,
         ready=_Parts(config, checkpoint, setup, policies, budget, model, resources, kv, format).ready(),

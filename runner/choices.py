@@ -37,6 +37,8 @@ def check_policies(registry: Registry, config: EngineConfig) -> None:
             registry.create(kind, spec, **given)
     for spec in config.logits_processor:
         registry.check("logits_processor", spec)
+    for spec in config.observer:  # not built: it may open a file
+        registry.check("observer", spec)
 
 
 def policy_choices(registry: Registry, config: EngineConfig, kind: str) -> list[PolicyChoice]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from turnout.config import EngineConfig
+from turnout.core.engine.engine import Engine
 from turnout.core.engine.logits_processing import LogitsProcessors
+from turnout.core.engine.observers import Observers
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.registry.registry import Registry
@@ -31,9 +32,11 @@ __all__ = [
     "build_eviction",
     "build_host_policies",
     "build_kv",
+    "build_observers",
     "build_policies",
     "build_preemption",
     "build_scheduler",
+    "show_figures",
 ]
 
 SchedulerT = TypeVar("SchedulerT", bound=Scheduler)
@@ -47,7 +50,7 @@ class HostPolicies:
     predictor: LengthPredictor
     admission: AdmissionPolicy
     kv: KVBackend
-    eviction: EvictionPolicy
+    eviction: GuardedEviction
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,23 @@ def build_kv(registry: Registry, config: EngineConfig) -> KVBackend:
     return registry.create("kv", spec, **given)
 
 
-def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> EvictionPolicy:
+def build_observers(registry: Registry, config: EngineConfig) -> Observers:
+    """All hooks that observe, and the observers that the configuration names."""
+    observers = Observers(**registry.observers())
+    for spec in config.observer:
+        observers.choose(registry.create("observer", spec))
+    return observers
+
+
+def show_figures(engine: Engine, policies: HostPolicies, cache: KVCache) -> None:
+    """Has the engine show the figures of the plugins that work inside others."""
+    kv, eviction = policies.kv, policies.eviction.policy
+    engine.show_figures("kv", kv, lambda: kv.figures(cache))
+    if kv.evicts:
+        engine.show_figures("kv_eviction", eviction, eviction.figures)
+
+
+def build_eviction(registry: Registry, config: EngineConfig, kv: KVBackend) -> GuardedEviction:
     """One for each KV cache, guarded: it remembers that cache's blocks."""
     if config.kv_eviction is not None and not kv.evicts:
         raise ConfigError(

@@ -9,7 +9,7 @@ from turnout.core.clock import Clock
 from turnout.core.engine.observers import Observers
 from turnout.core.interfaces.kv import KVBackend, PoolSize
 from turnout.core.interfaces.logits_processor import ServedModel
-from turnout.core.interfaces.observers import Observer
+from turnout.core.interfaces.observers import WatchingHook
 from turnout.core.interfaces.resources import Companion
 from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
@@ -76,4 +76,4 @@ class EngineResources:
         return Companion(checkpoint.folder, checkpoint.spec, runner, cache)
 
     def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
-        self.observers.watch_steps(Observer(name, hook))
+        self.observers.watch_steps(WatchingHook(name, hook))

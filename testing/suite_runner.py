@@ -70,7 +70,7 @@ def suite_for(kind: str, spec: str, registry: Registry) -> AnySuite:
     A plugin's own tests know what it claims beyond these; `set_claim` sets such a claim.
     """
     if kind == OBSERVER_KIND:
-        return _observer_suite(spec.rpartition(".")[0] or spec, registry)
+        return _observer_suite(spec, registry)
     if kind not in SUITES:
         raise ConfigError(f"there is no suite for the kind {kind!r}; there are: {', '.join(SUITES)}")
     suite = SUITES[kind]()
@@ -79,9 +79,13 @@ def suite_for(kind: str, spec: str, registry: Registry) -> AnySuite:
     return suite
 
 
-def _observer_suite(plugin: str, registry: Registry) -> ObserverSuite:
+def _observer_suite(spec: str, registry: Registry) -> ObserverSuite:
+    """For an observer that is chosen by its name, or for the hooks of a plugin."""
     suite = ObserverSuite()
-    suite.plugin = plugin  # type: ignore[misc]  # of this instance alone
+    if spec.partition(":")[0] in registry.names(OBSERVER_KIND):
+        suite.spec = spec  # type: ignore[misc]  # of this instance alone
+    else:
+        suite.plugin = spec.rpartition(".")[0] or spec  # type: ignore[misc]
     suite.registry = lambda: registry  # type: ignore[method-assign]
     return suite
 

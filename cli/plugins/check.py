@@ -15,7 +15,6 @@ import click
 from turnout.cli.plugins.find import find_plugin
 from turnout.cli.plugins.registry_options import registry_options
 from turnout.core.errors import as_plugin_errors
-from turnout.core.registry.kinds import OBSERVER_KIND
 from turnout.core.registry.registry import PluginEntry, Registry
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def check_plugin(
         raise click.UsageError("the suites are assertions, which python -O removes; run Python without -O")
     name, colon, options = target.partition(":")
     entry = find_plugin(registry, name)
-    if entry.kind != OBSERVER_KIND:
+    if not entry.hooked:
         registry.check(entry.kind, entry.name + colon + options)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the toy's tensors are too small to be shared out
     from turnout.testing.suite_runner import run_suite, set_claim, suite_for  # only now: may import torch

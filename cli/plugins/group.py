@@ -40,7 +40,7 @@ def show(ctx: click.Context, registry: Registry, target: str) -> None:
     """Print a policy's description and options."""
     entry = find_plugin(registry, target)
     parts = [f"{entry.kind}/{entry.name}, from {entry.origin}", inspect.cleandoc(entry.docstring)]
-    options = registry.options(entry.kind, entry.name) if entry.kind in KINDS else []
+    options = registry.options(entry.kind, entry.name) if entry.kind in KINDS and not entry.hooked else []
     parts += ["\n".join([*_describe(options), f"Use: {use_of(entry, options)}"])]
     click.echo("\n\n".join(part for part in parts if part))
 

@@ -92,7 +92,6 @@ def _values(name: str, skeleton: Skeleton) -> dict[str, str]:
 
     return {
         "name": name,
-        "listed": named(skeleton.listed),
         "kind": skeleton.kind,
         "distribution": f"turnout-{name}",
         "description": f"{skeleton.article.capitalize()} {skeleton.noun} for Turnout",

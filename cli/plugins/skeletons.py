@@ -27,11 +27,6 @@ class Skeleton:
     def article(self) -> str:
         return "an" if self.noun[0] in "aeiou" else "a"
 
-    @property
-    def listed(self) -> str:
-        """The name that ``turnout plugins`` gives the plugin."""
-        return "$name.request_finished" if self.kind == "observer" else "$name"
-
 
 SERVE = "turnout serve"
 
@@ -81,9 +76,7 @@ _ALL = (
     Skeleton(
         "logits_processor", "logits processor", "LogitsProcessorSuite", f"{SERVE}     # it is always active"
     ),
-    Skeleton(
-        "observer", "observer", "ObserverSuite", f"{SERVE}     # it is always called", ('plugin = "$name"',)
-    ),
+    Skeleton("observer", "observer", "ObserverSuite", f"{SERVE} --observer $name:seconds=1"),
     Skeleton(
         "format",
         "output format",

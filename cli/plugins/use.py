@@ -58,6 +58,8 @@ def _processor(entry: PluginEntry, spec: str) -> str:
 
 
 def _observer(entry: PluginEntry, spec: str) -> str:
+    if not entry.hooked:
+        return f"{SERVE} --observer {spec}"
     return f"nothing to choose: it is always called{_unless(entry)}"
 
 

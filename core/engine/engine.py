@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from turnout.core.clock import Clock
 from turnout.core.engine.admission import Admission, Limits
 from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
 from turnout.core.engine.decoding_dispatch import Decision, Decisions, DecodingDispatch
-from turnout.core.engine.figures import FigureCollector, HasFigures
+from turnout.core.engine.figures import Asked, FigureCollector
 from turnout.core.engine.guarded_admission import GuardedAdmission
 from turnout.core.engine.inflight_tokens import InFlightTokens, may_defer
 from turnout.core.engine.lockstep import Lockstep, LockstepTokens, are_alike
@@ -20,6 +20,7 @@ from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces.admission import AdmissionPolicy
 from turnout.core.interfaces.compute import Runner
 from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.figures import Figures
 from turnout.core.interfaces.observers import StepRecord
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.decision import Chosen, Completion
@@ -63,6 +64,7 @@ class Engine:
         self._requests = RequestTable(scheduler, self._dispatch, self._observers, self.shedding)
         self._lockstep = Lockstep(scheduler, self._requests)
         self._figures = FigureCollector()
+        self._asked: list[Asked] = []
         self._kv = scheduler.kv
         self._queues = scheduler.queues
         self._overlaps = overlaps
@@ -91,14 +93,21 @@ class Engine:
             figures=self._figures.collect(self._plugins()),
         )
 
-    def _plugins(self) -> Iterator[tuple[str, HasFigures]]:
-        """Those that may have figures, with their kinds."""
-        yield "scheduler", self.scheduler.policy
-        yield "length_predictor", self.scheduler.predictions.predictor
-        yield from (("decoding", decoding) for decoding in self._dispatch.all)
-        yield from (("logits_processor", processor) for processor in self._processors.all)
-        if self.shedding.policy is not None:
-            yield "admission", self.shedding.policy
+    def _plugins(self) -> Iterator[Asked]:
+        """Those that may have figures."""
+        policy, predictor = self.scheduler.policy, self.scheduler.predictions.predictor
+        yield Asked("scheduler", policy, policy.figures)
+        yield Asked("length_predictor", predictor, predictor.figures)
+        yield from (Asked("decoding", decoding, decoding.figures) for decoding in self._dispatch.all)
+        yield from (Asked("logits_processor", each, each.figures) for each in self._processors.all)
+        yield from (Asked("observer", observer, observer.figures) for observer in self._observers.chosen)
+        if (admission := self.shedding.policy) is not None:
+            yield Asked("admission", admission, admission.figures)
+        yield from self._asked
+
+    def show_figures(self, kind: str, plugin: object, figures: Callable[[], Figures]) -> None:
+        """Adds a plugin that the engine does not know itself to those that are asked for figures."""
+        self._asked.append(Asked(kind, plugin, figures))
 
     def locate(self, *, arm: str = "", replica: str = "") -> None:
         """Says which engine this is among several, for observers."""

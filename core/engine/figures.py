@@ -5,25 +5,27 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from turnout.core import limits
 from turnout.core.interfaces.figures import Figures
 from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults, title_of
 from turnout.core.types.messages import PluginFigure
 
-__all__ = ["FigureCollector", "HasFigures"]
+__all__ = ["Asked", "FigureCollector"]
 
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
-class HasFigures(Protocol):
-    """The part of a plugin that is asked."""
+class Asked(NamedTuple):
+    """A plugin, and how it is asked."""
 
-    def figures(self) -> Figures: ...
+    kind: str
+    plugin: object
+    figures: Callable[[], Figures]
 
 
 class FigureCollector:
@@ -32,11 +34,11 @@ class FigureCollector:
     def __init__(self) -> None:
         self._faults: dict[str, PluginFaults] = {}
 
-    def collect(self, plugins: Iterable[tuple[str, HasFigures]]) -> list[PluginFigure]:
+    def collect(self, plugins: Iterable[Asked]) -> list[PluginFigure]:
         found: list[PluginFigure] = []
-        for kind, plugin in plugins:
+        for kind, plugin, figures in plugins:
             try:
-                found += list(_checked(title_of(plugin, kind), plugin.figures()))  # all or none
+                found += list(_checked(title_of(plugin, kind), figures()))  # all or none
             except PLUGIN_ERRORS as error:
                 faults = self._faults.setdefault(kind, PluginFaults(kind, logger))
                 faults.report(plugin, "figures", error)

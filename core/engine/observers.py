@@ -16,8 +16,9 @@ from turnout.core.interfaces.observers import (
     PreemptionRecord,
     RequestRecord,
     StepRecord,
+    WatchingHook,
 )
-from turnout.core.plugin_faults import PLUGIN_ERRORS, fault_message
+from turnout.core.plugin_faults import PLUGIN_ERRORS, fault_message, title_of
 from turnout.core.types.request import Request
 
 __all__ = ["Observers"]
@@ -26,15 +27,15 @@ logger = logging.getLogger(__name__)
 
 
 class Observers:
-    """The hook implementations to call, by hook."""
+    """The hook implementations, and methods of chosen observers, to call, by hook."""
 
     def __init__(
         self,
-        step_finished: Iterable[Observer] = (),
-        request_arrived: Iterable[Observer] = (),
-        request_preempted: Iterable[Observer] = (),
-        request_finished: Iterable[Observer] = (),
-        engine_closed: Iterable[Observer] = (),
+        step_finished: Iterable[WatchingHook] = (),
+        request_arrived: Iterable[WatchingHook] = (),
+        request_preempted: Iterable[WatchingHook] = (),
+        request_finished: Iterable[WatchingHook] = (),
+        engine_closed: Iterable[WatchingHook] = (),
     ) -> None:
         self.arm = self.replica = ""
         """Which engine it is, where there are several."""
@@ -43,12 +44,27 @@ class Observers:
         self._request_preempted = list(request_preempted)
         self._request_finished = list(request_finished)
         self._engine_closed = list(engine_closed)
+        self.chosen: list[Observer] = []
+        """Those that the configuration names."""
 
-    def watch_steps(self, observer: Observer) -> None:
+    def choose(self, observer: Observer) -> None:
+        """Adds an observer, of which the methods that it overrides are called."""
+        self.chosen.append(observer)
+        for hook, hooks in (
+            ("step_finished", self._step_finished),
+            ("request_arrived", self._request_arrived),
+            ("request_preempted", self._request_preempted),
+            ("request_finished", self._request_finished),
+            ("engine_closed", self._engine_closed),
+        ):
+            if getattr(type(observer), hook) is not getattr(Observer, hook):
+                hooks.append(WatchingHook(title_of(observer, "observer"), getattr(observer, hook)))
+
+    def watch_steps(self, observer: WatchingHook) -> None:
         """Adds an observer, to be called with ``step=``."""
         self._step_finished.append(observer)
 
-    def all(self) -> list[Observer]:
+    def all(self) -> list[WatchingHook]:
         """The observers that are still called."""
         return [
             *self._step_finished,
@@ -119,7 +135,7 @@ class Observers:
         _tell(observers, "engine_closed", engine=record)
 
 
-def _tell(observers: list[Observer], hook: str, **record: object) -> None:
+def _tell(observers: list[WatchingHook], hook: str, **record: object) -> None:
     for observer in list(observers):
         try:
             observer.hook(**record)

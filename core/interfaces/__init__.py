@@ -21,6 +21,7 @@ from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.observers import (
     ArrivalRecord,
     EngineRecord,
+    Observer,
     PreemptionRecord,
     RequestRecord,
     StepRecord,
@@ -63,6 +64,7 @@ __all__ = [
     "ModelCapabilities",
     "ModelFamily",
     "NamedCall",
+    "Observer",
     "OutputFormat",
     "PoolSize",
     "PreemptionRecord",

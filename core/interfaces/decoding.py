@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from turnout.core.interfaces.figures import Figures
+from turnout.core.interfaces.figures import Figures, HasFigures
 
 if TYPE_CHECKING:
     from turnout.core.interfaces.resources import Resources
@@ -59,6 +59,14 @@ class Decoding(ABC):
         By default there are none.
         """
         return {}
+
+    @property
+    def parts(self) -> Iterable[tuple[str, HasFigures]]:
+        """Plugins that the strategy asks, such as its proposer, with their kinds: their `figures` are shown.
+
+        Read once, after `start`. By default there are none.
+        """
+        return ()
 
     @abstractmethod
     def accepts(self, params: SamplingParams) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+from turnout.core.interfaces.figures import Figures
+
 __all__ = ["CachedBlock", "EvictionPolicy"]
 
 
@@ -43,3 +45,7 @@ class EvictionPolicy(ABC):
 
         Another block than those added and not removed is an error.
         """
+
+    def figures(self) -> Figures:
+        """Returns counters and gauges for `GET /metrics`, asked for a few times a second. None by default."""
+        return Figures()

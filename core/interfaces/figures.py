@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-__all__ = ["Figures"]
+__all__ = ["Figures", "HasFigures"]
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 
@@ -18,3 +18,9 @@ class Figures(NamedTuple):
     """Totals since the start, which never fall."""
     gauges: Mapping[str, float] = _NONE
     """Values of this moment."""
+
+
+class HasFigures(Protocol):
+    """The part of a plugin that is asked for them."""
+
+    def figures(self) -> Figures: ...

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from turnout.core.interfaces.figures import Figures
+
 if TYPE_CHECKING:
     from turnout.core.interfaces.attention import AttentionBackend
     from turnout.core.interfaces.compute import ComputeContext
@@ -206,3 +208,9 @@ class KVBackend(ABC):
         `context` has the `device` and `dtype` of keys and values, and `kernels`, the fused kernels of that
         device, or None; ``turnout.kernels.cpu_kernels(context.kernels)`` returns those of a CPU.
         """
+
+    def figures(self, cache: KVCache) -> Figures:
+        """Returns counters and gauges of `cache` for `GET /metrics`, asked for a few times a second. None by
+        default.
+        """
+        return Figures()

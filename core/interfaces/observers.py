@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
 
+from turnout.core.interfaces.figures import Figures
 from turnout.core.types.request import Timing
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "PreemptionRecord",
     "RequestRecord",
     "StepRecord",
+    "WatchingHook",
 ]
 
 
@@ -126,8 +129,34 @@ class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the engine among several, as in a simulation; empty for one alone."""
 
 
-class Observer(NamedTuple):
-    """A hook to call, and its name."""
+class Observer(ABC):
+    """Watches an engine. Each method is called only if it is overridden, in the engine's process.
+
+    The arguments of an observer's constructor are its options: ``--observer NAME:option=value``.
+    """
+
+    def step_finished(self, step: StepRecord) -> None:
+        """Called after each step; must be fast."""
+
+    def request_arrived(self, request: ArrivalRecord) -> None:
+        """Called when a request has been admitted, before its first step."""
+
+    def request_preempted(self, request: PreemptionRecord) -> None:
+        """Called when a running request had to give way."""
+
+    def request_finished(self, request: RequestRecord) -> None:
+        """Called when a request has ended, however it did."""
+
+    def engine_closed(self, engine: EngineRecord) -> None:
+        """Called when the engine ends; the last call, unless the process is killed."""
+
+    def figures(self) -> Figures:
+        """Returns counters and gauges for `GET /metrics`, asked for a few times a second. None by default."""
+        return Figures()
+
+
+class WatchingHook(NamedTuple):
+    """A function or method to call, and its name."""
 
     name: str
     """The name in messages."""

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from turnout.core.interfaces.figures import Figures
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -75,3 +77,7 @@ class Proposer(ABC):
         """Called with sequences that ended; drop notes about them, if there are any. By default it does
         nothing.
         """
+
+    def figures(self) -> Figures:
+        """Returns counters and gauges for `GET /metrics`, asked for a few times a second. None by default."""
+        return Figures()

@@ -74,6 +74,11 @@ class PluginEntry:
         }
 
     @property
+    def hooked(self) -> bool:
+        """Whether it is a hook that is always called, and not chosen by its name."""
+        return isinstance(self.factory, pluggy.HookCaller)
+
+    @property
     def docstring(self) -> str:
         """The factory's own; an observer's function's, else its module's. Imports what it needs."""
         factory = self.resolve()

@@ -120,6 +120,11 @@ def register_routers(register: Register) -> None:
 
 
 @hookspec
+def register_observers(register: Register) -> None:
+    """Offers observers with options (`Observer`), chosen with ``--observer``."""
+
+
+@hookspec
 def register_logits_processors(register: Register) -> None:
     """Offers logits processors (`LogitsProcessor`); all are active, for the requests that want them."""
 

@@ -12,6 +12,7 @@ from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
+from turnout.core.interfaces.observers import Observer
 from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
@@ -41,6 +42,7 @@ KINDS = {
         Kind("length_predictor", "register_length_predictors", LengthPredictor),
         Kind("admission", "register_admissions", AdmissionPolicy),
         Kind("router", "register_routers", Router),
+        Kind("observer", "register_observers", Observer),
         Kind("logits_processor", "register_logits_processors", LogitsProcessor),
         Kind("model", "register_models", ModelFamily),
         Kind("format", "register_formats", OutputFormat),
@@ -48,7 +50,7 @@ KINDS = {
 }
 
 OBSERVER_KIND = "observer"
-"""Where hooks that watch are listed; they are not chosen, all of them are called."""
+"""Where hooks that watch are listed too; they are not chosen, all of them are called."""
 OBSERVER_HOOKS = (
     "step_finished",
     "request_arrived",
@@ -57,12 +59,13 @@ OBSERVER_HOOKS = (
     "engine_closed",
 )
 
-_CHOSEN_OTHERWISE = ("proposer", "router", "logits_processor", "model")
+_CHOSEN_OTHERWISE = ("proposer", "router", "observer", "logits_processor", "model")
 POLICY_KINDS = tuple(name for name in KINDS if name not in _CHOSEN_OTHERWISE)
 """The kinds chosen by the config field of the same name.
 
-A model's family follows from its checkpoint; logits processors are all active; a proposer is an option of the
-decoding strategy that asks it; a router stands in front of engines, not in one.
+A model's family follows from its checkpoint; logits processors are all active; there may be several
+observers; a proposer is an option of the decoding strategy that asks it; a router stands in front of engines,
+not in one.
 """
 
 

@@ -15,7 +15,7 @@ from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
-from turnout.core.interfaces.observers import Observer
+from turnout.core.interfaces.observers import Observer, WatchingHook
 from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.core.interfaces.router import Router
@@ -97,12 +97,13 @@ class Registry:
     def usable(self, kind: str) -> list[PluginEntry]:
         """The policies of a kind that can be used, as they were registered, the built-in ones first."""
         kind_named(kind)
-        return [entry for entry in self._entries if entry.kind == kind and entry.state == "ok"]
+        mine = (entry for entry in self._entries if entry.kind == kind and not entry.hooked)
+        return [entry for entry in mine if entry.state == "ok"]
 
     def entry(self, kind: str, name: str) -> PluginEntry:
         """Raises UnknownPlugin, or PluginError for one that is broken or offered twice."""
         for entry in self._entries:
-            if (entry.kind, entry.name) == (kind, name):
+            if (entry.kind, entry.name) == (kind, name) and not entry.hooked:
                 if entry.state != "ok":
                     raise entry.fault()
                 return entry
@@ -128,6 +129,8 @@ class Registry:
     def create(self, kind: Literal["length_predictor"], spec: str, **given: object) -> LengthPredictor: ...
     @overload
     def create(self, kind: Literal["admission"], spec: str, **given: object) -> AdmissionPolicy: ...
+    @overload
+    def create(self, kind: Literal["observer"], spec: str, **given: object) -> Observer: ...
     @overload
     def create(self, kind: Literal["logits_processor"], spec: str, **given: object) -> LogitsProcessor: ...
     @overload
@@ -196,11 +199,12 @@ class Registry:
         _check_extra_args(built)
         return [(entry.title, processor) for entry, processor in built]
 
-    def observers(self) -> dict[str, list[Observer]]:
-        """Every function that observes, by the name of its hook."""
-        watching = [entry for entry in self._entries if entry.kind == OBSERVER_KIND and entry.state == "ok"]
+    def observers(self) -> dict[str, list[WatchingHook]]:
+        """Every function that is called because a plugin has it, by the name of its hook."""
+        hooks = [entry for entry in self._entries if entry.kind == OBSERVER_KIND and entry.hooked]
+        watching = [entry for entry in hooks if entry.state == "ok"]
         return {
-            hook: [Observer(e.title, e.resolve()) for e in watching if e.name.endswith(f".{hook}")]
+            hook: [WatchingHook(e.title, e.resolve()) for e in watching if e.name.endswith(f".{hook}")]
             for hook in OBSERVER_HOOKS
         }
 

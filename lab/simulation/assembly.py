@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from turnout.config import EngineConfig
 from turnout.core.engine.admission import Limits
 from turnout.core.engine.engine import Engine
-from turnout.core.engine.observers import Observers
 from turnout.core.errors import ConfigError, as_plugin_errors
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize
 from turnout.core.plugin_faults import title_of
@@ -19,7 +18,7 @@ from turnout.lab.simulation.fast_forward_queues import FastForwardScheduler
 from turnout.lab.simulation.script import Script
 from turnout.lab.simulation.virtual_engine import VirtualClock, virtual_engine
 from turnout.runner.attention_features import check_attention
-from turnout.runner.policies import build_host_policies, build_preemption, build_scheduler
+from turnout.runner.policies import build_host_policies, build_observers, build_preemption, build_scheduler
 from turnout.runner.step_limits import batched_tokens, context_length
 
 __all__ = ["SimulatedEngine", "build_simulated"]
@@ -61,7 +60,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     runner, script = CostRunner(cost.seconds), Script(cost.model.vocab_size)
     runner.queues = scheduler.queues
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
-    observers = Observers(**registry.observers())
+    observers = build_observers(registry, config)
     engine = virtual_engine(scheduler, runner, [script], limits, observers, policies.admission)
     return SimulatedEngine(
         engine, scheduler, runner.clock, runner, script, policies.kv, bool(observers.of_steps)

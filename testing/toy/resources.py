@@ -8,7 +8,7 @@ from pathlib import Path
 
 from turnout.core.engine.observers import Observers
 from turnout.core.interfaces.logits_processor import ServedModel
-from turnout.core.interfaces.observers import Observer
+from turnout.core.interfaces.observers import WatchingHook
 from turnout.core.interfaces.resources import Companion
 from turnout.core.types.model_spec import ModelSpec
 from turnout.testing.toy.model import EOS, VOCABULARY, misled_logits
@@ -47,4 +47,4 @@ class ToyResources:
         return Companion(Path(), self.spec, ToyRunner(kv, model=misled_logits, values=as_tensor), kv)
 
     def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
-        self.observers.watch_steps(Observer(name, hook))
+        self.observers.watch_steps(WatchingHook(name, hook))

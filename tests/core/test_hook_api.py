@@ -20,7 +20,7 @@ import turnout
 import turnout.testing as kit
 from turnout.core import interfaces
 from turnout.core.engine.logits_processing import adjust
-from turnout.core.interfaces import admission, eviction, logits_processor, proposer, router
+from turnout.core.interfaces import admission, eviction, logits_processor, observers, proposer, router
 from turnout.core.interfaces import scheduling as policy
 from turnout.core.interfaces.observers import (
     ArrivalRecord,
@@ -68,6 +68,7 @@ IMPLEMENTED = [
     logits_processor.LogitsProcessor,
     interfaces.ModelFamily,
     router.Router,
+    observers.Observer,
 ]
 """By plugins."""
 GIVEN = [

@@ -37,6 +37,7 @@ CELLS = [
     for fault in FAULTS
     for method in fault.methods
     if fault.in_service and fault.kind not in ELSEWHERE and method not in NOT_ASKED
+    if (fault.kind, method) != ("kv", "figures")  # the backend's, and the toy has only the cache
 ]
 CASES = [
     pytest.param(kind, method, moment, error, id=f"{kind}.{method}-{moment}-{error}")
@@ -110,8 +111,9 @@ def test_there_are_hundreds_of_cases() -> None:
 
 
 def test_the_table_has_every_kind() -> None:
-    assert {fault.kind for fault in FAULTS} == {*KINDS, "observer"}
-    assert set(OBSERVER_HOOKS) == {m for fault in FAULTS if fault.kind == "observer" for m in fault.methods}
+    assert {fault.kind for fault in FAULTS} == {*KINDS}
+    watching = {method for fault in FAULTS if fault.kind == "observer" for method in fault.methods}
+    assert {*OBSERVER_HOOKS, "figures"} == watching
 
 
 def test_the_table_has_every_method_of_every_base() -> None:

@@ -138,6 +138,21 @@ class Theirs(LogitsProcessor):
         logits[:, 2] += 1
 
 
+class Watching(Observer):
+    """Hears of all that an observer may hear of."""
+
+    def step_finished(self, step: Any) -> None:
+        pass
+
+    def request_arrived(self, request: Any) -> None:
+        pass
+
+    request_preempted = request_finished = request_arrived
+
+    def engine_closed(self, engine: Any) -> None:
+        pass
+
+
 PARTS: dict[str, type] = {
     "scheduler": Asking,
     "length_predictor": MaxTokens,
@@ -200,16 +215,20 @@ def build(kind: str, method: str, fault: Fault | None) -> Engine:
         runner=ToyRunner(kv, values=as_tensor),
         overlaps=method.startswith("Chosen."),
     )
+    engine.show_figures("kv_eviction", eviction.policy, eviction.policy.figures)
+    for strategy in strategies:
+        for part, plugin in strategy.parts:
+            engine.show_figures(part, plugin, plugin.figures)
     return engine
 
 
 def _observers(fault: Fault | None) -> Observers:
-    def watch(**record: object) -> None:
-        if fault is not None:
-            fault.strike()
-
-    hook = "step_finished" if fault is None else fault.method
-    return Observers(**{hook: [Observer(title("observer"), watch)]})
+    observers = Observers()
+    if fault is not None:
+        made = faulty(Watching, fault.method, fault)()
+        name_plugin(made, title("observer"))
+        observers.choose(made)
+    return observers
 
 
 # ------------------------------------------------------------------ serving, as the server does

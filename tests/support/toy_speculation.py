@@ -15,7 +15,7 @@ from turnout.core.engine.logits_processing import LogitsProcessors
 from turnout.core.engine.observers import Observers
 from turnout.core.interfaces.kv import KVCache, PoolSize
 from turnout.core.interfaces.logits_processor import ServedModel
-from turnout.core.interfaces.observers import Observer
+from turnout.core.interfaces.observers import WatchingHook
 from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.registry.registry import Registry
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
@@ -107,7 +107,7 @@ class ToyResources:
         return self.time
 
     def watch_steps(self, name: str, hook: Callable[..., object]) -> None:
-        self.observers.watch_steps(Observer(name, hook))
+        self.observers.watch_steps(WatchingHook(name, hook))
 
 
 def toy_engine(strategy: Speculative, *, blocks: int = 512, budget: int = 256, slots: int = 64) -> Engine:

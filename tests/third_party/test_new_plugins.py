@@ -96,7 +96,7 @@ def test_each_is_listed_with_its_package(site: Path) -> None:
         ["my-scheduler:aging=3", "--claim", "bound=60"],
         ["kv_eviction/my-kv-eviction", "--claim", "ends_first=false"],
         ["router/my-router", "--claim", "spreads=false"],
-        ["observer/my-observer.request_finished"],
+        ["observer/my-observer:seconds=2"],
     ],
     ids=lambda target: target[0],
 )

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.decoding import Decoding
+from turnout.core.interfaces.figures import HasFigures
 from turnout.core.interfaces.proposer import DraftRequest, Proposal, Proposer
 from turnout.core.interfaces.resources import Resources
 from turnout.core.types.decision import Continuation
@@ -73,6 +74,10 @@ class Speculative(Decoding):
     def start(self, resources: Resources) -> None:
         self._proposer.start(resources)
         self._lengths.start(resources, self._proposer.cost)
+
+    @property
+    def parts(self) -> Iterable[tuple[str, HasFigures]]:
+        return (("proposer", self._proposer),)
 
     def accepts(self, params: SamplingParams) -> bool:
         return any(decoding.accepts(params) for decoding in self._served)

@@ -21,7 +21,7 @@ NAMES = {
     "logits_processor": "no-digits",
     "format": "angle-calls",
     "model": "mimic",
-    "observer": "log-requests",
+    "observer": "log-slow",
 }
 """Of the examples, by kind."""
 

@@ -22,6 +22,7 @@ TOLD = {
     "register_formats": "formats",
     "register_logits_processors": "logits-processors",
     "register_models": "models",
+    "register_observers": "observers",
     "step_finished": "observers",
     "request_arrived": "observers",
     "request_preempted": "observers",

@@ -16,6 +16,7 @@ from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PrefixPins
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.models import ModelFamily
+from turnout.core.interfaces.observers import Observer
 from turnout.core.interfaces.proposer import Proposer
 from turnout.core.interfaces.quantization import Adopter, Exporter, Quantizer
 from turnout.core.interfaces.router import Router
@@ -43,6 +44,7 @@ BASES: tuple[type, ...] = (
     LogitsProcessor,
     ModelFamily,
     OutputFormat,
+    Observer,
 )
 WIDTH = 110
 """Of a line of code; a longer signature takes several lines."""

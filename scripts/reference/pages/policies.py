@@ -14,11 +14,14 @@ from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.options import options_by_name
 from turnout.scripts.reference.tables import code, paragraph, table
 
+UNLISTED = ("model", "observer")
+"""Kinds that have a table of their own, or no policy in the package."""
+
 
 def blocks() -> Blocks:
     """A block for each kind."""
     return {
-        **{f"policies of {kind}": partial(_kind, kind) for kind in KINDS if kind != "model"},
+        **{f"policies of {kind}": partial(_kind, kind) for kind in KINDS if kind not in UNLISTED},
         "policies of model": _families,
     }
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping
 
 import pytest
 from toy import toy_engine, toy_kv
 
+from turnout.config import EngineConfig
 from turnout.core import limits
 from turnout.core.interfaces.figures import Figures
+from turnout.core.interfaces.kv import KVCache
+from turnout.core.registry.hookspecs import Register, hookimpl
+from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import PluginFigure, Stats
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.paged.backend import Paged
 from turnout.plugins.predictors.max_tokens import MaxTokens
+from turnout.plugins.proposers.ngram import NGram
 from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.runner.assembly import build_engine
 from turnout.server.metrics.engine_metrics import Scrape
 from turnout.server.metrics.request_metrics import RequestMetrics
 
@@ -85,3 +94,52 @@ def test_a_scrape_has_them_with_labels() -> None:
         if "plugin" in sample.labels
     }
     assert samples == {("turnout:plugin_counter_total", "jumps"): 3, ("turnout:plugin_gauge", "age"): 2}
+
+
+# ------------------------------------------------------------------ plugins that work inside others
+
+
+class Counted(Lru):
+    def figures(self) -> Figures:
+        return Figures(gauges={"blocks": 7})
+
+
+class Drafting(NGram):
+    def figures(self) -> Figures:
+        return Figures(counters={"looked_up": 2})
+
+
+class Pages(Paged):
+    def figures(self, cache: KVCache) -> Figures:
+        return Figures(gauges={"pages": cache.capacity})
+
+
+@hookimpl
+def register_evictions(register: Register) -> None:
+    register("counted", Counted)
+
+
+@hookimpl
+def register_proposers(register: Register) -> None:
+    register("drafting", Drafting)
+
+
+@hookimpl
+def register_kv_backends(register: Register) -> None:
+    register("pages", Pages)
+
+
+def test_a_whole_engine_shows_what_its_parts_count() -> None:
+    config = EngineConfig(
+        kv="pages",
+        kv_eviction="counted",
+        decoding="speculative:proposer=drafting",
+        kv_memory="4MiB",
+        max_model_len=64,
+        device="cpu",
+    )
+    engine = build_engine(config, registry=Registry.load(extra=[sys.modules[__name__]])).engine
+    shown = {each.plugin.split()[0]: (each.name, each.value) for each in engine.stats().figures}
+    assert shown["kv_eviction"] == ("blocks", 7)
+    assert shown["proposer"] == ("looked_up", 2)
+    assert shown["kv"] == ("pages", engine.scheduler.kv.capacity)

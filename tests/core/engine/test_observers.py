@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 from toy import EOS, ToyGreedy, drive, expected, toy_engine, toy_kv, toy_request
 
 from turnout.config import EngineConfig
@@ -18,21 +19,25 @@ from turnout.core.engine import engine as engine_module
 from turnout.core.engine import observers as observers_module
 from turnout.core.engine.engine import Engine
 from turnout.core.engine.observers import Observers
-from turnout.core.errors import RequestError
+from turnout.core.errors import ConfigError, RequestError
+from turnout.core.interfaces.figures import Figures
 from turnout.core.interfaces.observers import (
     ArrivalRecord,
     EngineRecord,
-    Observer,
     PreemptionRecord,
     RequestRecord,
     StepRecord,
+    WatchingHook,
 )
+from turnout.core.interfaces.observers import Observer as ObserverBase
 from turnout.core.interfaces.scheduling import Drop, SchedulingPolicy
 from turnout.core.registry.hookspecs import hookimpl
 from turnout.core.registry.registry import Registry
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.plugins.schedulers.fcfs import Fcfs
+from turnout.runner.choices import check_policies
+from turnout.runner.policies import build_observers
 from turnout.server.engine.client import ProcessClient
 
 BLOCKS, BLOCK = 32, 4
@@ -241,7 +246,7 @@ def test_one_more_can_watch_the_steps_of_an_engine_that_runs() -> None:
     engine = toy_engine(Fcfs(), toy_kv(BLOCKS, BLOCK), observers=observers)
     engine.add(toy_request("r", [1, 2, 3], "greedy", 4))
     engine.step()
-    observers.watch_steps(Observer("late", lambda step: seen.append(step)))
+    observers.watch_steps(WatchingHook("late", lambda step: seen.append(step)))
     assert [observer.name for observer in observers.all()] == ["late"]
     while engine.busy:
         engine.step()
@@ -343,3 +348,65 @@ def test_a_server_tells_its_arm_and_its_end(tmp_path: Path) -> None:
     asyncio.run(serve())
     arm, steps = log.read_text().split()
     assert arm == "long" and int(steps) >= 3
+
+
+# ------------------------------------------------------------------ observers that are chosen, with options
+
+
+class Slow(ObserverBase):
+    """Counts the steps of at least so many tokens."""
+
+    def __init__(self, tokens: Annotated[int, Field(ge=1)] = 2) -> None:
+        self.tokens = tokens
+        self.steps = 0
+        self.closed = False
+
+    def step_finished(self, step: StepRecord) -> None:
+        self.steps += step.tokens >= self.tokens
+
+    def engine_closed(self, engine: EngineRecord) -> None:
+        self.closed = True
+
+    def figures(self) -> Figures:
+        return Figures(counters={"steps": self.steps})
+
+
+class Offering:
+    @hookimpl
+    def register_observers(self, register: Any) -> None:
+        register("slow", Slow)
+
+
+OFFERED = Registry.load(extra=[Offering()])
+
+
+def test_a_chosen_observer_has_options_and_figures() -> None:
+    observers = build_observers(OFFERED, EngineConfig(observer=["slow:tokens=5", "slow"]))
+    engine = toy_engine(Fcfs(), toy_kv(BLOCKS, BLOCK), observers=observers)
+    drive(engine, [(0, toy_request("r", [1, 2, 3, 4, 5, 6], "greedy", 4))])
+    engine.close()
+    assert not observers.of_preemptions, "it does not override that"
+    strict, lax = observers.chosen
+    assert isinstance(strict, Slow) and isinstance(lax, Slow) and strict.closed
+    assert (strict.tokens, lax.tokens, strict.steps, lax.steps) == (5, 2, 1, 1)
+    shown = [figure for figure in engine.stats().figures if figure.name == "steps"]
+    assert [(figure.plugin, figure.value) for figure in shown] == [("observer 'slow' of Offering", 1.0)] * 2
+
+
+def test_without_being_chosen_it_is_not_called() -> None:
+    assert build_observers(OFFERED, EngineConfig()).all() == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("slow:tokens=0", "tokens"),
+        ("slow:words=3", "words"),
+        ("slwo", "did you mean 'slow'"),
+        ("Watcher.step_finished", "no observer is called"),
+    ],
+)
+def test_a_wrong_choice_is_refused_at_the_start(spec: str, message: str) -> None:
+    registry = Registry.load(extra=[Offering(), Watcher()])
+    with pytest.raises(ConfigError, match=message):
+        check_policies(registry, EngineConfig(observer=spec))

@@ -20,7 +20,7 @@ from turnout.core.errors import RequestError
 from turnout.core.interfaces.eviction import CachedBlock
 from turnout.core.interfaces.kv import PoolSize
 from turnout.core.interfaces.logits_processor import LogitsProcessor, Row
-from turnout.core.interfaces.observers import Observer
+from turnout.core.interfaces.observers import WatchingHook
 from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy, Share
 from turnout.core.scheduling.guarded_eviction import GuardedEviction
 from turnout.core.types.decision import Choice, Completion, Continuation
@@ -184,9 +184,9 @@ class LyingEviction(Liar, Lru):
         return block
 
 
-def lying_observer(told: list[Answer | None]) -> Observer:
+def lying_observer(told: list[Answer | None]) -> WatchingHook:
     liar = Liar(told)
-    return Observer("liar", lambda **told: liar.answer(lambda _: None, told))
+    return WatchingHook("liar", lambda **told: liar.answer(lambda _: None, told))
 
 
 HONEST = [toy_request(f"r{i}", [1 + i % 5, 2, 3, 4, 1 + i % 3], "greedy", 9) for i in range(8)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from turnout.core.engine.observers import Observers
-from turnout.core.interfaces.observers import Observer, StepRecord
+from turnout.core.interfaces.observers import StepRecord, WatchingHook
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.core.types.sampling_params import SamplingParams
@@ -58,7 +58,7 @@ class Machine:
         return self.now
 
     def watch_steps(self, name: str, hook: Any) -> None:
-        self.observers.watch_steps(Observer(name, hook))
+        self.observers.watch_steps(WatchingHook(name, hook))
 
     def prefill(self, tokens: int) -> None:
         self.finish(tokens, rows=1)
