@@ -13,6 +13,7 @@ from turnout.core.engine.engine import Engine
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, Span
 from turnout.core.scheduling.preemption import Preemption, Recompute
+from turnout.core.types.layer_attention import ATTENTION_FEATURES
 from turnout.core.types.plan import Logits, Move, Plan
 from turnout.core.types.request import Request, RequestSpec
 from turnout.core.types.request import Sequence as TokenSequence
@@ -121,6 +122,32 @@ class KVBackendSuite(Suite[KVBackend]):
             outcome = drive(self._engine(self._roomy(256)), [(0, spec)])
             case = f"four choices after a prompt of {length} tokens"
             assert_expected_tokens(spec, outcome, self._logits, case=case)
+
+    def test_layers_attend_by_the_rules_that_it_follows(self) -> None:
+        """Each of `attention_features`, alone and mixed, with chunks, forks, prefixes and swapping."""
+        import torch
+
+        from turnout.testing.checks.attention_traffic import EXAMPLES, Traffic, random_traffic, spec_of
+
+        backend = self.make()
+        declared = backend.attention_features
+        unknown = declared - ATTENTION_FEATURES
+        assert not unknown, (
+            f"`attention_features` has {', '.join(map(repr, sorted(unknown)))}; expected names among "
+            f"{', '.join(sorted(ATTENTION_FEATURES))}"
+        )
+        if not declared:
+            not_for_it("it declares no attention features, so models that need one are refused")
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        sizes = {
+            "dtype": dtype,
+            "tolerance": 1e-6 if dtype is torch.float64 else 1e-3,
+            "tokens": max(4096, 16 * backend.unit),
+        }
+        for rules in EXAMPLES.values():
+            if spec_of(rules).attention_features() <= declared:
+                traffic = Traffic(self.make(), rules, stored=self.stored, attends=self.attends, **sizes)
+                random_traffic(traffic, random.Random(len(rules)))
 
     # -------------------------------------------------------------- accounting
 

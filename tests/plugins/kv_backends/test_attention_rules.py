@@ -3,60 +3,26 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from dataclasses import replace
 
 import pytest
 import torch
-from attention_traffic import Rules, Traffic, random_traffic, spec_of
 from torch import Tensor
 
 from turnout.core.interfaces.kv import KVBackend
-from turnout.core.types.layer_attention import ATTENTION_FEATURES, LayerAttention
+from turnout.core.types.layer_attention import ATTENTION_FEATURES
 from turnout.kernels import CpuKernels, choose_kernels, cpu_kernels
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
+from turnout.testing.checks.attention_traffic import EXAMPLES, Rules, Traffic, random_traffic, spec_of
 
-
-def rule(
-    heads: int = 4, kv_heads: int = 2, key_dim: int = 8, value_dim: int = 8, **more: Any
-) -> LayerAttention:
-    return LayerAttention(heads, kv_heads, key_dim, value_dim, **more)
-
-
-LOCAL = rule(scale=0.4, window=5, softcap=3.0)
-WIDE = rule(heads=8, kv_heads=1)
-LATENT = rule(heads=4, kv_heads=1, key_dim=12, value_dim=10, values_in_keys=True, scale=0.2)
-RULES: dict[str, Rules] = {
-    "plain": [rule(), rule()],
-    "scale": [rule(scale=0.7), rule()],
-    "window": [rule(window=6), rule(), rule(window=33)],
-    "a window of one position": [rule(window=1), rule(window=2)],
-    "softcap": [rule(softcap=2.0), rule()],
-    "sinks": [rule(sinks=True), rule()],
-    "value_dim": [rule(value_dim=12), rule(value_dim=4)],
-    "layer_shapes": [rule(), rule(heads=6, kv_heads=1, key_dim=4, value_dim=4), rule(kv_heads=4), rule()],
-    "kv_from": [rule(), rule(window=4), rule(heads=8, kv_from=0), rule(kv_from=1, window=9)],
-    "values_in_keys": [LATENT, LATENT],
-    "as Gemma 2": [LOCAL, rule(scale=0.4, softcap=3.0)],
-    "as Gemma 3n": [
-        LOCAL,
-        rule(heads=8, kv_heads=1),
-        rule(kv_from=0, window=5),
-        rule(heads=8, kv_heads=1, kv_from=1),
-    ],
-    "as gpt-oss": [rule(heads=8, kv_heads=1, sinks=True, window=16), rule(heads=8, kv_heads=1, sinks=True)],
-    "all at once": [
-        rule(softcap=4.0, sinks=True, window=7, scale=0.3, value_dim=6),
-        LATENT,
-        rule(heads=6, kv_heads=3, key_dim=16, value_dim=6, sinks=True),
-        rule(heads=2, kv_from=0, softcap=2.0, value_dim=6, window=20),
-    ],
-}
+PLAIN = EXAMPLES["plain"][0]
+LATENT = EXAMPLES["values_in_keys"][0]
 BACKENDS = {"paged": Paged(block_size=4), "contiguous": Contiguous()}
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rules", EXAMPLES.values(), ids=EXAMPLES)
 def test_attention_is_the_textbook(backend: KVBackend, rules: Rules) -> None:
     """With chunks, forks, common prefixes and swapping."""
     for seed in range(2):
@@ -76,7 +42,7 @@ def kernels() -> CpuKernels:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.06)])
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rules", EXAMPLES.values(), ids=EXAMPLES)
 def test_compiled_attention_is_the_textbook(
     kernels: CpuKernels, backend: KVBackend, rules: Rules, dtype: torch.dtype, tolerance: float
 ) -> None:
@@ -89,10 +55,10 @@ def test_compiled_attention_is_the_textbook(
 
 def test_start_up_says_where_kernels_cannot_attend(kernels: CpuKernels) -> None:
     (line,) = Traffic(
-        Paged(dtype="int8"), RULES["plain"], dtype=torch.float32, kernels=kernels
+        Paged(dtype="int8"), EXAMPLES["plain"], dtype=torch.float32, kernels=kernels
     ).attention.summary
     assert "plain PyTorch" in line and "8 bits" in line
-    wide = [rule(key_dim=1040, value_dim=8)]
+    wide = [replace(PLAIN, key_dim=1040)]
     (line,) = Traffic(Paged(), wide, dtype=torch.float32, kernels=kernels, tokens=64).attention.summary
     assert "1040" in line
 
@@ -104,7 +70,7 @@ def rounded(vectors: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", [Paged, Contiguous])
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rules", EXAMPLES.values(), ids=EXAMPLES)
 def test_kv_in_8_bits_is_rounded_by_vectors_of_each_shape(
     kind: type[Paged | Contiguous], rules: Rules
 ) -> None:
@@ -114,7 +80,7 @@ def test_kv_in_8_bits_is_rounded_by_vectors_of_each_shape(
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
-@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("rules", EXAMPLES.values(), ids=EXAMPLES)
 def test_the_pool_takes_what_the_backend_says(backend: KVBackend, rules: Rules) -> None:
     traffic = Traffic(backend, rules, dtype=torch.float32)
     pool = sum(tensor.nbytes for tensor in traffic.attention.storage.tensors)  # type: ignore[attr-defined]
@@ -122,13 +88,13 @@ def test_the_pool_takes_what_the_backend_says(backend: KVBackend, rules: Rules) 
 
 
 def test_8_bits_take_a_scale_for_each_vector() -> None:
-    rules = [rule(), LATENT, rule(kv_from=0), rule(value_dim=4)]
+    rules = [PLAIN, LATENT, replace(PLAIN, kv_from=0), replace(PLAIN, value_dim=4)]
     numbers = 2 * (8 + 8) + 12 + 2 * (8 + 4)
     assert Paged(dtype="int8").bytes_per_token(spec_of(rules), 4) == numbers + 2 * (4 + 1 + 4)
 
 
 def test_both_declare_all_features() -> None:
-    asked = frozenset().union(*(spec_of(rules).attention_features() for rules in RULES.values()))
+    asked = frozenset().union(*(spec_of(rules).attention_features() for rules in EXAMPLES.values()))
     assert asked == ATTENTION_FEATURES
     assert all(backend.attention_features == ATTENTION_FEATURES for backend in BACKENDS.values())
 
@@ -137,5 +103,5 @@ def test_scores_are_computed_in_slices_where_they_would_take_much_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("turnout.kernels.dense_attention.SCORES", 100)
-    for rules in (RULES["all at once"], RULES["as gpt-oss"]):
+    for rules in (EXAMPLES["all at once"], EXAMPLES["as gpt-oss"]):
         random_traffic(Traffic(BACKENDS["paged"], rules), random.Random(5))

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from turnout.core.interfaces.attention import AttentionBackend
+from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.eviction import EvictionPolicy
 from turnout.core.interfaces.kv import KVBackend, KVCache, PoolSize, Span
+from turnout.core.types.layer_attention import LayerAttention
+from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Move
 from turnout.core.types.request import Sequence as TokenSequence
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
@@ -190,6 +195,41 @@ def _contiguous(mistake: Break) -> Callable[[], KVBackend]:
     return type(mistake.__name__, (_BrokenContiguous,), {"broken": staticmethod(mistake)})
 
 
+Change = Callable[[LayerAttention], LayerAttention]
+"""What a backend takes the rule of a layer for."""
+
+
+class _Misunderstood(Paged):
+    change: Change
+
+    def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
+        rules = tuple(type(self).change(rule) for rule in spec.attention)
+        return super().attention(replace(spec, attention=rules), cache, context)
+
+
+class IgnoresSinks(Paged):
+    """The softmax is over positions alone."""
+
+    def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
+        made: Any = super().attention(spec, cache, context)
+        kind = type(made)
+        without = type("Without", (kind,), {"__call__": lambda self, *given: kind.__call__(self, *given[:4])})
+        made.__class__ = without
+        return made  # type: ignore[no-any-return]
+
+
+def _misunderstood(change: Change) -> Callable[[], KVBackend]:
+    kind = type("Misunderstood", (_Misunderstood,), {"change": staticmethod(change)})
+    return lambda: kind(block_size=4)
+
+
+RULES: dict[str, Change] = {
+    "window_ignored": lambda rule: replace(rule, window=None),
+    "window_too_long": lambda rule: replace(rule, window=rule.window and rule.window + 1),
+    "scale_ignored": lambda rule: replace(rule, scale=None),
+    "softcap_ignored": lambda rule: replace(rule, softcap=None),
+    "first_layer_for_all": lambda rule: replace(rule, kv_from=rule.kv_from and 0),
+}
 PAGED = [
     leaked_block,
     missed_copy_on_write,
@@ -208,5 +248,7 @@ PAGED = [
 MUTANTS: dict[str, Callable[[], KVBackend]] = {
     **{mistake.__name__: _paged(mistake) for mistake in PAGED},
     **{mistake.__name__: _contiguous(mistake) for mistake in (leaked_slab, shared_slab)},
+    **{name: _misunderstood(change) for name, change in RULES.items()},
+    "sinks_ignored": IgnoresSinks,
     "rounded_in_secret": lambda: Paged(block_size=4, dtype="int8"),
 }
