@@ -15,6 +15,7 @@ from turnout.core.registry.spec import PluginSpec
 from turnout.lab.simulation.cost import CostModel
 from turnout.lab.simulation.cost_runner import CostRunner
 from turnout.lab.simulation.fast_forward_queues import FastForwardScheduler
+from turnout.lab.simulation.reach import reaches_of
 from turnout.lab.simulation.script import Script
 from turnout.lab.simulation.virtual_engine import VirtualClock, virtual_engine
 from turnout.runner.attention_features import check_attention
@@ -57,7 +58,7 @@ def build_simulated(config: EngineConfig, cost: CostModel, registry: Registry) -
     preemption = build_preemption(config, swap, cost.swap_costs)
     tokens = batched_tokens(config, cost.device)
     scheduler = build_scheduler(config, policies, cache, preemption, tokens, FastForwardScheduler)
-    runner, script = CostRunner(cost.seconds), Script(cost.model.vocab_size)
+    runner, script = CostRunner(cost.seconds, reaches_of(cost.model)), Script(cost.model.vocab_size)
     runner.queues = scheduler.queues
     limits = Limits(max_model_len=length, vocab_size=cost.model.vocab_size, max_waiting=config.max_waiting)
     observers = build_observers(registry, config)

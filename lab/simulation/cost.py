@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from turnout.core.errors import ConfigError
 from turnout.core.scheduling.preemption import SwapCosts
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.plan import Plan
+from turnout.lab.simulation.reach import EVERYTHING, Reach
 
 __all__ = ["CostModel", "Fit", "Kind", "Seconds", "Work", "kind", "work_of"]
 
@@ -51,20 +52,21 @@ class Work:
     """With logits."""
     groups: int = 0
     """Kinds of chunks."""
-    context: int = 0
-    """Positions that attention reads, over all sequences: each one's, up to the end of its chunk."""
+    context: float = 0
+    """Positions that attention reads, over all sequences: each one's, up to the end of its chunk; where
+    layers have windows, the mean over layers."""
     pairs: float = 0.0
-    """Of a query and a position that it attends to."""
+    """Of a query and a position that it attends to, in the mean over layers."""
     moved: int = 0
     """Positions copied, swapped out or in."""
     running: int = 0
     waiting: int = 0
 
 
-def work_of(plan: Plan, beside: Collection[Kind] = ()) -> Work:
+def work_of(plan: Plan, beside: Collection[Kind] = (), reaches: Sequence[Reach] = EVERYTHING) -> Work:
     """`running` and `waiting` are left at 0: a plan does not say.
 
-    `beside`: kinds of chunks that are computed and not in the plan.
+    `beside`: kinds of chunks that are computed and not in the plan. `reaches`: of the model's layers.
     """
     work, kinds = Work(), set(beside)
     for chunk in plan.chunks:
@@ -73,8 +75,9 @@ def work_of(plan: Plan, beside: Collection[Kind] = ()) -> Work:
         work.tokens += length
         work.sequences += 1
         work.rows += chunk.rows
-        work.context += end
-        work.pairs += length * (start + (length + 1) / 2)
+        for reach in reaches:
+            work.context += reach.share * reach.read(start, length)
+            work.pairs += reach.share * reach.pairs(start, length)
         kinds.add(kind(length, end))
     work.groups = len(kinds)
     work.moved = sum(move.length for move in plan.moves)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.plan import Plan
 from turnout.lab.simulation.cost import Kind, Seconds, Work, kind, work_of
+from turnout.lab.simulation.reach import EVERYTHING, Reach
 from turnout.lab.simulation.virtual_engine import VirtualRunner
 
 __all__ = ["CostRunner", "FastForwarded"]
@@ -13,23 +18,24 @@ __all__ = ["CostRunner", "FastForwarded"]
 class FastForwarded:
     """The fast-forwarded sequences: each computes its next token in every step, and is in no plan."""
 
-    def __init__(self) -> None:
+    def __init__(self, reaches: Sequence[Reach] = EVERYTHING) -> None:
         self.sequences = 0
-        self.context = 0
-        """Positions that attention reads for them in the next step."""
+        self._seen = [_Seen(reach) for reach in reaches]
         self.kinds: dict[Kind, int] = {}
         """How many of their chunks are of each kind."""
 
     def add(self, start: int) -> None:
         """Adds a sequence whose next token is computed at position `start`."""
         self.sequences += 1
-        self.context += start + 1
+        for seen in self._seen:
+            seen.add(start + 1)
         self._count(kind(1, start + 1), 1)
 
     def remove(self, start: int, kind: Kind) -> None:
         """Removes a sequence. `kind`: the kind that its chunk was last counted as."""
         self.sequences -= 1
-        self.context -= start + 1
+        for seen in self._seen:
+            seen.remove(start + 1)
         self._count(kind, -1)
 
     def change(self, old: Kind, new: Kind) -> None:
@@ -39,7 +45,13 @@ class FastForwarded:
 
     def step(self) -> None:
         """Moves all of them one token further."""
-        self.context += self.sequences
+        for seen in self._seen:
+            seen.step()
+
+    @property
+    def context(self) -> float:
+        """Positions that attention reads for them in the next step, in the mean over layers."""
+        return sum(seen.reach.share * seen.context for seen in self._seen)
 
     def _count(self, kind: Kind, more: int) -> None:
         count = self.kinds.get(kind, 0) + more
@@ -49,21 +61,53 @@ class FastForwarded:
             del self.kinds[kind]
 
 
+class _Seen:
+    """The positions that the next tokens of sequences see in layers of one reach."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach = reach
+        self.context = 0
+        self._window = reach.window or sys.maxsize
+        self._steps = 0
+        self._growing = 0
+        """How many see all of their positions, one more in each step."""
+        self._full: Counter[int] = Counter()
+        """By the step from which on they see no more: how many of those."""
+
+    def add(self, context: int) -> None:
+        self._count(context, 1)
+
+    def remove(self, context: int) -> None:
+        self._count(context, -1)
+
+    def step(self) -> None:
+        self._steps += 1
+        self.context += self._growing
+        self._growing -= self._full.pop(self._steps, 0)
+
+    def _count(self, context: int, one: int) -> None:
+        self.context += one * min(context, self._window)
+        if context < self._window:
+            self._growing += one
+            self._full[self._steps + self._window - context] += one
+
+
 class CostRunner(VirtualRunner):
     """A step takes what the cost model says of it and of the sequences that are fast-forwarded."""
 
-    def __init__(self, cost: Seconds) -> None:
+    def __init__(self, cost: Seconds, reaches: Sequence[Reach] = EVERYTHING) -> None:
+        """reaches: of the model's layers."""
         super().__init__()
-        self.fast_forwarded = FastForwarded()
+        self.fast_forwarded = FastForwarded(reaches)
         self.queues: Queues | None = None
         """The queues whose lengths planning takes time for, once there are some."""
         self.work = Work()
         """The work of the last step."""
-        self._cost = cost
+        self._cost, self._reaches = cost, reaches
 
     def seconds(self, plan: Plan) -> float:
         others, queues = self.fast_forwarded, self.queues
-        work = work_of(plan, others.kinds)
+        work = work_of(plan, others.kinds, self._reaches)
         work.tokens += others.sequences
         work.sequences += others.sequences
         work.rows += others.sequences

@@ -9,7 +9,7 @@ planned.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count
 
 import torch
@@ -25,6 +25,7 @@ from turnout.kernels.gpu.staging import gather_rows
 from turnout.lab.simulation.cost import Work, work_of
 from turnout.lab.simulation.profiling.fit import StepSample
 from turnout.lab.simulation.profiling.scenes import Scene
+from turnout.lab.simulation.reach import EVERYTHING, Reach, reaches_of
 from turnout.runner.assembly import AssembledEngine
 
 __all__ = ["Stage", "TimedRunner"]
@@ -40,7 +41,7 @@ class Stage:
         self._engine = engine = assembled.engine
         self._clock = clock
         self._planned = _PlannedOnly(engine.limits.vocab_size, assembled.dtype, assembled.device)
-        self._runner = TimedRunner(engine.runner, engine, assembled.device, clock)
+        self._runner = TimedRunner(engine.runner, engine, assembled.device, clock, reaches_of(assembled.spec))
         engine.runner = self._runner
         self._ids = count()
         self._rng = random.Random("profile")
@@ -124,9 +125,16 @@ class _PlannedOnly(Runner):
 class TimedRunner(Runner):
     """A runner, and how long its last step took; stands in for an engine's own."""
 
-    def __init__(self, runner: Runner, engine: Engine, device: torch.device, clock: Clock) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        engine: Engine,
+        device: torch.device,
+        clock: Clock,
+        reaches: Sequence[Reach] = EVERYTHING,
+    ) -> None:
         self._runner, self._queues = runner, engine.scheduler.queues
-        self._device, self._clock = device, clock
+        self._device, self._clock, self._reaches = device, clock, reaches
         self.work = Work()
         self.seconds = 0.0
 
@@ -136,7 +144,7 @@ class TimedRunner(Runner):
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self.seconds = self._clock() - since
-        self.work = work_of(plan)
+        self.work = work_of(plan, reaches=self._reaches)
         self.work.running, self.work.waiting = self._queues.running_count, self._queues.waiting_count
         return logits
 

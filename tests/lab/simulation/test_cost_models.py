@@ -3,16 +3,21 @@ sheet."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from simulations import machine
 
 from turnout.core.errors import ConfigError
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.plan import Chunk, Move, Plan
 from turnout.lab.simulation import CostModel, preset
 from turnout.lab.simulation.cost import Seconds, Work, kind, work_of
+from turnout.lab.simulation.cost_runner import FastForwarded
 from turnout.lab.simulation.presets import PRESETS
+from turnout.lab.simulation.reach import EVERYTHING, Reach, reaches_of
 
 
 def test_a_step_is_the_sum_of_what_is_in_it() -> None:
@@ -56,6 +61,35 @@ def test_a_plan_in_numbers() -> None:
     assert work.groups == 2
     assert work_of(Plan(chunks, []), beside=[kind(3, 16), kind(1, 16)]).groups == 3
     assert work.pairs == (101 + 102 + 103 + 104) + (1 + 2 + 3), "each query and all up to itself"
+
+
+def test_layers_with_windows_read_less() -> None:
+    """A third of the layers sees all; the others see eight positions each."""
+    rules = (LayerAttention(2, 1, 8, 8), *[LayerAttention(2, 1, 8, 8, window=8)] * 2)
+    reaches = reaches_of(replace(machine().model, layers=3, attention=rules))
+    chunks = [Chunk(None, 100, [1] * 4, 1), Chunk(None, 6, [1] * 3, 0), Chunk(None, 0, [1] * 3, 0)]  # type: ignore[arg-type]
+    work = work_of(Plan(chunks, []), reaches=reaches)
+    assert work.context == pytest.approx(((104 + 9 + 3) + 2 * (11 + 9 + 3)) / 3)
+    everything = (101 + 102 + 103 + 104) + (7 + 8 + 9) + (1 + 2 + 3)
+    assert work.pairs == pytest.approx((everything + 2 * (4 * 8 + (7 + 8 + 8) + (1 + 2 + 3))) / 3)
+    assert reaches_of(machine().model) == EVERYTHING
+
+
+def test_fast_forwarded_sequences_read_what_they_would_in_a_plan() -> None:
+    rng, reaches = random.Random(2), [Reach(0.75, 5), Reach(0.25, None)]
+    fast, live = FastForwarded(reaches), dict[int, int]()
+    for number in range(60):
+        live[number] = rng.randrange(12)
+        fast.add(live[number])
+        for gone in [each for each in live if rng.random() < 0.2]:
+            fast.remove(start := live.pop(gone), kind(1, start + 1))
+        plan = Plan([Chunk(None, start, [1], 1) for start in live.values()], [])  # type: ignore[arg-type]
+        assert fast.context == pytest.approx(work_of(plan, reaches=reaches).context)
+        assert fast.context == pytest.approx(work_of(plan, reaches=reaches).pairs)
+        fast.step()
+        for each, start in live.items():
+            fast.change(kind(1, start + 1), kind(1, start + 2))
+            live[each] = start + 1
 
 
 @pytest.mark.parametrize("value", [-1e-9, float("inf"), float("nan")])
