@@ -74,8 +74,14 @@ _names = count()
 
 def spec_of(rules: Rules) -> ModelSpec:
     first = rules[0]
-    shape = {"heads": first.heads, "kv_heads": first.kv_heads, "head_dim": first.key_dim}
-    return replace(toy_spec(), layers=len(rules), attention=tuple(rules), **shape)
+    return replace(
+        toy_spec(),
+        layers=len(rules),
+        heads=first.heads,
+        kv_heads=first.kv_heads,
+        head_dim=first.key_dim,
+        attention=tuple(rules),
+    )
 
 
 class Drawn:
@@ -143,7 +149,7 @@ class Traffic:
         found: list[list[Tensor]] = [[] for _ in chunks]
         for layer, rule in enumerate(self.rules):
             out = self._attend(layer, rule, chunks)
-            for place, piece in enumerate(out.split([len(chunk.tokens) for chunk in chunks])):
+            for place, piece in enumerate(torch.split(out, [len(chunk.tokens) for chunk in chunks])):
                 found[place].append(piece)
         for (each, _, upto), pieces in zip(spans, found, strict=True):
             each.request.timing.scheduled = 0.0
@@ -172,10 +178,10 @@ class Traffic:
 
         k = None if rule.kv_from is not None else side(self.drawn.keys[layer])
         v = None if k is None or rule.values_in_keys else side(self.drawn.values[layer])
-        given = [side(self.drawn.queries[layer]), k, v]
+        q = side(self.drawn.queries[layer])
         if rule.sinks:
-            given.append(self.drawn.sinks[layer].float())
-        return self.attention(layer, *given)
+            return self.attention(layer, q, k, v, self.drawn.sinks[layer].float())
+        return self.attention(layer, q, k, v)
 
     def _check(self, tokens: Sequence[int], found: Sequence[Tensor]) -> None:
         for layer, piece in enumerate(found):

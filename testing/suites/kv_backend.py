@@ -139,14 +139,18 @@ class KVBackendSuite(Suite[KVBackend]):
         if not declared:
             not_for_it("it declares no attention features, so models that need one are refused")
         dtype: torch.dtype = getattr(torch, self.dtype)
-        sizes = {
-            "dtype": dtype,
-            "tolerance": 1e-6 if dtype is torch.float64 else 1e-3,
-            "tokens": max(4096, 16 * backend.unit),
-        }
+        tolerance = 1e-6 if dtype is torch.float64 else 1e-3
         for rules in EXAMPLES.values():
             if spec_of(rules).attention_features() <= declared:
-                traffic = Traffic(self.make(), rules, stored=self.stored, attends=self.attends, **sizes)
+                traffic = Traffic(
+                    self.make(),
+                    rules,
+                    dtype=dtype,
+                    stored=self.stored,
+                    attends=self.attends,
+                    tolerance=tolerance,
+                    tokens=max(4096, 16 * backend.unit),
+                )
                 random_traffic(traffic, random.Random(len(rules)))
 
     # -------------------------------------------------------------- accounting
