@@ -39,6 +39,7 @@ SIGNATURES = {
     "turnout_attend": [POINTER] * 10 + [LONG] * 6 + [INT] * 3,
     **integers.SIGNATURES,
     "turnout_layers": [POINTER, LONG, POINTER],
+    "turnout_experts": [POINTER, LONG, POINTER],
 }
 
 
@@ -268,6 +269,10 @@ class CpuKernels:
     def layers(self, table: ctypes.Array[Any], step: ctypes.Structure) -> None:
         """Computes the layers of `table` one after the other; see `turnout.kernels.layers`."""
         self._library.turnout_layers(ctypes.byref(table), len(table), ctypes.byref(step))
+
+    def experts(self, table: ctypes.Array[Any], count: int, mix: ctypes.Structure) -> None:
+        """Computes the experts of `table`, two linear layers each; see `turnout.kernels.experts`."""
+        self._library.turnout_experts(ctypes.byref(table), count, ctypes.byref(mix))
 
 
 def cpu_kernels(kernels: FusedKernels | None) -> CpuKernels | None:

@@ -13,17 +13,16 @@ from torch import Tensor
 from turnout.core.interfaces.attention import Attend, AttentionCapabilities
 from turnout.core.types.layer_attention import LayerAttention
 from turnout.kernels.attention_rule import AttentionRule, plain_rule, rule_of
-from turnout.kernels.compiled import BlockTables, CpuKernels, PackedWeights
-from turnout.kernels.integers import IntegerKernels, IntegerWeights, address
+from turnout.kernels.compiled import BlockTables, CpuKernels
+from turnout.kernels.integers import IntegerKernels, address
+from turnout.kernels.linears import LinearStruct, LinearWeights, linear_struct
 from turnout.kernels.threads import kernel_threads
 
 __all__ = [
-    "FloatWeights",
     "Heads",
     "InPlace",
     "InPlaceAttention",
     "LayerWeights",
-    "LinearWeights",
     "NativeLayers",
     "reads_in_place",
 ]
@@ -72,27 +71,11 @@ class Heads(NamedTuple):
     dim: int
 
 
-class FloatWeights(NamedTuple):
-    packed: PackedWeights
-    bias: Tensor | None
-
-    @property
-    def inputs(self) -> int:
-        return self.packed.inputs
-
-    @property
-    def outputs(self) -> int:
-        return self.packed.outputs
-
-
-LinearWeights = FloatWeights | IntegerWeights
-
-
 class LayerWeights(NamedTuple):
     """A decoder layer's weights: norms in float32 or bfloat16, linear layers packed for that dtype."""
 
-    input_norm: Tensor
-    middle_norm: Tensor
+    norms: Sequence[Tensor]
+    """Before attention and before the MLP; then, where heads have them, of queries and of keys."""
     qkv: LinearWeights
     out: LinearWeights
     gate_up: LinearWeights
@@ -100,6 +83,8 @@ class LayerWeights(NamedTuple):
     heads: Heads
     eps: float
     """Of the norms."""
+    rotation: int = 0
+    """Which of a step's rotations turns queries and keys."""
 
 
 class NativeLayers:
@@ -121,12 +106,17 @@ class NativeLayers:
         self._narrow = max(max(each.out.inputs, each.down.inputs) for each in weights)
 
     def __call__(
-        self, hidden: Tensor, cosine: Tensor, sine: Tensor, place: InPlace, picked: Tensor | None = None
+        self,
+        hidden: Tensor,
+        rotations: Sequence[tuple[Tensor, Tensor]],
+        place: InPlace,
+        picked: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Returns `hidden` after the last layer, of the picked rows, and what is still to be added to it.
 
-        hidden: [tokens, size], which is added to in place; cosine, sine: [tokens, 1, head_dim], in the norms'
-        dtype. picked: int64 [rows], ascending: the rows that go beyond the last attention; None: all.
+        hidden: [tokens, size], which is added to in place; rotations: cosine and sine, [tokens, 1, head_dim]
+        each, in the norms' dtype. picked: int64 [rows], ascending: the rows that go beyond the last
+        attention; None: all.
         """
         weights, tables = self._weights[0], place.tables
         tokens, size = hidden.shape
@@ -134,9 +124,10 @@ class NativeLayers:
         delta, normed = torch.empty_like(hidden), torch.empty_like(hidden)
         wide = hidden.new_empty(tokens, self._wide)
         narrow = hidden.new_empty(tokens, self._narrow)
+        turns = (_POINTER * (2 * len(rotations)))(*(each.data_ptr() for pair in rotations for each in pair))
         step = _Step(
             *(tokens, size),
-            *(cosine.data_ptr(), sine.data_ptr(), place.written.data_ptr()),
+            *(ctypes.addressof(turns), place.written.data_ptr()),
             *(each.data_ptr() for each in (tables.rows, tables.lengths, tables.starts, tables.slots)),
             *tables.slots.shape,
             tables.block_size,
@@ -156,31 +147,20 @@ class NativeLayers:
 _POINTER, _LONG, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
-_FLOAT32, _BFLOAT16, _HALVES, _INTEGERS = 0, 1, 2, 3
-
-
-class _Linear(ctypes.Structure):
-    _fields_ = (
-        *((name, _POINTER) for name in ("numbers", "bias")),
-        *((name, _LONG) for name in ("inputs", "outputs", "kind")),
-        *((name, _POINTER) for name in ("shift", "scale", "offset")),
-        *((name, _LONG) for name in ("depth", "group", "levels")),
-    )
-
-
 class _Layer(ctypes.Structure):
     _fields_ = (
-        *((name, _POINTER) for name in ("input_norm", "middle_norm")),
-        *((name, _Linear) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, _POINTER) for name in ("input_norm", "middle_norm", "q_norm", "k_norm")),
+        *((name, LinearStruct) for name in ("qkv", "out", "gate_up", "down")),
         *((name, _POINTER) for name in ("keys", "values")),
         ("rule", AttentionRule),
+        ("rotation", _LONG),
     )
 
 
 class _Step(ctypes.Structure):
     _fields_ = (
         *((name, _LONG) for name in ("tokens", "size")),
-        *((name, _POINTER) for name in ("cosine", "sine", "written", "rows", "lengths", "starts", "tables")),
+        *((name, _POINTER) for name in ("rotations", "written", "rows", "lengths", "starts", "tables")),
         *((name, _LONG) for name in ("chunks", "most", "block_size", "half", "pool_half", "threads")),
         ("eps", _DOUBLE),
         *((name, _POINTER) for name in ("hidden", "delta", "normed", "wide", "narrow")),
@@ -194,28 +174,10 @@ def _layer(
 ) -> _Layer:
     keys, values = pool
     linears = (weights.qkv, weights.out, weights.gate_up, weights.down)
-    norms = (weights.input_norm.data_ptr(), weights.middle_norm.data_ptr())
-    places = keys.data_ptr(), values.data_ptr()
-    return _Layer(*norms, *(_linear(each, integers) for each in linears), *places, rule)
-
-
-def _linear(weights: LinearWeights, integers: IntegerKernels) -> _Linear:
-    return _integers(weights, integers) if isinstance(weights, IntegerWeights) else _floats(weights)
-
-
-def _floats(weights: FloatWeights) -> _Linear:
-    packed = weights.packed
-    kept = _BFLOAT16 if packed.numbers.dtype == torch.bfloat16 else _FLOAT32
-    kind = _HALVES if packed.dtype == torch.bfloat16 else kept
-    return _Linear(
-        packed.numbers.data_ptr(), address(weights.bias), packed.inputs, packed.outputs, kind
-    )  # fields of integer weights stay 0
-
-
-def _integers(weights: IntegerWeights, kernels: IntegerKernels) -> _Linear:
-    return _Linear(
-        *(address(each) for each in (weights.numbers, weights.bias)),
-        *(weights.inputs, weights.outputs, _INTEGERS + weights.precision.value),
-        *(address(each) for each in (weights.shift, weights.scale, weights.offset)),
-        *(weights.depth, weights.group, kernels.levels(weights.precision)),
+    norms = [norm.data_ptr() for norm in weights.norms]
+    return _Layer(
+        *norms,
+        *[None] * (4 - len(norms)),
+        *(linear_struct(each, integers) for each in linears),
+        *(keys.data_ptr(), values.data_ptr(), rule, weights.rotation),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, TypeVar
 
 from turnout.core.errors import ModelError
 
 __all__ = ["ConfigReader"]
+
+Choice = TypeVar("Choice", str, int)
 
 MOST = 2**40
 """More than any number that a model needs."""
@@ -55,6 +57,15 @@ class ConfigReader:
         if not all(type(token) is int for token in ids):
             raise self._wrong(key, value, "an integer or a list of integers")
         return ids
+
+    def each_of(self, key: str, among: Collection[Choice], count: int) -> tuple[Choice, ...]:
+        """A list of `count` values, each one of `among`; empty if absent."""
+        value = self._value(key, [])
+        if not isinstance(value, list) or not all(each in among for each in value):
+            raise self._wrong(key, value, f"a list of {', '.join(map(repr, among))}")
+        if value and len(value) < count:
+            raise self._wrong(key, value, f"a list of {count} values")
+        return tuple(value[:count])
 
     def mapping(self, key: str) -> Mapping[str, Any]:
         """An object; empty if absent."""

@@ -110,8 +110,14 @@ def register_logits_processors(register: Register) -> None:
 
 @hookimpl
 def register_models(register: Register) -> None:
+    register("granite", "turnout.models.families.granite:Granite")
     register("llama", "turnout.models.families.llama:Llama")
+    register("ministral", "turnout.models.families.mistral:Ministral")
+    register("mistral", "turnout.models.families.mistral:Mistral")
+    register("olmo2", "turnout.models.families.olmo2:Olmo2")
     register("qwen2", "turnout.models.families.qwen2:Qwen2")
+    register("qwen3", "turnout.models.families.qwen3:Qwen3")
+    register("smollm3", "turnout.models.families.smollm3:SmolLM3")
     register("transformers", "turnout.models.transformers_adapter:TransformersAdapter")
 
 

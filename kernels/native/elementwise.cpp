@@ -58,6 +58,18 @@ void norm(T* x, const T* delta, const T* weight, T* out, int64_t rows, int64_t s
 }
 
 template <typename T>
+void norm_heads(T* x, const T* weight, int64_t tokens, int64_t heads, int64_t dim, int64_t stride, float eps,
+                int threads) {
+    turnout::share_out(threads, tokens, WORTHWHILE / (heads * dim) + 1, [&](int64_t first, int64_t last) {
+        for (int64_t token = first; token < last; token++)
+            for (int64_t head = 0; head < heads; head++) {
+                T* const at = x + token * stride + head * dim;
+                norm_row(at, (const T*)nullptr, weight, at, dim, eps);
+            }
+    });
+}
+
+template <typename T>
 void gate_row(const T* gate, const T* up, T* out, int64_t size) {
     int64_t i = 0;
     for (; i + WIDTH <= size; i += WIDTH) {
@@ -116,6 +128,15 @@ void turnout_norm(void* x, const void* delta, const void* weight, void* out, int
              threads);
     else
         norm((float*)x, (const float*)delta, (const float*)weight, (float*)out, rows, size, eps, threads);
+}
+
+// x: [tokens][heads][dim], in place, tokens `stride` numbers apart: each head's norm times `weight`, [dim].
+void turnout_norm_heads(void* x, const void* weight, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
+                        float eps, int half, int threads) {
+    if (half)
+        norm_heads((BFloat16*)x, (const BFloat16*)weight, tokens, heads, dim, stride, eps, threads);
+    else
+        norm_heads((float*)x, (const float*)weight, tokens, heads, dim, stride, eps, threads);
 }
 
 // out: [rows][size] = silu(first half of each row of both) * its second half; both: [rows][2 * size].

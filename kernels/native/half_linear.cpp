@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "linears.h"
 #include "panels.h"
 
 namespace {
@@ -21,6 +22,12 @@ struct Table {
 };
 
 }  // namespace
+
+void half_panels(const void* packed, const void* x, const void* bias, void* out, int64_t rows, int64_t inputs,
+                 int64_t outputs, int64_t first, int64_t last) {
+    const HalfTarget target = {(BFloat16*)out, outputs, outputs, (const BFloat16*)bias};
+    multiply_halves((const BFloat16*)packed, {(const BFloat16*)x, inputs}, rows, inputs, first, last, target, 1);
+}
 
 extern "C" {
 
@@ -39,7 +46,7 @@ void turnout_half_linear(const void* packed, const void* x, const void* bias, vo
                          int64_t inputs, int64_t outputs, int64_t stride, int threads) {
     const int64_t count = (outputs + PANEL - 1) / PANEL;
     const HalfTarget target = {(BFloat16*)out, outputs, outputs, (const BFloat16*)bias};
-    multiply_halves((const BFloat16*)packed, {(const BFloat16*)x, stride}, rows, inputs, count, target, threads);
+    multiply_halves((const BFloat16*)packed, {(const BFloat16*)x, stride}, rows, inputs, 0, count, target, threads);
 }
 
 // out: bfloat16 [count][inputs], the rows `tokens` of the weight that was packed.

@@ -34,6 +34,7 @@ constexpr int64_t HALF_UNIT = 32;
 constexpr int64_t HALF_UNIT = 2;
 #endif
 
-// out = x[rows][inputs] · packed panels (+ bias): in tile_linear.cpp or, where there are no tiles, in pair_linear.cpp.
-void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t panels,
+// out = x[rows][inputs] · packed panels (+ bias), those from `first` to before `last`: in tile_linear.cpp or, where
+// there are no tiles, in pair_linear.cpp.
+void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t first, int64_t last,
                      const HalfTarget& out, int threads);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "integers.h"
+#include "linears.h"
 #include "team.h"
 #include "tile.h"
 #include "tile_bytes.h"
@@ -378,10 +379,9 @@ void multiply_panels<Fours>(const Layer& layer, const Input& x, const Output& ou
 #endif
 
 template <typename W>
-void multiply(const Layer& layer, const Input& x, const Output& out, int threads) {
-    const int64_t panels = layer.panels();
-    turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
-        multiply_panels<W>(layer, x, out, first, last);
+void multiply(const Layer& layer, const Input& x, const Output& out, int64_t begin, int64_t end, int threads) {
+    turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+        multiply_panels<W>(layer, x, out, begin + first, begin + last);
     });
 }
 
@@ -460,7 +460,33 @@ void round_rows(const X* x, int64_t stride, int64_t size, float levels, const La
     });
 }
 
+// Rounds x, and computes the panels from `first` to before `last`.
+void compute(const Layer& layer, const void* x, void* out, int64_t rows, int64_t inputs, int64_t stride, int kind,
+             float levels, int half, int64_t first, int64_t last, int threads) {
+    const Input input = room_for(layer, rows);
+    const std::unique_ptr<float[]> room(half ? new float[rows * layer.outputs] : nullptr);
+    const Output output = {half ? room.get() : (float*)out, half ? (BFloat16*)out : nullptr};
+    if (half)
+        round_rows((const BFloat16*)x, stride, inputs, levels, layer, input, threads);
+    else
+        round_rows((const float*)x, stride, inputs, levels, layer, input, threads);
+    if (kind == 0)
+        multiply<Fours>(layer, input, output, first, last, threads);
+    else if (kind == 1)
+        multiply<Pairs>(layer, input, output, first, last, threads);
+    else
+        multiply<Nibbles>(layer, input, output, first, last, threads);
+}
+
 }  // namespace
+
+void integer_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first,
+                    int64_t last) {
+    const int kind = (int)(linear.kind - INTEGERS);
+    const Layer layer = {linear.numbers, linear.shift, linear.scale, linear.offset, (const float*)linear.bias,
+                         linear.depth, linear.outputs, linear.group, kind == 0 ? 4 : 2};
+    compute(layer, x, out, rows, linear.inputs, linear.inputs, kind, (float)linear.levels, half, first, last, 1);
+}
 
 extern "C" {
 
@@ -479,18 +505,6 @@ void turnout_integer_linear(const void* packed, const int32_t* shift, const void
                             int64_t depth, int64_t outputs, int64_t group, int64_t stride, int kind,
                             float levels, int half, int threads) {
     const Layer layer = {packed, shift, scale, offset, bias, depth, outputs, group, kind == 0 ? 4 : 2};
-    const Input input = room_for(layer, rows);
-    const std::unique_ptr<float[]> room(half ? new float[rows * outputs] : nullptr);
-    const Output output = {half ? room.get() : (float*)out, half ? (BFloat16*)out : nullptr};
-    if (half)
-        round_rows((const BFloat16*)x, stride, inputs, levels, layer, input, threads);
-    else
-        round_rows((const float*)x, stride, inputs, levels, layer, input, threads);
-    if (kind == 0)
-        multiply<Fours>(layer, input, output, threads);
-    else if (kind == 1)
-        multiply<Pairs>(layer, input, output, threads);
-    else
-        multiply<Nibbles>(layer, input, output, threads);
+    compute(layer, x, out, rows, inputs, stride, kind, levels, half, 0, layer.panels(), threads);
 }
 }

@@ -20,6 +20,8 @@ void turnout_integer_linear(const void* packed, const int32_t* shift, const void
                             float levels, int half, int threads);
 void turnout_norm(void* x, const void* delta, const void* weight, void* out, int64_t rows, int64_t size,
                   float eps, int half, int threads);
+void turnout_norm_heads(void* x, const void* weight, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
+                        float eps, int half, int threads);
 void turnout_gate(const void* both, void* out, int64_t rows, int64_t size, int half, int threads);
 void turnout_rotate(void* x, const void* cosine, const void* sine, int64_t tokens, int64_t heads, int64_t dim,
                     int64_t stride, int half, int threads);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels.h"
+#include "linears.h"
 
 namespace {
 
@@ -11,30 +12,18 @@ namespace {
 // have them.
 constexpr int64_t WORTHWHILE = 1 << 16, INTEGERS_WORTHWHILE = 1 << 17;
 
-// FLOAT32, BFLOAT16: how float32 layers keep their weights; HALVES: bfloat16 in and out; INTEGERS + n: what
-// turnout_integer_linear calls kind n.
-enum Kind : int64_t { FLOAT32, BFLOAT16, HALVES, INTEGERS };
-
-// A packed linear layer; joined ones have their outputs side by side. From `shift` on: of integers alone.
-struct Linear {
-    const void *numbers, *bias;
-    int64_t inputs, outputs, kind;
-    const int32_t* shift;
-    const void *scale, *offset;
-    int64_t depth, group, levels;
-};
-
 struct Layer {
-    const void *input_norm, *middle_norm;
+    const void *input_norm, *middle_norm, *q_norm, *k_norm;  // those of heads may be null
     Linear qkv, out, gate_up, down;
     void *keys, *values;  // of its pool: [slots][kv_heads][key_dim or value_dim]
     AttentionRule rule;
+    int64_t rotation;  // which of the step's it turns by
 };
 
 struct Step {
     int64_t tokens, size;
-    const void *cosine, *sine;  // [tokens][key_dim]
-    const int64_t* written;     // the slots of the step's tokens
+    const void* const* rotations;  // cosine and sine of each, [tokens][key_dim]
+    const int64_t* written;        // the slots of the step's tokens
     const int64_t *rows, *lengths, *starts, *tables;
     int64_t chunks, most, block_size, half, pool_half, threads;
     double eps;
@@ -85,9 +74,15 @@ void attention(const Layer& layer, const Step& step) {
     void* const q = step.wide;
     void* const k = step.behind(q, rule.heads * rule.key_dim);
     void* const v = step.behind(k, key_width);
+    const void* const* turn = step.rotations + 2 * layer.rotation;
     linear(layer.qkv, step.normed, q, step);
-    turnout_rotate(q, step.cosine, step.sine, step.tokens, rule.heads + rule.kv_heads, rule.key_dim, stride,
-                   half, threads);
+    if (layer.q_norm) {
+        const float eps = (float)step.eps;
+        turnout_norm_heads(q, layer.q_norm, step.tokens, rule.heads, rule.key_dim, stride, eps, half, threads);
+        turnout_norm_heads(k, layer.k_norm, step.tokens, rule.kv_heads, rule.key_dim, stride, eps, half, threads);
+    }
+    turnout_rotate(q, turn[0], turn[1], step.tokens, rule.heads + rule.kv_heads, rule.key_dim, stride, half,
+                   threads);
     turnout_write(k, layer.keys, step.written, step.tokens, key_width, stride, half, pool_half, threads);
     turnout_write(v, layer.values, step.written, step.tokens, value_width, stride, half, pool_half, threads);
     turnout_attend(&rule, q, layer.keys, layer.values, nullptr, step.narrow, step.rows, step.lengths,

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "linears.h"
 #include "team.h"
 #include "tile.h"
 
@@ -97,25 +98,33 @@ struct Shape {
     int64_t rows, inputs, outputs;
 };
 
+// The panels from `first` to before `last`.
+template <typename T>
+void some_panels(const T* packed, Matrix x, const float* bias, float* out, Shape shape, bool add, int64_t first,
+                 int64_t last) {
+    const int64_t panels = (shape.outputs + PANEL - 1) / PANEL;
+    for (int64_t band = 0; band < shape.rows; band += BAND)
+        for (int64_t k = 0; k < shape.inputs; k += DEPTH) {
+            const int64_t depth = std::min(DEPTH, shape.inputs - k);
+            const int64_t rows = std::min(BAND, shape.rows - band);
+            const Target target = {
+                out + band * shape.outputs + first * PANEL,
+                shape.outputs,
+                shape.outputs - first * PANEL,
+                k == 0 && bias ? bias + first * PANEL : nullptr,
+                add || k > 0,
+            };
+            const T* block = packed + k * panels * PANEL + first * depth * PANEL;
+            pass(rows, {x.data + band * x.stride + k, x.stride}, block, {last - first, depth * PANEL}, depth,
+                 target);
+        }
+}
+
 template <typename T>
 void multiply(const T* packed, Matrix x, const float* bias, float* out, Shape shape, bool add, int threads) {
     const int64_t panels = (shape.outputs + PANEL - 1) / PANEL;
     turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
-        for (int64_t band = 0; band < shape.rows; band += BAND)
-            for (int64_t k = 0; k < shape.inputs; k += DEPTH) {
-                const int64_t depth = std::min(DEPTH, shape.inputs - k);
-                const int64_t rows = std::min(BAND, shape.rows - band);
-                const Target target = {
-                    out + band * shape.outputs + first * PANEL,
-                    shape.outputs,
-                    shape.outputs - first * PANEL,
-                    k == 0 && bias ? bias + first * PANEL : nullptr,
-                    add || k > 0,
-                };
-                const T* block = packed + k * panels * PANEL + first * depth * PANEL;
-                pass(rows, {x.data + band * x.stride + k, x.stride}, block, {last - first, depth * PANEL},
-                     depth, target);
-            }
+        some_panels(packed, x, bias, out, shape, add, first, last);
     });
 }
 
@@ -160,6 +169,15 @@ void gather(const T* packed, const int64_t* tokens, float* out, int64_t count, T
 }
 
 }  // namespace
+
+void float_panels(const void* packed, const float* x, const float* bias, float* out, int64_t rows, int64_t inputs,
+                  int64_t outputs, int half, int64_t first, int64_t last) {
+    const Shape shape = {rows, inputs, outputs};
+    if (half)
+        some_panels((const BFloat16*)packed, {x, inputs}, bias, out, shape, false, first, last);
+    else
+        some_panels((const float*)packed, {x, inputs}, bias, out, shape, false, first, last);
+}
 
 extern "C" {
 

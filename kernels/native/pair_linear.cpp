@@ -57,10 +57,11 @@ void pass(int64_t rows, HalfMatrix x, const PairPanels& panels, const HalfTarget
 
 }  // namespace
 
-void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t panels,
-                     const HalfTarget& out, int threads) {
-    const PairPanels all = {packed, panels, (inputs + 1) / 2 * 2 * PANEL, inputs};
-    turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t begin,
+                     int64_t end, const HalfTarget& out, int threads) {
+    const PairPanels all = {packed, end, (inputs + 1) / 2 * 2 * PANEL, inputs};
+    turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+        first += begin, last += begin;
         PairPanels own = all.from(first);
         own.count = last - first;
         for (int64_t band = 0; band < rows; band += BAND) {

@@ -116,13 +116,13 @@ void multiply_panel(const Rows& x, const BFloat16* panel, float* sums, const Hal
 
 }  // namespace
 
-void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t panels,
-                     const HalfTarget& out, int threads) {
+void multiply_halves(const BFloat16* packed, HalfMatrix x, int64_t rows, int64_t inputs, int64_t begin,
+                     int64_t end, const HalfTarget& out, int threads) {
     const Rows tiles(x, rows, inputs, threads);
-    turnout::share_out(threads, panels, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+    turnout::share_out(threads, end - begin, PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
         const WholeTiles registers;
         const std::unique_ptr<float[]> sums(new float[tiles.padded * PANEL]);
-        for (int64_t panel = first; panel < last; panel++)
+        for (int64_t panel = begin + first; panel < begin + last; panel++)
             multiply_panel(tiles, packed + panel * tiles.depth * PANEL, sums.get(), out.column(panel * PANEL));
     });
 }

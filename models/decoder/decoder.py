@@ -1,16 +1,25 @@
-"""The decoder-only transformer that the families build. Submodules have the names of checkpoints."""
+"""The decoder-only transformer that the families build. Submodules have the names of checkpoints.
+
+A family puts together what is particular to it: a layer (`DecoderLayer`, or one of `residuals.py`) of some
+attention and some MLP, and what happens before the first layer and after the head.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend
 from turnout.core.interfaces.models import ModelCapabilities
 from turnout.core.types.model_spec import ModelSpec
-from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Linear, RMSNorm
-from turnout.models.decoder.rope import Rotation, make_rotary
+from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Linear, Norm, NormMaker, RMSNorm
+from turnout.models.decoder.rope import RotaryByLayer, Rotation, make_rotary
 
-__all__ = ["Decoder", "DecoderLayer", "DecoderStack"]
+__all__ = ["Decoder", "DecoderLayer", "DecoderStack", "LayerMaker", "plain_layer"]
+
+LayerMaker = Callable[[int], nn.Module]
+"""Builds the layer of that number, from 0. Its forward has the arguments of `DecoderLayer.forward`."""
 
 
 class Decoder(nn.Module):
@@ -18,10 +27,24 @@ class Decoder(nn.Module):
 
     capabilities = ModelCapabilities(picks_rows=True)
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        layer: LayerMaker | None = None,
+        *,
+        norm: NormMaker = RMSNorm,
+        rotary: RotaryByLayer | None = None,
+        before: nn.Module | None = None,
+        after: nn.Module | None = None,
+    ) -> None:
+        """layer: None: `plain_layer`; norm: the last one; rotary: None: `spec.rope` in all layers.
+
+        before: what the embedded tokens go through, with their positions; after: what logits go through.
+        """
         super().__init__()
-        self.model = DecoderStack(spec)
+        self.model = DecoderStack(spec, layer or plain_layer(spec), norm, rotary, before)
         self.lm_head = Linear(spec.hidden_size, spec.vocab_size, bias=False)
+        self.after = after
         if spec.tied_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
 
@@ -38,41 +61,60 @@ class Decoder(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns logits [rows, vocab_size], in hidden's dtype. hidden: [rows, hidden_size]."""
         scores: Tensor = self.lm_head(hidden)
+        if self.after is not None:
+            scores = self.after(scores)
         return scores
 
 
 class DecoderStack(nn.Module):
     """The decoder without its head."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        layer: LayerMaker,
+        norm: NormMaker = RMSNorm,
+        rotary: RotaryByLayer | None = None,
+        before: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size)
-        self.layers = nn.ModuleList(DecoderLayer(spec, layer) for layer in range(spec.layers))
-        self.norm = RMSNorm(spec.hidden_size, spec.norm_eps)
-        self.rotary = make_rotary(spec.rope, spec.head_dim)
+        self.before = before
+        self.layers = nn.ModuleList(layer(number) for number in range(spec.layers))
+        self.norm: Norm = norm(spec.hidden_size, spec.norm_eps)
+        self.rotary = rotary or RotaryByLayer([make_rotary(spec.rope, spec.head_dim)], [0] * spec.layers)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, attend: Attend, rows: Tensor | None = None
     ) -> Tensor:
-        hidden: Tensor = self.embed_tokens(tokens)
-        rotation = self.rotary(positions, hidden.dtype)
+        hidden = self.embed(tokens, positions)
+        rotations = self.rotary(positions, hidden.dtype)
         delta: Tensor | None = None
-        for layer in self.layers:
+        for layer, which in zip(self.layers, self.rotary.of_layer, strict=True):
             last = layer is self.layers[-1]
-            hidden, delta = layer(hidden, delta, rotation, attend, rows if last else None)
+            hidden, delta = layer(hidden, delta, rotations[which], attend, rows if last else None)
         _, normed = self.norm.add(hidden, delta)
         return normed
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Returns what the first layer reads, [tokens, hidden_size]."""
+        hidden: Tensor = self.embed_tokens(tokens)
+        if self.before is not None:
+            hidden = self.before(hidden, positions)
+        return hidden
 
 
 class DecoderLayer(nn.Module):
     """Attention and MLP, each behind a norm and beside a residual."""
 
-    def __init__(self, spec: ModelSpec, layer: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, attention: nn.Module, mlp: nn.Module, norm: NormMaker = RMSNorm
+    ) -> None:
         super().__init__()
-        self.self_attn = Attention(spec, layer)
-        self.mlp = GatedMLP(spec)
-        self.input_layernorm = RMSNorm(spec.hidden_size, spec.norm_eps)
-        self.post_attention_layernorm = RMSNorm(spec.hidden_size, spec.norm_eps)
+        self.self_attn = attention
+        self.mlp = mlp
+        self.input_layernorm: Norm = norm(spec.hidden_size, spec.norm_eps)
+        self.post_attention_layernorm: Norm = norm(spec.hidden_size, spec.norm_eps)
 
     def forward(
         self,
@@ -91,3 +133,8 @@ class DecoderLayer(nn.Module):
         hidden = hidden if rows is None else hidden[rows]
         hidden, normed = self.post_attention_layernorm.add(hidden, mixed)
         return hidden, self.mlp(normed)
+
+
+def plain_layer(spec: ModelSpec) -> LayerMaker:
+    """Returns what builds the layers of Llama."""
+    return lambda number: DecoderLayer(spec, Attention(spec, number), GatedMLP(spec))

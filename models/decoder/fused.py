@@ -8,7 +8,7 @@ packs those that were left. For a CPU weights are packed; for a GPU they are onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -19,7 +19,13 @@ from turnout.core.interfaces.attention import Attend, rotates
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.layers import Heads
-from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, RMSNorm
+from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Norm, RMSNorm
+from turnout.models.decoder.normed_attention import (
+    HeadNormedAttention,
+    HeadNorms,
+    WideNormedAttention,
+    WideNorms,
+)
 from turnout.models.decoder.packed import (
     NarrowEmbedding,
     PackedEmbedding,
@@ -48,8 +54,8 @@ def fuse_layers(module: nn.Module, kernels: FusedKernels) -> None:
             module.set_submodule(name, FusedRMSNorm(layer, kernels))
         elif type(layer) is GatedMLP:
             module.set_submodule(name, FusedMLP(layer, kernels))
-        elif type(layer) is Attention:
-            module.set_submodule(name, FusedAttention(layer, kernels))
+        elif fused := FUSED_ATTENTION.get(type(layer)):
+            module.set_submodule(name, fused(layer, kernels))
 
 
 def pack_complete(module: nn.Module, names: Sequence[str], kernels: FusedKernels) -> None:
@@ -93,7 +99,7 @@ def _pack_alone(module: nn.Module, name: str, kernels: FusedKernels) -> None:
         module.set_submodule(name, pack([layer], kernels))
 
 
-class FusedRMSNorm(nn.Module):
+class FusedRMSNorm(Norm):
     """Computes what `RMSNorm` does; adds in place."""
 
     def __init__(self, like: RMSNorm, kernels: FusedKernels) -> None:
@@ -102,7 +108,7 @@ class FusedRMSNorm(nn.Module):
         self.kernels = kernels
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.add(x, None)[1]
+        return self.add(x.contiguous(), None)[1]
 
     def add(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
         return x, self.kernels.norm(x, delta, self.weight, self.eps)
@@ -139,12 +145,16 @@ class FusedMLP(JoiningLayer):
     def __init__(self, like: GatedMLP, kernels: FusedKernels) -> None:
         super().__init__(kernels)
         self.gate_proj, self.up_proj, self.down_proj = like.gate_proj, like.up_proj, like.down_proj
+        self.activation = like.activation
 
     def forward(self, x: Tensor) -> Tensor:
         if self.joint is None:
-            gated = F.silu(self.gate_proj(x)) * self.up_proj(x)
-        else:
+            gated = self.activation(self.gate_proj(x)) * self.up_proj(x)
+        elif self.activation is F.silu:
             gated = self.kernels.gate(self.joint(x))
+        else:
+            gate, up = self.joint(x).chunk(2, dim=-1)
+            gated = self.activation(gate) * up
         out: Tensor = self.down_proj(gated)
         return out
 
@@ -165,6 +175,7 @@ class FusedAttention(JoiningLayer):
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend, rows: Tensor | None = None) -> Tensor:
         if rotates(attend):
             q, k, v = self._parts(x)
+            q, k = self.prepared(q, k)
             mixed = attend.rotating(self.layer, q, k, v, rotation.cos, rotation.sin)
         else:
             mixed = attend(self.layer, *self._rotated(x, rotation))
@@ -178,16 +189,16 @@ class FusedAttention(JoiningLayer):
             return [self._heads(part(x)) for part in (self.q_proj, self.k_proj, self.v_proj)]
         return self._split(self._heads(self.joint(x)))
 
+    def prepared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns queries and keys as they are to be rotated, as `Attention.prepared` does."""
+        return q, k
+
     def _rotated(self, x: Tensor, rotation: Rotation) -> Sequence[Tensor]:
         """Returns queries, keys and values, rotated."""
-        if self.joint is None:
-            q, k, v = self._parts(x)
-            for heads in (q, k):
-                self.kernels.rotate(heads, *rotation)
-            return q, k, v
-        heads = self._heads(self.joint(x))
-        q, k, v = self._split(heads)
-        self.kernels.rotate(heads[:, : q.shape[1] + k.shape[1]], *rotation)
+        q, k, v = self._parts(x)
+        q, k = self.prepared(q, k)
+        for heads in (q, k):
+            self.kernels.rotate(heads, *rotation)
         return q, k, v
 
     def _split(self, heads: Tensor) -> Sequence[Tensor]:
@@ -195,3 +206,26 @@ class FusedAttention(JoiningLayer):
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], x.shape[1] // self.head_dim, self.head_dim)
+
+
+class FusedHeadNormedAttention(HeadNorms, FusedAttention):
+    """Computes what `HeadNormedAttention` does."""
+
+    def __init__(self, like: HeadNormedAttention, kernels: FusedKernels) -> None:
+        FusedAttention.__init__(self, like, kernels)
+        self.q_norm, self.k_norm = like.q_norm, like.k_norm
+
+
+class FusedWideNormedAttention(WideNorms, FusedAttention):
+    """Computes what `WideNormedAttention` does."""
+
+    def __init__(self, like: WideNormedAttention, kernels: FusedKernels) -> None:
+        FusedAttention.__init__(self, like, kernels)
+        self.q_norm, self.k_norm = like.q_norm, like.k_norm
+
+
+FUSED_ATTENTION: Mapping[type[nn.Module], Callable[..., nn.Module]] = {
+    Attention: FusedAttention,
+    HeadNormedAttention: FusedHeadNormedAttention,
+    WideNormedAttention: FusedWideNormedAttention,
+}

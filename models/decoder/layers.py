@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -10,7 +12,9 @@ from turnout.core.interfaces.attention import Attend
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.rope import Rotation
 
-__all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "RMSNorm"]
+__all__ = ["Activation", "Attention", "Embedding", "GatedMLP", "Linear", "Norm", "NormMaker", "RMSNorm"]
+
+Activation = Callable[[Tensor], Tensor]
 
 
 class Linear(nn.Linear):
@@ -30,7 +34,20 @@ class Embedding(nn.Embedding):
         pass
 
 
-class RMSNorm(nn.Module):
+class Norm(nn.Module):
+    """A norm of the last dimension."""
+
+    def add(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Returns x + delta and its norm. The sum may be written into x; delta None: nothing is added."""
+        total = x if delta is None else x + delta
+        return total, self(total)
+
+
+NormMaker = Callable[[int, float], Norm]
+"""Builds a norm of so many numbers, with that epsilon."""
+
+
+class RMSNorm(Norm):
     """The root mean square norm, computed in float32; the weight is applied in the input's dtype."""
 
     def __init__(self, size: int, eps: float) -> None:
@@ -43,23 +60,23 @@ class RMSNorm(nn.Module):
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
         return self.weight * wide.to(x.dtype)
 
-    def add(self, x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Returns x + delta and its norm. The sum may be written into x; delta None: nothing is added."""
-        total = x if delta is None else x + delta
-        return total, self(total)
-
 
 class GatedMLP(nn.Module):
-    """SwiGLU: a SiLU gate beside the up projection (https://arxiv.org/abs/2002.05202)."""
+    """An activated gate beside the up projection: SwiGLU where it is SiLU (https://arxiv.org/abs/2002.05202)."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(
+        self, spec: ModelSpec, inner: int | None = None, activation: Activation = functional.silu
+    ) -> None:
+        """inner: the width inside; None: `spec.intermediate_size`."""
         super().__init__()
-        self.gate_proj = Linear(spec.hidden_size, spec.intermediate_size, bias=spec.mlp_bias)
-        self.up_proj = Linear(spec.hidden_size, spec.intermediate_size, bias=spec.mlp_bias)
-        self.down_proj = Linear(spec.intermediate_size, spec.hidden_size, bias=spec.mlp_bias)
+        inner = inner or spec.intermediate_size
+        self.gate_proj = Linear(spec.hidden_size, inner, bias=spec.mlp_bias)
+        self.up_proj = Linear(spec.hidden_size, inner, bias=spec.mlp_bias)
+        self.down_proj = Linear(inner, spec.hidden_size, bias=spec.mlp_bias)
+        self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        out: Tensor = self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
         return out
 
 
@@ -78,12 +95,15 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend, rows: Tensor | None = None) -> Tensor:
         """Returns [tokens, hidden_size], or the `rows` of it. x: [tokens, hidden_size], normed."""
-        q = rotation.apply(self._heads(self.q_proj(x)))
-        k = rotation.apply(self._heads(self.k_proj(x)))
-        mixed = attend(self.layer, q, k, self._heads(self.v_proj(x)))
+        q, k = self.prepared(self._heads(self.q_proj(x)), self._heads(self.k_proj(x)))
+        mixed = attend(self.layer, rotation.apply(q), rotation.apply(k), self._heads(self.v_proj(x)))
         mixed = mixed if rows is None else mixed[rows]
         out: Tensor = self.o_proj(mixed.flatten(1))
         return out
+
+    def prepared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns queries and keys, [tokens, heads, head_dim], as they are to be rotated."""
+        return q, k
 
     def _heads(self, x: Tensor) -> Tensor:
         # The number of heads is read off the tensor: a sharded projection yields fewer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from turnout.core.interfaces.attention import Attend
 from turnout.kernels import CpuKernels
@@ -12,6 +13,7 @@ from turnout.kernels.layers import InPlace, LayerWeights, NativeLayers, reads_in
 from turnout.kernels.threads import take_over_threads
 from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
 from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
+from turnout.models.decoder.normed_attention import HeadNorms, WideNorms
 from turnout.models.decoder.packed import layer_capabilities
 
 __all__ = ["NativeStack", "use_native_stack"]
@@ -35,6 +37,7 @@ class NativeStack(DecoderStack):
         nn.Module.__init__(self)
         for name, child in like.named_children():
             self.add_module(name, child)
+        self.before = like.before
         self._kernels = kernels
         self._pools: Sequence[tuple[Tensor, Tensor]] | None = None
         self._joined: NativeLayers | None = None
@@ -48,9 +51,8 @@ class NativeStack(DecoderStack):
         if in_place is None or layers is None:
             return super().forward(tokens, positions, attend, rows)
         take_over_threads()
-        hidden = self.embed_tokens(tokens)
-        rotation = self.rotary(positions, hidden.dtype)
-        hidden, delta = layers(hidden, rotation.cos, rotation.sin, in_place, rows)
+        hidden = self.embed(tokens, positions)
+        hidden, delta = layers(hidden, self.rotary(positions, hidden.dtype), in_place, rows)
         normed: Tensor = self.norm.add(hidden, delta)[1]
         return normed
 
@@ -58,7 +60,9 @@ class NativeStack(DecoderStack):
         """Makes the table of layers in the first step: by then weights are where they stay."""
         if self._pools is not in_place.pools:
             self._pools = in_place.pools
-            weights = [_weights(layer) for layer in self.layers]
+            weights = [
+                _weights(layer, which) for layer, which in zip(self.layers, self.rotary.of_layer, strict=True)
+            ]
             complete = [each for each in weights if each is not None]
             if len(complete) == len(weights) and in_place.computes_layers:
                 self._joined = NativeLayers(self._kernels, complete, in_place.pools, in_place.rules)
@@ -67,24 +71,24 @@ class NativeStack(DecoderStack):
         return self._joined
 
 
-def _weights(layer: nn.Module) -> LayerWeights | None:
-    """Returns the weights of a layer; None: the kernels cannot compute all of it."""
+def _weights(layer: nn.Module, rotation: int) -> LayerWeights | None:
+    """Returns the weights of a layer, which has that rotation; None: the kernels cannot compute all of it."""
     if type(layer) is not DecoderLayer:
         return None
-    before, after, attention, mlp = (
-        layer.input_layernorm,
-        layer.post_attention_layernorm,
-        layer.self_attn,
-        layer.mlp,
-    )
-    if not (isinstance(attention, FusedAttention) and isinstance(mlp, FusedMLP)):
+    attention, mlp = layer.self_attn, layer.mlp
+    if not isinstance(attention, FusedAttention) or isinstance(attention, WideNorms):
         return None
-    if not (isinstance(before, FusedRMSNorm) and isinstance(after, FusedRMSNorm)):
+    if not isinstance(mlp, FusedMLP) or mlp.activation is not silu:
         return None
+    norms = [layer.input_layernorm, layer.post_attention_layernorm]
+    if isinstance(attention, HeadNorms):
+        norms += [attention.q_norm, attention.k_norm]
+    fused = [norm for norm in norms if isinstance(norm, FusedRMSNorm)]
     linears = (attention.joint, attention.o_proj, mlp.joint, mlp.down_proj)
     weights = [None if each is None else layer_capabilities(each).native_weights for each in linears]
     found = [each for each in weights if each is not None]
-    if len(found) < len(linears):
+    if len(found) < len(linears) or len(fused) < len(norms):
         return None
     qkv, out, gate_up, down = found
-    return LayerWeights(before.weight, after.weight, qkv, out, gate_up, down, attention.heads, before.eps)
+    vectors = [norm.weight for norm in fused]
+    return LayerWeights(vectors, qkv, out, gate_up, down, attention.heads, fused[0].eps, rotation)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.joined import joint_bias
-from turnout.kernels.layers import FloatWeights, LinearWeights
+from turnout.kernels.linears import FloatWeights, LinearWeights
 
 __all__ = [
     "LayerCapabilities",

@@ -8,6 +8,7 @@ the same in any batch, in any chunking of the prompt, and after preemption.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from turnout.core.types.model_spec import RopeSpec
 
-__all__ = ["Rotary", "Rotation", "make_rotary"]
+__all__ = ["Rotary", "RotaryByLayer", "Rotation", "make_rotary", "no_rotary"]
 
 
 class Rotation(NamedTuple):
@@ -78,6 +79,25 @@ class DynamicRotary(Rotary):
         scaled = 1.0 / (self.theta * stretch**self.power) ** self.exponents
         # Rounding may keep `stretch` from being exactly 1 within the original length.
         return torch.where(positions[:, None] < self.original, self.inverse_frequencies, scaled)
+
+
+class RotaryByLayer(nn.Module):
+    """The rotary embedding of each layer; those that layers share are computed once a step."""
+
+    def __init__(self, rotaries: Sequence[Rotary], of_layer: Sequence[int]) -> None:
+        """of_layer: for each layer, which of `rotaries` it has."""
+        super().__init__()
+        self.rotaries = nn.ModuleList(rotaries)
+        self.of_layer = tuple(of_layer)
+
+    def forward(self, positions: Tensor, dtype: torch.dtype) -> list[Rotation]:
+        """Returns the rotations of tokens at `positions`, int64 [tokens], in the order of `rotaries`."""
+        return [rotary(positions, dtype) for rotary in self.rotaries]
+
+
+def no_rotary(head_dim: int) -> Rotary:
+    """Builds the module of layers without positions: turning by no angle gives back the same bits."""
+    return Rotary(torch.zeros(head_dim // 2, device="cpu"))
 
 
 def make_rotary(rope: RopeSpec, head_dim: int) -> Rotary:

@@ -1,6 +1,11 @@
 """The model families that ship with Turnout. Importing them imports no torch."""
 
+from turnout.models.families.granite import Granite
 from turnout.models.families.llama import Llama
+from turnout.models.families.mistral import Ministral, Mistral
+from turnout.models.families.olmo2 import Olmo2
 from turnout.models.families.qwen2 import Qwen2
+from turnout.models.families.qwen3 import Qwen3
+from turnout.models.families.smollm3 import SmolLM3
 
-__all__ = ["Llama", "Qwen2"]
+__all__ = ["Granite", "Llama", "Ministral", "Mistral", "Olmo2", "Qwen2", "Qwen3", "SmolLM3"]

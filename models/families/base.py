@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
@@ -16,7 +16,9 @@ from turnout.models.rope_spec import reachable_positions, read_rope
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Biases", "DecoderFamily", "read_spec"]
+__all__ = ["Biases", "DecoderFamily", "extended", "read_spec"]
+
+Spec = TypeVar("Spec", bound=ModelSpec)
 
 MOST_LAYERS = 4096
 MOST_POSITIONS = 2**28
@@ -87,6 +89,12 @@ def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> M
         eos_token_ids=tuple(reader.token_ids("eos_token_id")),
         config=config,
     )
+
+
+def extended(spec: ModelSpec, kind: type[Spec], **more: Any) -> Spec:
+    """Returns `spec` as one of a subclass, whose own fields are `more`."""
+    shared: dict[str, Any] = {field.name: getattr(spec, field.name) for field in fields(spec)}
+    return kind(**shared, **more)
 
 
 def _positions(reader: ConfigReader, rope: RopeSpec) -> int:

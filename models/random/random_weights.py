@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
+from turnout.models import families
 from turnout.models.checkpoints.checkpoint import INDEX_FILE, SINGLE_FILE
 from turnout.models.checkpoints.saving import save_tensors
-from turnout.models.families import Llama, Qwen2
 from turnout.models.meta_model import meta_model
 
 __all__ = ["write_random_checkpoint"]
@@ -53,9 +53,10 @@ def _parameters(config: Mapping[str, Any]) -> dict[str, nn.Parameter]:
 
 
 def _family(config: Mapping[str, Any]) -> ModelFamily:
-    for family in (Qwen2(), Llama()):
+    built_in: Iterable[type[ModelFamily]] = (getattr(families, name) for name in families.__all__)
+    for family in built_in:
         if set(config.get("architectures", ())) & set(family.architectures):
-            return family
+            return family()
     raise ModelError(f"no family builds architectures = {config.get('architectures')!r}")
 
 

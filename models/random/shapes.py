@@ -8,7 +8,14 @@ from typing import Any
 
 __all__ = ["ARCHITECTURES", "ROPES", "SHAPES", "Shape", "config_of"]
 
-ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
+ARCHITECTURES = {
+    "qwen2": "Qwen2ForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+}
+"""By ``model_type``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ def config_of(shape: Shape, family: str, *, rope: str = "default", dtype: str = 
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.heads,
         "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.hidden // shape.heads,
         "max_position_embeddings": shape.max_positions,
         "hidden_act": "silu",
         "rms_norm_eps": 1e-6,

@@ -14,11 +14,17 @@ from torch.nn.functional import scaled_dot_product_attention
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.models.checkpoints.checkpoint import read_config
 from turnout.models.checkpoints.loading import load_model
-from turnout.models.families import Llama, Qwen2
+from turnout.models.families import Llama, Olmo2, Qwen2, Qwen3, SmolLM3
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
 
-FAMILIES = {"qwen2": Qwen2(), "llama": Llama()}
+FAMILIES = {
+    "qwen2": Qwen2(),
+    "llama": Llama(),
+    "qwen3": Qwen3(),
+    "olmo2": Olmo2(),
+    "smollm3": SmolLM3(),
+}
 
 
 @pytest.fixture(scope="session", autouse=True)

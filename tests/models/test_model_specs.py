@@ -10,6 +10,7 @@ import pytest
 
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.models import ModelFamily
+from turnout.models import families
 from turnout.models.families import Llama, Qwen2
 from turnout.models.meta_model import count_parameters
 
@@ -136,7 +137,7 @@ def test_scaling_extends_the_positions_a_model_can_serve(scaling: dict[str, Any]
     ("change", "named"),
     [
         ({"hidden_act": "gelu"}, "hidden_act"),
-        ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"use_sliding_window": True, "sliding_window": -1}, "sliding_window"),
         ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "longrope"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
         ({"rope_scaling": {"type": "linear", "factor": "2"}}, "factor"),
@@ -187,3 +188,12 @@ def test_parameters_are_added_up_without_building_the_model(
     published = QWEN if isinstance(family, Qwen2) else LLAMA
     spec = family.spec({**published, **changes})
     assert family.parameter_count(spec) == count_parameters(family, spec)
+
+
+@pytest.mark.parametrize("name", families.__all__)
+def test_parameters_of_every_family_are_added_up(name: str) -> None:
+    """Or none is given, but never a wrong number: a checkpoint would be refused for being too small."""
+    family = getattr(families, name)()
+    config = {**LLAMA, "num_hidden_layers": 3, "vocab_size": 1000, "attention_bias": True}
+    spec = family.spec(config)
+    assert family.parameter_count(spec) in (None, count_parameters(family, spec))

@@ -34,6 +34,9 @@ VARIANTS: list[tuple[str, str, dict[str, Any]]] = [
     ("qwen2", "yarn", {}),
     ("llama", "llama3", {"attention_bias": True, "mlp_bias": True}),
     ("llama", "dynamic", {"num_key_value_heads": 1}),
+    ("qwen3", "default", {"head_dim": 24}),
+    ("olmo2", "default", {}),
+    ("smollm3", "default", {"no_rope_layers": [1, 0]}),
 ]
 
 
@@ -125,9 +128,11 @@ def test_quantizers_have_the_layers_they_want(ending, kernels, tiny_config, chec
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_layers_in_one_call_compute_the_same(dtype, kernels, tiny_config, checkpoint, load) -> None:
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "smollm3"])
+def test_layers_in_one_call_compute_the_same(family, dtype, kernels, tiny_config, checkpoint, load) -> None:
     """To the last bit what they compute one by one, which is what happens where one of them is not native."""
-    folder = checkpoint(tiny_config("qwen2", tie_word_embeddings=True), dtype="bfloat16")
+    config = tiny_config(family, tie_word_embeddings=True, no_rope_layers=[0, 1])
+    folder = checkpoint(config, dtype="bfloat16")
     hidden = []
     for ending in (None, "down_proj"):
         module = load(folder, dtype=dtype, quantizer=Takes(ending) if ending else None, kernels=kernels)

@@ -4,28 +4,11 @@ or swapped out meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
-
 import pytest
-import torch
+from parity import Checkpoint, build, decided, serve
 
-from turnout.config import EngineConfig
-from turnout.core.engine.engine import Engine
-from turnout.core.types.request import RequestSpec
-from turnout.core.types.sampling_params import SamplingParams
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of
-from turnout.runner.assembly import build_engine
-
-TOKENS = 64
-LENGTHS = (12, 1, 33, 5, 62, 17, 48, 2, 29, 9, 55, 16, 21, 40, 3, 31)
-"""Of 16 prompts; with their outputs most go beyond the 64 positions before rope scaling."""
-
-TIE = 2e-5
-"""A lead that rounding in fp32 could turn around."""
 
 BIASED = {"attention_bias": True, "mlp_bias": True}
 MODELS = {
@@ -41,16 +24,6 @@ MODELS = {
 }
 
 
-Decoded = tuple[list[int], float]
-"""transformers' greedy output, and the least lead of a chosen token over the next best."""
-
-
-class Checkpoint(NamedTuple):
-    folder: Path
-    prompts: Sequence[list[int]]
-    expected: Sequence[list[int]]
-
-
 @pytest.fixture(scope="module", params=MODELS)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A random model, 16 prompts, and what transformers makes of them."""
@@ -60,76 +33,8 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     shape = Shape(16 * heads, 2, heads, kv_heads, 96, 160, max_positions=positions, theta=10_000.0, tied=tied)
     config = {**config_of(shape, family, rope=rope, dtype="float32"), **more}
     write_random_checkpoint(folder, config, seed=len(request.param))
-    model = _load(folder)
-    if rope == "dynamic":  # which rotates by how long the sequence is so far
-        return Checkpoint(folder, *zip(*_decided(partial(_generate, model)), strict=True))
-    engine = build(folder, kv_memory="64MiB")
-    return Checkpoint(folder, *zip(*_decided(partial(_confirm, model, engine)), strict=True))
-
-
-def _load(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-
-
-def _decided(decode: Callable[[list[int]], Decoded]) -> Iterator[tuple[list[int], list[int]]]:
-    """Prompts and outputs, passing over prompts on whose way two tokens tie but for rounding."""
-    generator = torch.Generator().manual_seed(1)
-    for length in LENGTHS:
-        gap = 0.0
-        while gap < TIE:
-            prompt = torch.randint(160, (length,), generator=generator).tolist()
-            output, gap = decode(prompt)
-        yield prompt, output
-
-
-@torch.inference_mode()
-def _confirm(model: Any, engine: Engine, prompt: list[int]) -> Decoded:
-    """What the engine makes of it, where transformers finds each token the most likely after those before it.
-
-    Then greedy decoding gives them; and one step of transformers says so of all of them.
-    """
-    (output,) = serve(engine, [prompt])
-    best = model(torch.tensor([prompt + output[:-1]])).logits[0, len(prompt) - 1 :].topk(2)
-    gap = float((best.values[:, 0] - best.values[:, 1]).min())
-    assert gap < TIE or best.indices[:, 0].tolist() == output
-    return output, gap
-
-
-@torch.inference_mode()
-def _generate(model: Any, prompt: list[int]) -> Decoded:
-    """A token at a time."""
-    ids = torch.tensor([prompt])
-    out = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=TOKENS,
-        min_new_tokens=TOKENS,
-        do_sample=False,
-        pad_token_id=0,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    best = torch.cat(out.logits).topk(2).values
-    return out.sequences[0, len(prompt) :].tolist(), float((best[:, 0] - best[:, 1]).min())
-
-
-def build(folder: Path, **options: Any) -> Engine:
-    config = EngineConfig(model=str(folder), dtype="float32", device="cpu", max_model_len=192, **options)
-    return build_engine(config).engine
-
-
-def serve(engine: Engine, prompts: Sequence[list[int]]) -> list[list[int]]:
-    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
-    for i, prompt in enumerate(prompts):
-        engine.add(RequestSpec(id=str(i), prompt=prompt, params=params, seed=i))
-    outputs: list[list[int]] = [[] for _ in prompts]
-    while engine.busy:
-        for delta in engine.step():
-            outputs[int(delta.request_id)] += delta.tokens
-    assert engine.scheduler.kv.free == engine.scheduler.kv.capacity
-    return outputs
+    # Dynamic scaling rotates by how long the sequence is so far.
+    return decided(folder, token_by_token=rope == "dynamic")
 
 
 PAIRWISE = [

@@ -1,0 +1,72 @@
+"""Computes the experts of a layer in one native call."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from turnout.kernels.compiled import CpuKernels
+from turnout.kernels.integers import LONG, POINTER
+from turnout.kernels.linears import LinearStruct, LinearWeights, linear_struct
+from turnout.kernels.threads import kernel_threads
+
+__all__ = ["BoundedGate", "ExpertWeights", "NativeExperts"]
+
+
+class ExpertWeights(NamedTuple):
+    """An expert: gate and up projection side by side, and the one down."""
+
+    gate_up: LinearWeights
+    down: LinearWeights
+
+
+class BoundedGate(NamedTuple):
+    """(up + 1) · gate · sigmoid(slope · gate), with gate at most `limit` and up at most that far from 0."""
+
+    slope: float
+    limit: float
+
+
+class NativeExperts:
+    """The experts of a layer, all of one shape."""
+
+    def __init__(
+        self, kernels: CpuKernels, experts: Sequence[ExpertWeights], gate: BoundedGate | None = None
+    ) -> None:
+        """gate: what lies between an expert's products; None: silu(gate) · up."""
+        self._kernels = kernels
+        self._weights = experts  # the table has their addresses
+        self._gate = gate
+        linears = [linear_struct(each, kernels.integers) for expert in experts for each in expert]
+        self._table = (LinearStruct * len(linears))(*linears)
+
+    def __call__(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """Returns the weighted sums of the chosen experts, [tokens, size] in x's dtype.
+
+        x: [tokens, size], float32 or bfloat16; chosen: int64 [tokens, top]; weights: float32 [tokens, top].
+        """
+        x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.float().contiguous()
+        out = torch.empty_like(x)
+        gate = self._gate or BoundedGate(0.0, 0.0)
+        mix = _Mix(
+            *(*chosen.shape, x.shape[1], self._weights[0].down.inputs),
+            *(self._gate is not None, x.dtype == torch.bfloat16, kernel_threads()),
+            *gate,
+            *(each.data_ptr() for each in (x, chosen, weights, out)),
+        )
+        self._kernels.experts(self._table, len(self._weights), mix)
+        return out
+
+
+class _Mix(ctypes.Structure):
+    """``Mix`` of native/experts.cpp."""
+
+    _fields_ = (
+        *((name, LONG) for name in ("tokens", "top", "size", "inner", "gate", "half", "threads")),
+        *((name, ctypes.c_double) for name in ("slope", "limit")),
+        *((name, POINTER) for name in ("x", "chosen", "weights", "out")),
+    )

@@ -1,0 +1,36 @@
+// A packed linear layer of any kind, as Python describes it, and a part of its product by one thread.
+#pragma once
+
+#include <cstdint>
+
+// FLOAT32, BFLOAT16: how float32 layers keep their weights; HALVES: bfloat16 in and out; INTEGERS + n: what
+// turnout_integer_linear calls kind n.
+enum Kind : int64_t { FLOAT32, BFLOAT16, HALVES, INTEGERS };
+
+// Joined layers have their outputs side by side. From `shift` on: of integers alone.
+struct Linear {
+    const void *numbers, *bias;
+    int64_t inputs, outputs, kind;
+    const int32_t* shift;
+    const void *scale, *offset;
+    int64_t depth, group, levels;
+};
+
+// Those outputs of x[rows][inputs] that are in panels from `first` to before `last`: to out[rows][outputs].
+void float_panels(const void* packed, const float* x, const float* bias, float* out, int64_t rows, int64_t inputs,
+                  int64_t outputs, int half, int64_t first, int64_t last);
+void half_panels(const void* packed, const void* x, const void* bias, void* out, int64_t rows, int64_t inputs,
+                 int64_t outputs, int64_t first, int64_t last);
+void integer_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first,
+                    int64_t last);
+
+inline void linear_panels(const Linear& layer, const void* x, void* out, int64_t rows, int half, int64_t first,
+                          int64_t last) {
+    if (layer.kind >= INTEGERS)
+        integer_panels(layer, x, out, rows, half, first, last);
+    else if (layer.kind == HALVES)
+        half_panels(layer.numbers, x, layer.bias, out, rows, layer.inputs, layer.outputs, first, last);
+    else
+        float_panels(layer.numbers, (const float*)x, (const float*)layer.bias, (float*)out, rows, layer.inputs,
+                     layer.outputs, layer.kind == BFLOAT16, first, last);
+}

@@ -1,0 +1,45 @@
+"""Qwen3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from turnout.core.types.model_spec import ModelSpec
+from turnout.models.config_reader import ConfigReader
+from turnout.models.families.base import Biases, DecoderFamily, read_spec
+from turnout.models.families.qwen2 import with_qwen_windows
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["Qwen3", "read_qwen3_spec"]
+
+
+class Qwen3(DecoderFamily):
+    """Llama's decoder with a norm over each head of queries and keys."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen3ForCausalLM",)
+
+    def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        return read_qwen3_spec(self.architectures[0], config)
+
+    def build(self, spec: ModelSpec) -> nn.Module:
+        from turnout.models.decoder.decoder import Decoder, DecoderLayer
+        from turnout.models.decoder.layers import GatedMLP
+        from turnout.models.decoder.normed_attention import HeadNormedAttention
+
+        return Decoder(
+            spec, lambda layer: DecoderLayer(spec, HeadNormedAttention(spec, layer), GatedMLP(spec))
+        )
+
+    def parameter_count(self, spec: ModelSpec) -> int:
+        return super().parameter_count(spec) + 2 * spec.layers * spec.head_dim
+
+
+def read_qwen3_spec(architecture: str, config: Mapping[str, Any]) -> ModelSpec:
+    """Reads a config of Qwen3, with or without experts."""
+    reader = ConfigReader({"head_dim": 128, **config})
+    bias = reader.flag("attention_bias", False)
+    spec = read_spec(architecture, reader.config, Biases(qkv=bias, output=bias, mlp=False))
+    return with_qwen_windows(spec, reader)

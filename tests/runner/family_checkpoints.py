@@ -1,0 +1,61 @@
+"""Random checkpoints of the native families, written by transformers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["FAMILIES", "write_checkpoint"]
+
+VOCABULARY = 160
+SMALL: Mapping[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+TIED = {"tie_word_embeddings": True}
+
+FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    # name: model_type, what differs from SMALL
+    "qwen3": ("qwen3", {"head_dim": 24}),
+    "qwen3-biased": ("qwen3", {"head_dim": 16, "attention_bias": True, "num_key_value_heads": 1, **TIED}),
+    "mistral": ("mistral", {"sliding_window": None, "head_dim": 32}),
+    "smollm3": ("smollm3", {"no_rope_layer_interval": 2, **TIED}),
+    "olmo2": ("olmo2", {}),
+}
+"""The shapes that are tested of each family."""
+
+
+def write_checkpoint(name: str, folder: Path) -> None:
+    """Writes the model of that name, with weights with which greedy text varies."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    kind, more = FAMILIES[name]
+    config = AutoConfig.for_model(kind, **{**SMALL, **more})
+    torch.manual_seed(len(name))
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    for key, parameter in model.named_parameters():
+        _draw(key, parameter.data)
+    model.save_pretrained(folder)
+
+
+def _draw(name: str, out: Tensor) -> None:
+    if "norm" in name or ".ln_" in name:
+        out.add_(torch.randn_like(out) * 0.1)
+    elif out.dim() == 1:
+        out.normal_(std=0.1)
+    else:
+        gain = 2.0 if ".q_proj." in name or ".k_proj." in name else 1.0
+        out.normal_(std=gain * out.shape[-1] ** -0.5)

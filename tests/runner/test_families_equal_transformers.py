@@ -1,0 +1,44 @@
+"""Every native family serves transformers' greedy tokens, 64 of them, in fp32: of a checkpoint that
+transformers wrote, alone and with 15 others, in small and large chunks, under both KV backends, by native
+kernels and by PyTorch, and preempted."""
+
+from __future__ import annotations
+
+import pytest
+from family_checkpoints import FAMILIES, write_checkpoint
+from parity import Checkpoint, build, decided, serve
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp(request.param)
+    write_checkpoint(request.param, folder)
+    return decided(folder, token_by_token=False)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "kv", "budget"), [("torch", "contiguous", 16), ("auto", "paged:block_size=4", 4096)]
+)
+def test_alone_and_with_fifteen_others(checkpoint: Checkpoint, kernels: str, kv: str, budget: int) -> None:
+    engine = build(
+        checkpoint.folder, kv=kv, kv_memory="64MiB", max_num_batched_tokens=budget, cpu_kernels=kernels
+    )
+    assert len({*checkpoint.expected[0]}) > 3, "a model that repeats itself proves nothing"
+    assert serve(engine, checkpoint.prompts[:1]) == list(checkpoint.expected[:1])
+    assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
+
+
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_preempted(checkpoint: Checkpoint, preemption: str) -> None:
+    room = build(checkpoint.folder, kv_memory="64MiB").scheduler.kv.capacity
+    memory = 64 * 2**20 // room * 256
+    engine = build(
+        checkpoint.folder,
+        kv="paged",
+        kv_memory=memory,
+        swap_memory=8 * memory if preemption == "swap" else 0,
+        preemption=preemption,
+        max_num_batched_tokens=16 if preemption == "recompute" else 64,
+    )
+    assert serve(engine, checkpoint.prompts) == list(checkpoint.expected)
+    assert engine.stats().preemptions > 0
