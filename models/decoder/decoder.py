@@ -16,7 +16,7 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Linear, Norm, NormMaker, RMSNorm
 from turnout.models.decoder.rope import RotaryByLayer, Rotation, make_rotary
 
-__all__ = ["Decoder", "DecoderLayer", "DecoderStack", "LayerMaker", "plain_layer"]
+__all__ = ["Decoder", "DecoderLayer", "DecoderStack", "plain_layer"]
 
 LayerMaker = Callable[[int], nn.Module]
 """Builds the layer of that number, from 0. Its forward has the arguments of `DecoderLayer.forward`."""

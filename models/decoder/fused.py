@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from turnout.core.interfaces.attention import Attend, rotates
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.layers import Heads
+from turnout.models.decoder.gates import silu_gate
 from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Norm, RMSNorm
 from turnout.models.decoder.normed_attention import (
     HeadNormedAttention,
@@ -145,16 +145,15 @@ class FusedMLP(JoiningLayer):
     def __init__(self, like: GatedMLP, kernels: FusedKernels) -> None:
         super().__init__(kernels)
         self.gate_proj, self.up_proj, self.down_proj = like.gate_proj, like.up_proj, like.down_proj
-        self.activation = like.activation
+        self.gated = like.gated
 
     def forward(self, x: Tensor) -> Tensor:
         if self.joint is None:
-            gated = self.activation(self.gate_proj(x)) * self.up_proj(x)
-        elif self.activation is F.silu:
+            gated = self.gated(self.gate_proj(x), self.up_proj(x))
+        elif self.gated is silu_gate:
             gated = self.kernels.gate(self.joint(x))
         else:
-            gate, up = self.joint(x).chunk(2, dim=-1)
-            gated = self.activation(gate) * up
+            gated = self.gated(*self.joint(x).chunk(2, dim=-1))
         out: Tensor = self.down_proj(gated)
         return out
 

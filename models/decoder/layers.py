@@ -6,15 +6,13 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from turnout.core.interfaces.attention import Attend
 from turnout.core.types.model_spec import ModelSpec
+from turnout.models.decoder.gates import Gate, silu_gate
 from turnout.models.decoder.rope import Rotation
 
-__all__ = ["Activation", "Attention", "Embedding", "GatedMLP", "Linear", "Norm", "NormMaker", "RMSNorm"]
-
-Activation = Callable[[Tensor], Tensor]
+__all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "Norm", "RMSNorm"]
 
 
 class Linear(nn.Linear):
@@ -62,21 +60,19 @@ class RMSNorm(Norm):
 
 
 class GatedMLP(nn.Module):
-    """An activated gate beside the up projection: SwiGLU where it is SiLU (https://arxiv.org/abs/2002.05202)."""
+    """An activated gate beside the up projection, and what goes down."""
 
-    def __init__(
-        self, spec: ModelSpec, inner: int | None = None, activation: Activation = functional.silu
-    ) -> None:
+    def __init__(self, spec: ModelSpec, inner: int | None = None, gated: Gate = silu_gate) -> None:
         """inner: the width inside; None: `spec.intermediate_size`."""
         super().__init__()
         inner = inner or spec.intermediate_size
         self.gate_proj = Linear(spec.hidden_size, inner, bias=spec.mlp_bias)
         self.up_proj = Linear(spec.hidden_size, inner, bias=spec.mlp_bias)
         self.down_proj = Linear(inner, spec.hidden_size, bias=spec.mlp_bias)
-        self.activation = activation
+        self.gated = gated
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+        out: Tensor = self.down_proj(self.gated(self.gate_proj(x), self.up_proj(x)))
         return out
 
 

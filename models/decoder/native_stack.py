@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn.functional import silu
 
 from turnout.core.interfaces.attention import Attend
 from turnout.kernels import CpuKernels
@@ -13,6 +12,7 @@ from turnout.kernels.layers import InPlace, LayerWeights, NativeLayers, reads_in
 from turnout.kernels.threads import take_over_threads
 from turnout.models.decoder.decoder import DecoderLayer, DecoderStack
 from turnout.models.decoder.fused import FusedAttention, FusedMLP, FusedRMSNorm
+from turnout.models.decoder.gates import silu_gate
 from turnout.models.decoder.normed_attention import HeadNorms, WideNorms
 from turnout.models.decoder.packed import layer_capabilities
 
@@ -78,7 +78,7 @@ def _weights(layer: nn.Module, rotation: int) -> LayerWeights | None:
     attention, mlp = layer.self_attn, layer.mlp
     if not isinstance(attention, FusedAttention) or isinstance(attention, WideNorms):
         return None
-    if not isinstance(mlp, FusedMLP) or mlp.activation is not silu:
+    if not isinstance(mlp, FusedMLP) or mlp.gated is not silu_gate:
         return None
     norms = [layer.input_layernorm, layer.post_attention_layernorm]
     if isinstance(attention, HeadNorms):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from types import ModuleType
@@ -11,7 +12,7 @@ from typing import Any
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import paragraph
 
-MODULES = ("decoder", "layers", "rope")
+MODULES = ("decoder", "gates", "layers", "normed_attention", "norms", "numbers", "residuals", "rope")
 """Of ``turnout.models.decoder``: what they export."""
 
 
@@ -42,6 +43,7 @@ def _call(name: str, made: Callable[..., Any]) -> str:
     own = made.__init__ if inspect.isclass(made) and "__init__" in vars(made) else made
     if inspect.isclass(own):
         return name
-    arguments = str(inspect.signature(own)).replace("'", "").removeprefix("(self, ").removeprefix("(")
+    told = re.sub(r"<function (\w+) at 0x\w+>", r"\1", str(inspect.signature(own)))
+    arguments = told.replace("'", "").removeprefix("(self, ").removeprefix("(")
     given = arguments.rpartition(") -> ")[0] or arguments.removesuffix(")")
     return f"{name}({given})"

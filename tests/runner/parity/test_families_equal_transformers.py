@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from family_checkpoints import FAMILIES, write_checkpoint
-from parity import Checkpoint, build, decided, serve
+from served import Checkpoint, build, decided, serve
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -5,7 +5,7 @@ or swapped out meanwhile."""
 from __future__ import annotations
 
 import pytest
-from parity import Checkpoint, build, decided, serve
+from served import Checkpoint, build, decided, serve
 
 from turnout.models.random.random_weights import write_random_checkpoint
 from turnout.models.random.shapes import Shape, config_of

@@ -30,8 +30,30 @@ TIED = {"tie_word_embeddings": True}
 FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     # name: model_type, what differs from SMALL
     "qwen3": ("qwen3", {"head_dim": 24}),
+    "qwen2-windows": (
+        "qwen2",
+        {"use_sliding_window": True, "sliding_window": 13, "max_window_layers": 2},
+    ),
     "qwen3-biased": ("qwen3", {"head_dim": 16, "attention_bias": True, "num_key_value_heads": 1, **TIED}),
     "mistral": ("mistral", {"sliding_window": None, "head_dim": 32}),
+    "mistral-window": ("mistral", {"sliding_window": 20, "head_dim": 32}),
+    "ministral": (
+        "ministral",
+        {
+            "sliding_window": 16,
+            "head_dim": 16,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+        },
+    ),
+    "granite": (
+        "granite",
+        {
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.4,
+            "residual_multiplier": 0.7,
+            "logits_scaling": 2.5,
+        },
+    ),
     "smollm3": ("smollm3", {"no_rope_layer_interval": 2, **TIED}),
     "olmo2": ("olmo2", {}),
 }
