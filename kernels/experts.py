@@ -14,7 +14,7 @@ from turnout.kernels.integers import LONG, POINTER
 from turnout.kernels.linears import LinearStruct, LinearWeights, linear_struct
 from turnout.kernels.threads import kernel_threads
 
-__all__ = ["BoundedGate", "ExpertWeights", "NativeExperts"]
+__all__ = ["Bounds", "ExpertWeights", "NativeExperts"]
 
 
 class ExpertWeights(NamedTuple):
@@ -24,7 +24,7 @@ class ExpertWeights(NamedTuple):
     down: LinearWeights
 
 
-class BoundedGate(NamedTuple):
+class Bounds(NamedTuple):
     """(up + 1) · gate · sigmoid(slope · gate), with gate at most `limit` and up at most that far from 0."""
 
     slope: float
@@ -35,12 +35,12 @@ class NativeExperts:
     """The experts of a layer, all of one shape."""
 
     def __init__(
-        self, kernels: CpuKernels, experts: Sequence[ExpertWeights], gate: BoundedGate | None = None
+        self, kernels: CpuKernels, experts: Sequence[ExpertWeights], bounds: Bounds | None = None
     ) -> None:
-        """gate: what lies between an expert's products; None: silu(gate) · up."""
+        """bounds: of what lies between an expert's products; None: that is silu(gate) · up."""
         self._kernels = kernels
         self._weights = experts  # the table has their addresses
-        self._gate = gate
+        self._bounds = bounds
         linears = [linear_struct(each, kernels.integers) for expert in experts for each in expert]
         self._table = (LinearStruct * len(linears))(*linears)
 
@@ -51,11 +51,11 @@ class NativeExperts:
         """
         x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.float().contiguous()
         out = torch.empty_like(x)
-        gate = self._gate or BoundedGate(0.0, 0.0)
+        bounds = self._bounds or Bounds(0.0, 0.0)
         mix = _Mix(
             *(*chosen.shape, x.shape[1], self._weights[0].down.inputs),
-            *(self._gate is not None, x.dtype == torch.bfloat16, kernel_threads()),
-            *gate,
+            *(self._bounds is not None, x.dtype == torch.bfloat16, kernel_threads()),
+            *bounds,
             *(each.data_ptr() for each in (x, chosen, weights, out)),
         )
         self._kernels.experts(self._table, len(self._weights), mix)

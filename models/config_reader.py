@@ -67,6 +67,13 @@ class ConfigReader:
             raise self._wrong(key, value, f"a list of {count} values")
         return tuple(value[:count])
 
+    def integers(self, key: str) -> tuple[int, ...]:
+        """A list of integers; empty if absent."""
+        value = self._value(key, [])
+        if not isinstance(value, list) or not all(type(each) is int for each in value):
+            raise self._wrong(key, value, "a list of integers")
+        return tuple(value)
+
     def mapping(self, key: str) -> Mapping[str, Any]:
         """An object; empty if absent."""
         value = self._value(key, {})

@@ -110,13 +110,18 @@ def register_logits_processors(register: Register) -> None:
 
 @hookimpl
 def register_models(register: Register) -> None:
+    register("gemma2", "turnout.models.families.gemma:Gemma2")
+    register("gemma3", "turnout.models.families.gemma:Gemma3")
     register("granite", "turnout.models.families.granite:Granite")
     register("llama", "turnout.models.families.llama:Llama")
     register("ministral", "turnout.models.families.mistral:Ministral")
     register("mistral", "turnout.models.families.mistral:Mistral")
+    register("mixtral", "turnout.models.families.mixtral:Mixtral")
     register("olmo2", "turnout.models.families.olmo2:Olmo2")
     register("qwen2", "turnout.models.families.qwen2:Qwen2")
+    register("qwen2-moe", "turnout.models.families.qwen_moe:Qwen2Moe")
     register("qwen3", "turnout.models.families.qwen3:Qwen3")
+    register("qwen3-moe", "turnout.models.families.qwen_moe:Qwen3Moe")
     register("smollm3", "turnout.models.families.smollm3:SmolLM3")
     register("transformers", "turnout.models.transformers_adapter:TransformersAdapter")
 

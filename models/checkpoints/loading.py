@@ -32,6 +32,7 @@ from turnout.models.checkpoints.parameter_slots import ParameterSlot, parameter_
 from turnout.models.checkpoints.replacement_check import ReplacementCheck
 from turnout.models.checkpoints.stacked_tensor import StackedTensor
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
+from turnout.models.decoder.fused_experts import fuse_experts
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
 from turnout.models.meta_model import linear_layers, meta_model
@@ -66,6 +67,7 @@ def load_model(
         compiled = cpu_kernels(kernels)
         if compiled is not None:
             use_native_stack(module, compiled)
+            fuse_experts(module, compiled)
     slots = parameter_slots(module)
     index = index_checkpoint(folder, family, slots, linear_layers(module) if adopter else {})
     loader = _Loader(module, context, index.quantized)

@@ -35,6 +35,7 @@ from turnout.models.decoder.packed import (
     packs,
 )
 from turnout.models.decoder.rope import Rotation
+from turnout.models.decoder.routers import Router
 
 __all__ = [
     "FusedAttention",
@@ -74,8 +75,11 @@ def pack_complete(module: nn.Module, names: Sequence[str], kernels: FusedKernels
 
 def pack_rest(module: nn.Module, kernels: FusedKernels) -> None:
     """Packs the layers that were to be joined with others, where a quantizer took those."""
-    for name, _ in list(module.named_modules()):
+    compiled = cpu_kernels(kernels)
+    for name, layer in list(module.named_modules()):
         _pack_alone(module, name, kernels)
+        if isinstance(layer, Router) and compiled is not None:
+            layer.pack(compiled)
 
 
 def _pack_tables(module: nn.Module, tables: Sequence[str], tied: Sequence[str], kernels: CpuKernels) -> None:

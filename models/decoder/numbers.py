@@ -11,14 +11,15 @@ __all__ = ["LearnedPositions", "Scaled", "SoftCapped"]
 
 
 class Scaled(nn.Module):
-    """Multiplies by a number, which is rounded to the dtype of what it multiplies."""
+    """Multiplies by a number."""
 
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor: float, *, rounded: bool = False) -> None:
+        """rounded: the number is rounded to the dtype of what it multiplies (Gemma)."""
         super().__init__()
-        self.factor = factor
+        self.factor, self.rounded = factor, rounded
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
-        return x * torch.tensor(self.factor, dtype=x.dtype).item()
+        return x * (torch.tensor(self.factor, dtype=x.dtype).item() if self.rounded else self.factor)
 
 
 class SoftCapped(nn.Module):

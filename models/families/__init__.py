@@ -1,11 +1,28 @@
 """The model families that ship with Turnout. Importing them imports no torch."""
 
+from turnout.models.families.gemma import Gemma2, Gemma3
 from turnout.models.families.granite import Granite
 from turnout.models.families.llama import Llama
 from turnout.models.families.mistral import Ministral, Mistral
+from turnout.models.families.mixtral import Mixtral
 from turnout.models.families.olmo2 import Olmo2
 from turnout.models.families.qwen2 import Qwen2
 from turnout.models.families.qwen3 import Qwen3
+from turnout.models.families.qwen_moe import Qwen2Moe, Qwen3Moe
 from turnout.models.families.smollm3 import SmolLM3
 
-__all__ = ["Granite", "Llama", "Ministral", "Mistral", "Olmo2", "Qwen2", "Qwen3", "SmolLM3"]
+__all__ = [
+    "Gemma2",
+    "Gemma3",
+    "Granite",
+    "Llama",
+    "Ministral",
+    "Mistral",
+    "Mixtral",
+    "Olmo2",
+    "Qwen2",
+    "Qwen2Moe",
+    "Qwen3",
+    "Qwen3Moe",
+    "SmolLM3",
+]

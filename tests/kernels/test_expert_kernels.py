@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.experts import BoundedGate, ExpertWeights, NativeExperts
+from turnout.kernels.experts import Bounds, ExpertWeights, NativeExperts
 from turnout.kernels.integers import Precision
 from turnout.kernels.linears import FloatWeights, LinearWeights
 
@@ -48,7 +48,7 @@ def chosen_of(tokens: int) -> tuple[Tensor, Tensor]:
     return chosen, weights
 
 
-def reference(x: Tensor, experts: list, chosen: Tensor, weights: Tensor, gate: BoundedGate | None) -> Tensor:
+def reference(x: Tensor, experts: list, chosen: Tensor, weights: Tensor, gate: Bounds | None) -> Tensor:
     out = torch.zeros(*x.shape, dtype=torch.float64)
     for token in range(len(x)):
         for number, weight in zip(chosen[token].tolist(), weights[token].tolist(), strict=True):
@@ -68,9 +68,9 @@ def close(found: Tensor, expected: Tensor, bound: float) -> bool:
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 2**-6)], ids=str)
-@pytest.mark.parametrize("gate", [None, BoundedGate(1.702, 1.0)], ids=["silu", "bounded"])
+@pytest.mark.parametrize("gate", [None, Bounds(1.702, 1.0)], ids=["silu", "bounded"])
 @pytest.mark.parametrize("tokens", [1, 3, 700])
-def test_floats(tokens: int, gate: BoundedGate | None, dtype, bound, variant_kernels: CpuKernels) -> None:
+def test_floats(tokens: int, gate: Bounds | None, dtype, bound, variant_kernels: CpuKernels) -> None:
     experts = weights_of(dtype, biased=gate is not None)
     packed = [
         ExpertWeights(FloatWeights(variant_kernels.pack([a]), b), FloatWeights(variant_kernels.pack([c]), d))

@@ -194,6 +194,7 @@ def test_parameters_are_added_up_without_building_the_model(
 def test_parameters_of_every_family_are_added_up(name: str) -> None:
     """Or none is given, but never a wrong number: a checkpoint would be refused for being too small."""
     family = getattr(families, name)()
-    config = {**LLAMA, "num_hidden_layers": 3, "vocab_size": 1000, "attention_bias": True}
+    config = {**LLAMA, "num_hidden_layers": 3, "vocab_size": 1000, "attention_bias": True, "head_dim": 64}
+    config |= {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
     spec = family.spec(config)
     assert family.parameter_count(spec) in (None, count_parameters(family, spec))

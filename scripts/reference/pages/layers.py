@@ -12,7 +12,18 @@ from typing import Any
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import paragraph
 
-MODULES = ("decoder", "gates", "layers", "normed_attention", "norms", "numbers", "residuals", "rope")
+MODULES = (
+    "decoder",
+    "experts",
+    "gates",
+    "layers",
+    "normed_attention",
+    "norms",
+    "numbers",
+    "residuals",
+    "rope",
+    "routers",
+)
 """Of ``turnout.models.decoder``: what they export."""
 
 

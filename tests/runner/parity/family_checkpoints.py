@@ -45,6 +45,20 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "layer_types": ["sliding_attention", "full_attention"] * 2,
         },
     ),
+    "gemma2": (
+        "gemma2",
+        {"head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 17, "tie_word_embeddings": False},
+    ),
+    "gemma3": (
+        "gemma3_text",
+        {
+            "head_dim": 16,
+            "query_pre_attn_scalar": 20,
+            "sliding_window": 17,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+            **TIED,
+        },
+    ),
     "granite": (
         "granite",
         {
@@ -56,6 +70,28 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "smollm3": ("smollm3", {"no_rope_layer_interval": 2, **TIED}),
     "olmo2": ("olmo2", {}),
+    "mixtral": ("mixtral", {"num_local_experts": 6, "num_experts_per_tok": 2}),
+    "qwen2-moe": (
+        "qwen2_moe",
+        {
+            "num_experts": 7,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "shared_expert_intermediate_size": 72,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen3-moe": (
+        "qwen3_moe",
+        {
+            "head_dim": 16,
+            "num_experts": 9,
+            "num_experts_per_tok": 4,
+            "moe_intermediate_size": 48,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 2,
+        },
+    ),
 }
 """The shapes that are tested of each family."""
 

@@ -1,0 +1,73 @@
+"""Mixtures of experts: MLPs of which each token goes through a few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from turnout.models.decoder.layers import GatedMLP, Linear
+from turnout.models.decoder.routers import Router
+
+__all__ = ["Experts", "GatedSparseMLP", "SharedSparseMLP", "SparseMLP"]
+
+
+class Experts(nn.ModuleList):
+    """The experts of a layer: gated MLPs like others, so that quantizers take their layers."""
+
+    def __init__(self, experts: Iterable[nn.Module]) -> None:
+        super().__init__(experts)
+
+    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """Returns the weighted sums of the chosen experts: [tokens, size].
+
+        chosen: int64 [tokens, top]; weights: float32 [tokens, top]. Pairs of token and expert are sorted by
+        expert once, and each expert computes its rows together.
+        """
+        tokens, top = chosen.shape
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=len(self)).tolist()
+        rows = torch.split(x[order // top], counts)
+        sorted_out = torch.cat([expert(own) for expert, own in zip(self, rows, strict=True) if len(own)])
+        out = torch.empty_like(sorted_out)
+        out[order] = sorted_out
+        weighted = out.view(tokens, top, -1) * weights[..., None].to(x.dtype)
+        return weighted.sum(1)
+
+
+class SparseMLP(nn.Module):
+    """A router and its experts."""
+
+    def __init__(self, router: Router, experts: Experts) -> None:
+        super().__init__()
+        self.gate, self.experts = router, experts
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.experts(x, *self.gate(x))
+        return out
+
+
+class SharedSparseMLP(SparseMLP):
+    """Adds an MLP that all tokens go through (DeepSeek)."""
+
+    def __init__(self, router: Router, experts: Experts, shared: GatedMLP) -> None:
+        super().__init__(router, experts)
+        self.shared_experts = shared
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = super().forward(x) + self.shared_experts(x)
+        return out
+
+
+class GatedSparseMLP(SparseMLP):
+    """Adds an MLP of which each token takes as much as a gate says (Qwen2-MoE)."""
+
+    def __init__(self, router: Router, experts: Experts, shared: GatedMLP, size: int) -> None:
+        super().__init__(router, experts)
+        self.shared_expert = shared
+        self.shared_expert_gate = Linear(size, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shared: Tensor = torch.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
+        return super().forward(x) + shared

@@ -1,0 +1,61 @@
+"""Experts that compiled kernels compute in one call."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from turnout.kernels import CpuKernels
+from turnout.kernels.experts import Bounds, ExpertWeights, NativeExperts
+from turnout.models.decoder.experts import Experts
+from turnout.models.decoder.fused import FusedMLP
+from turnout.models.decoder.gates import BoundedGate, silu_gate
+from turnout.models.decoder.packed import layer_capabilities
+
+__all__ = ["FusedExperts", "fuse_experts"]
+
+
+def fuse_experts(module: nn.Module, kernels: CpuKernels) -> None:
+    """Exchanges the experts of `module`, wherever they are."""
+    for name, layer in list(module.named_modules()):
+        if type(layer) is Experts:
+            module.set_submodule(name, FusedExperts(layer, kernels))
+
+
+class FusedExperts(Experts):
+    """Computes what `Experts` does.
+
+    It computes expert by expert, as that does, where a quantizer made layers that the kernels cannot compute.
+    """
+
+    def __init__(self, like: Experts, kernels: CpuKernels) -> None:
+        super().__init__(like)
+        self._kernels = kernels
+        self._native: NativeExperts | None = None
+        self._looked = False
+
+    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        if not self._looked:  # in the first step weights are where they stay
+            self._native, self._looked = self._joined(), True
+        if self._native is None:
+            return super().forward(x, chosen, weights)
+        return self._native(x, chosen, weights)
+
+    def _joined(self) -> NativeExperts | None:
+        """Returns all experts as one; None: the kernels cannot compute all of them."""
+        experts = [expert for expert in self if isinstance(expert, FusedMLP)]
+        weights = [each for each in map(_weights, experts) if each is not None]
+        gates = {expert.gated for expert in experts}
+        if len(weights) < len(self) or len(gates) > 1:
+            return None
+        (gate,) = gates
+        if isinstance(gate, BoundedGate):
+            return NativeExperts(self._kernels, weights, Bounds(gate.slope, gate.limit))
+        return NativeExperts(self._kernels, weights) if gate is silu_gate else None
+
+
+def _weights(expert: FusedMLP) -> ExpertWeights | None:
+    if expert.joint is None:
+        return None
+    gate_up = layer_capabilities(expert.joint).native_weights
+    down = layer_capabilities(expert.down_proj).native_weights
+    return None if gate_up is None or down is None else ExpertWeights(gate_up, down)
