@@ -18,6 +18,7 @@ from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.kv import PoolSize
 from turnout.core.interfaces.scheduling import Entry, SchedulingPolicy
 from turnout.core.registry.registry import Registry
+from turnout.core.scheduling.order import Order
 from turnout.core.scheduling.scheduler import Capacity, Scheduler
 from turnout.core.types.plan import Plan
 from turnout.core.types.request import Request, RequestSpec
@@ -99,12 +100,13 @@ def measure(
 
 
 def _timed(policy: SchedulingPolicy, times: list[float]) -> None:
-    """Have the policy's order note how long it takes to be read."""
+    """Have the policy's order note how long it takes; of an `Order`, until it can be read."""
     order = policy.order
 
     def timed(view: View) -> Iterable[Entry]:
         started = time.thread_time()
-        entries = list(order(view))
+        answer = order(view)
+        entries = answer if isinstance(answer, Order) else list(answer)
         times.append(time.thread_time() - started)
         return entries
 

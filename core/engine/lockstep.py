@@ -62,7 +62,7 @@ class Lockstep:
         """Continues each request by a placeholder; -1 - `first` stands for the first one's token."""
         scheduler, kv, unit = self._scheduler, self._scheduler.kv, self._scheduler.growth_unit
         requests, now, caught_up = of.requests, of.chosen_at, scheduler.caught_up
-        observes, placeholder = scheduler.observes, -1 - first
+        observe, placeholder = scheduler.observe, -1 - first
         for request in requests:
             sequence = request.live[0]
             tokens, computed = sequence.tokens, sequence.computed
@@ -74,8 +74,7 @@ class Lockstep:
             request.decisions_left -= 1
             if request.timing.first_token is None:
                 request.timing.first_token = now
-            if observes:
-                scheduler.observe(request, 1, now)
+            observe(request, 1, now)
             if len(tokens) >= request.limit:
                 scheduler.queues.finish(request)
         self._table.output_tokens += len(requests)

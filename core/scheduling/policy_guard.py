@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import PolicyError, RequestError
 from turnout.core.fault_table import fault_of
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
 from turnout.core.plugin_faults import PLUGIN_ERRORS, blame, fault_message, title_of
+from turnout.core.scheduling.order import Order
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.request import Request, RequestView, request_of
 from turnout.core.types.views import View
@@ -45,16 +46,18 @@ class PolicyGuard:
         self._strict = strict
         # Saves calls: by default no request is preempted for one that waits, and `observe` does nothing.
         self._default_victim = type(policy).victim is SchedulingPolicy.victim
-        self.observes = type(policy).observe is not SchedulingPolicy.observe
+        self._observes = type(policy).observe is not SchedulingPolicy.observe
 
-    def order(self, view: View) -> Iterator[Turn | Drop]:
+    def order(self, view: View, closed: Callable[[], bool] = lambda: False) -> Iterator[Turn | Drop]:
         """Yields the policy's order, checked entry by entry; from the first wrong entry on, arrival order.
 
         The policy's answer is read in full first, since requests change status while the order is served.
+        closed: whether no request is admitted any more, so that stretches of an `Order` are passed over.
         """
         served: set[Request] = set()
         try:
-            for entry in self._timed_order(view):
+            answer = self._timed_order(view)
+            for entry in answer.up_to(closed) if isinstance(answer, Order) else answer:
                 if type(entry) is RequestView:  # nearly always
                     request = request_of(entry)
                     turn: Turn | Drop = (request, NO_LIMIT)
@@ -70,10 +73,12 @@ class PolicyGuard:
             self.fault("order", error)
             yield from arrival_order(view, served)
 
-    def _timed_order(self, view: View) -> list[Entry]:
+    def _timed_order(self, view: View) -> list[Entry] | Order:
         """Asks the policy for its order, and takes the time: all requests wait for the answer."""
         started = self._stopwatch()
-        entries = list(self.policy.order(view))
+        entries = self.policy.order(view)
+        if not isinstance(entries, Order):
+            entries = list(entries)
         taken = self._stopwatch() - started
         if taken <= MAX_ORDER_SECONDS:
             self._slow_in_a_row = 0
@@ -129,7 +134,7 @@ class PolicyGuard:
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
         """Calls the policy's `observe`, if it has one of its own."""
-        if not self.observes:
+        if not self._observes:
             return
         try:
             self.policy.observe(request.view, tokens, now)

@@ -21,8 +21,8 @@ class Queues:
 
     def __init__(self) -> None:
         self._running: dict[Request, None] = {}
-        self._preempted: dict[Request, None] = {}
-        self._arrived: dict[Request, None] = {}
+        self._preempted: dict[Request, RequestView] = {}
+        self._arrived: dict[Request, RequestView] = {}
         self._finishing: dict[Request, None] = {}
         self._width = 0
         self._running_views: Views | None = ()
@@ -78,7 +78,7 @@ class Queues:
     @property
     def waiting_views(self) -> Views:
         if self._waiting_views is None:
-            self._waiting_views = tuple(request.view for request in self.waiting)
+            self._waiting_views = (*self._preempted.values(), *self._arrived.values())
         return self._waiting_views
 
     @property
@@ -89,7 +89,7 @@ class Queues:
     # -------------------------------------------------------------- transitions
 
     def arrive(self, request: Request) -> None:
-        self._arrived[request] = None
+        self._arrived[request] = request.view
         self._set_status(request, "waiting")
 
     def admit(self, request: Request) -> None:
@@ -101,7 +101,7 @@ class Queues:
     def preempt(self, request: Request) -> None:
         """Moves a running request to the front of the waiting ones."""
         del self._running[request]
-        self._preempted = {request: None, **self._preempted}
+        self._preempted = {request: request.view, **self._preempted}
         self._set_status(request, "waiting")
 
     def finish(self, request: Request) -> None:
@@ -111,11 +111,16 @@ class Queues:
         self._set_status(request, "finishing")
 
     def remove(self, request: Request) -> None:
-        for queue in (self._running, self._finishing, self._preempted, self._arrived):
-            queue.pop(request, None)
+        self._running.pop(request, None)
+        self._finishing.pop(request, None)
+        self._preempted.pop(request, None)
+        self._arrived.pop(request, None)
         self._set_status(request, "gone")
 
     def _set_status(self, request: Request, status: RequestStatus) -> None:
         self._width += request.width * ((status in HOLDING) - (request.status in HOLDING))
+        if "running" in (status, request.status):
+            self._running_views = None
+        if "waiting" in (status, request.status):
+            self._waiting_views = None
         request.status = status
-        self._running_views = self._waiting_views = None

@@ -6,7 +6,6 @@ schedules as many of the others as the budget and the memory allow, in the polic
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -15,7 +14,7 @@ from turnout.core.interfaces.kv import KVCache, Span
 from turnout.core.interfaces.scheduling import Drop, LengthPredictor, SchedulingPolicy
 from turnout.core.scheduling.length_prediction import GuardedPredictor
 from turnout.core.scheduling.livelock import MAX_EVICTIONS_PER_REQUEST, LivelockDetector
-from turnout.core.scheduling.policy_guard import PolicyGuard, Turn, arrival_order
+from turnout.core.scheduling.policy_guard import PolicyGuard, arrival_order
 from turnout.core.scheduling.preemption import Preemption, Recompute
 from turnout.core.scheduling.queues import Queues
 from turnout.core.scheduling.token_budget import chunk_of, spans_within, without_draft
@@ -110,11 +109,6 @@ class Scheduler:
         """Asks the policy whether it rejects a request, which arrives. Raises RequestError if it does."""
         self._guard.check(request)
 
-    @property
-    def observes(self) -> bool:
-        """Whether the policy has an `observe` of its own."""
-        return self._guard.observes
-
     def observe(self, request: Request, tokens: int, now: float) -> None:
         self._guard.observe(request, tokens, now)
 
@@ -139,11 +133,10 @@ class Scheduler:
             return Plan([], self.kv.drain()), []
         view = self._view(now)
         self._overrule_on_livelock()
-        order = arrival_order(view) if self._overruled else self._guard.order(view)
-        step = self._serve(order, now, overruled=self._overruled)
+        step = self._serve(view, overruled=self._overruled)
         if not step.useful and self.queues.must_schedule:
             self._guard.fault("order", PolicyError(_unserved(view)))
-            step = self._serve(arrival_order(view), now, overruled=True)
+            step = self._serve(view, overruled=True)
         self._livelock.note_step(step.chunks)
         return Plan(list(chain.from_iterable(step.chunks.values())), self.kv.drain()), step.dropped
 
@@ -172,9 +165,9 @@ class Scheduler:
             predict=self.predictions.predict,
         )
 
-    def _serve(self, order: Iterable[Turn | Drop], now: float, *, overruled: bool) -> _Step:
-        runners = len(self.queues.running_views)
-        step = _Step(now, self.token_budget, self._free_slots(), runners, overruled)
+    def _serve(self, view: View, *, overruled: bool) -> _Step:
+        step = _Step(view.now, self.token_budget, self._free_slots(), len(view.running), overruled)
+        order = arrival_order(view) if overruled else self._guard.order(view, lambda: step.closed)
         for turn in order:
             if step.budget <= 0 or (step.closed and step.runners_left <= 0):
                 break  # nothing is left for the requests that follow

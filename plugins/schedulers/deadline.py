@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
 from math import inf
 from typing import Annotated, Literal, get_args
 
@@ -11,8 +9,10 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy
+from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
 __all__ = ["Deadline"]
 
@@ -49,18 +49,24 @@ class Deadline(SchedulingPolicy):
             raise ConfigError(f"hopeless must be 'drop' or 'last', not {hopeless!r}")
         self._drops = hopeless == "drop"
         self._now = -inf
-        self._ranks: dict[RequestView, Rank] = {}
+        self._waiting = RankedQueue[Rank]()
+        self._running: dict[RequestView, Rank] = {}
+        """The rank of each running request."""
 
-    def order(self, view: View) -> Iterable[Entry]:
-        self._now, known = view.now, self._ranks
-        requests = (*view.running, *view.waiting)
-        ranks = self._ranks = {request: known.get(request) or _rank(request) for request in requests}
-        ranked = sorted(requests, key=ranks.__getitem__)
-        first = bisect_left(ranked, view.now, key=lambda request: ranks[request][0])
-        hopeless, others = ranked[:first], ranked[first:]
+    def order(self, view: View) -> Order:
+        self._now, known = view.now, self._running
+        self._waiting.update(view.waiting, _rank)
+        ranks = self._running = {request: known.get(request) or _rank(request) for request in view.running}
+        passed = self._waiting.count_below((view.now, -inf))
+        late = [request for request in view.running if ranks[request][0] < view.now]
+        timely = (
+            [request for request in view.running if ranks[request][0] >= view.now] if late else view.running
+        )
+        others = self._waiting.among(timely, ranks.__getitem__, passed)
+        hopeless = Order(self._waiting.among(late, ranks.__getitem__, 0, passed))
         if self._drops:
-            return (*(Drop(request, _reason(request)) for request in hopeless), *others)
-        return (*others, *hopeless)
+            return Order([*(_drop(request) for request in hopeless), *others])
+        return Order([*others, *hopeless.parts])
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         last = max(reversed(running), key=self._lateness)  # among equals, the newest admission
@@ -70,10 +76,10 @@ class Deadline(SchedulingPolicy):
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
         if request.output_tokens == tokens:  # its first tokens: another deadline counts from now on
-            self._ranks.pop(request, None)
+            self._running.pop(request, None)
 
     def _lateness(self, request: RequestView) -> tuple[bool, float, float]:
-        due, arrival = self._ranks[request]
+        due, arrival = self._running.get(request) or self._waiting.ranks[request]
         return due < self._now, due, arrival
 
 
@@ -84,6 +90,7 @@ def _rank(request: RequestView) -> Rank:
     return inf if due is None else due, request.arrival
 
 
-def _reason(request: RequestView) -> str:
+def _drop(request: Entry) -> Drop:
+    assert isinstance(request, RequestView)
     awaited = "its first token came" if request.first_token is None else "it was finished"
-    return f"the request's deadline passed before {awaited}"
+    return Drop(request, f"the request's deadline passed before {awaited}")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.scheduling.order import Order, Stretch
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
-from turnout.plugins.schedulers.ranking import keep_known, non_negative
+from turnout.plugins.schedulers.ranked_queue import change_of
+from turnout.plugins.schedulers.ranking import non_negative
 
 __all__ = ["Hrrn"]
+
+FIRST = 64
+"""Requests that are sorted at first."""
 
 
 class Hrrn(SchedulingPolicy):
@@ -38,15 +45,54 @@ class Hrrn(SchedulingPolicy):
         prompt_cost: Annotated[float, Field(description="Cost of a prompt token, in output tokens.")] = 0.1,
     ) -> None:
         self._prompt_cost = non_negative("prompt_cost", prompt_cost)
-        self._jobs: dict[RequestView, tuple[float, float]] = {}
-        """For each waiting request, its arrival and its est in output tokens."""
+        self._jobs = _Jobs()
 
-    def order(self, view: View) -> list[RequestView]:
-        predict, prompt_cost, now = view.predict, self._prompt_cost, view.now
+    def order(self, view: View) -> Order:
+        predict, prompt_cost = view.predict, self._prompt_cost
 
-        def job(request: RequestView) -> tuple[float, float]:
-            return request.arrival, max(1.0, predict(request) + prompt_cost * request.prompt_tokens)
+        def est(request: RequestView) -> float:
+            return max(1.0, predict(request) + prompt_cost * request.prompt_tokens)
 
-        self._jobs = jobs = keep_known(self._jobs, view.waiting, job)
-        ratio = {request: (now - arrival) / est for request, (arrival, est) in jobs.items()}
-        return [*view.running, *sorted(view.waiting, key=ratio.__getitem__, reverse=True)]
+        self._jobs.update(view.waiting, est)
+        return Order([*view.running, Stretch(self._jobs.by_ratio(view.now))])
+
+
+class _Jobs:
+    """The waiting requests, in the view's order, with their arrivals and their est in output tokens."""
+
+    def __init__(self) -> None:
+        self._requests: tuple[RequestView, ...] = ()
+        self._known: set[RequestView] = set()
+        self._arrivals = self._ests = np.zeros(0)
+
+    def update(self, waiting: tuple[RequestView, ...], est: Callable[[RequestView], float]) -> None:
+        if waiting is self._requests:
+            return
+        change = change_of(self._requests, waiting, self._known)
+        if change is None:
+            known = dict(zip(self._requests, self._ests.tolist(), strict=True))
+            self._arrivals = np.array([request.arrival for request in waiting])
+            self._ests = np.array([known[r] if r in known else est(r) for r in waiting])
+            self._known = set(waiting)
+        else:
+            places = [self._requests.index(request) for request in change.left]
+            ends = change.front, change.back
+            arrivals = [np.array([request.arrival for request in end]) for end in ends]
+            ests = [np.array([est(request) for request in end]) for end in ends]
+            self._arrivals = np.concatenate([arrivals[0], np.delete(self._arrivals, places), arrivals[1]])
+            self._ests = np.concatenate([ests[0], np.delete(self._ests, places), ests[1]])
+            self._known.difference_update(change.left)
+            self._known.update(*ends)
+        self._requests = waiting
+
+    def by_ratio(self, now: float) -> Iterator[RequestView]:
+        """Yields the requests by response ratio, the highest first."""
+        requests, ratios = self._requests, (now - self._arrivals) / self._ests
+        if len(requests) > 2 * FIRST:  # few are admitted in a step: do not sort all for them
+            least = np.partition(ratios, -FIRST)[-FIRST]
+            first = np.flatnonzero(ratios >= least)
+            yield from (requests[place] for place in first[np.argsort(-ratios[first], kind="stable")])
+            rest = np.flatnonzero(ratios < least)
+        else:
+            rest = np.arange(len(requests))
+        yield from (requests[place] for place in rest[np.argsort(-ratios[rest], kind="stable")])

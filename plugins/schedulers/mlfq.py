@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Annotated
 
 from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
-from turnout.plugins.schedulers.ranking import keep_known
+from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
 __all__ = ["Mlfq"]
 
@@ -65,18 +66,55 @@ class Mlfq(SchedulingPolicy):
         self._last = levels - 1
         self._starve_limit = starve_limit
         self._standings: dict[RequestView, _Standing] = {}
+        self._ran: tuple[RequestView, ...] = ()
+        """The requests that ran in the last step."""
+        self._waiting = RankedQueue[tuple[int, float]]()
+        self._starving: list[tuple[float, int, RequestView]] = []
+        """A heap of waiting requests below the top level, by when their last token came."""
+        self._numbers = count()
 
-    def order(self, view: View) -> Iterable[RequestView]:
-        starved = view.now - self._starve_limit
-        requests = view.running + view.waiting
-        standings = self._standings = keep_known(self._standings, requests, self._join)
-        queues: list[list[RequestView]] = [[] for _ in range(self._last + 1)]
-        for request in sorted(requests, key=attrgetter("arrival")):
-            standing = standings[request]
+    def order(self, view: View) -> Order:
+        change = self._waiting.update(view.waiting, self._queue)
+        for request in view.running:
+            if request not in self._standings:
+                self._standings[request] = self._join(request)
+        self._forget((*self._ran, *change.left), view.running)
+        self._lift_starved(view)
+        return Order(self._waiting.among(view.running, self._rank))
+
+    def _queue(self, request: RequestView) -> tuple[int, float]:
+        """The rank of a request that came to wait."""
+        standing = self._standings.get(request)
+        if standing is None:
+            standing = self._standings[request] = self._join(request)
+        if standing.level:
+            heappush(self._starving, (standing.served, next(self._numbers), request))
+        return standing.level, request.arrival
+
+    def _forget(self, requests: Iterable[RequestView], running: tuple[RequestView, ...]) -> None:
+        """Forgets those of `requests` that are in the view no more."""
+        for request in set(requests).difference(running):
+            if request not in self._waiting.ranks:
+                self._standings.pop(request, None)
+        self._ran = running
+        if len(self._starving) > 2 * len(self._waiting.ranks):
+            self._starving = [each for each in self._starving if each[2] in self._waiting.ranks]
+            heapify(self._starving)
+
+    def _lift_starved(self, view: View) -> None:
+        starved, waiting = view.now - self._starve_limit, self._waiting
+        for request in view.running:
+            standing = self._standings[request]
             if standing.level and standing.served < starved:
                 standing.level = standing.used = 0
-            queues[standing.level].append(request)
-        return list(chain.from_iterable(queues))
+        while self._starving and self._starving[0][0] < starved:
+            _, _, request = heappop(self._starving)
+            if request not in waiting.ranks:
+                continue
+            standing = self._standings[request]
+            if standing.level and standing.served < starved:
+                standing.level = standing.used = 0
+                waiting.change_rank(request, (0, request.arrival))
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         last = max(reversed(running), key=self._rank)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
 __all__ = ["Priority"]
 
@@ -26,10 +26,12 @@ class Priority(SchedulingPolicy):
 
     head_of_line = True
 
-    def order(self, view: View) -> list[RequestView]:
-        # Sort by one number at a time: comparing pairs would take longer than all the rest.
-        in_order = sorted(view.running + view.waiting, key=attrgetter("arrival"))
-        return sorted(in_order, key=attrgetter("priority"))
+    def __init__(self) -> None:
+        self._waiting = RankedQueue[tuple[int, float]]()
+
+    def order(self, view: View) -> Order:
+        self._waiting.update(view.waiting, _urgency)
+        return Order(self._waiting.among(view.running, _urgency))
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         last = max(running, key=_urgency)

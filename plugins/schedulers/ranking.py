@@ -16,8 +16,10 @@ from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
 __all__ = ["AgedLength", "Aging", "By", "keep_known", "non_negative"]
 
@@ -74,16 +76,16 @@ class AgedLength(SchedulingPolicy):
             raise ConfigError(f"by must be one of {', '.join(_LENGTHS)}, not {by!r}")
         self._length = _LENGTHS[by]
         self._aging = non_negative("aging", aging)
-        self._ranks: dict[RequestView, float] = {}
+        self._queue = RankedQueue[float]()
 
-    def order(self, view: View) -> list[RequestView]:
+    def order(self, view: View) -> Order:
         length, sign, aging = self._length(view), self.sign, self._aging
 
         def rank(request: RequestView) -> float:
             return sign * length(request) + aging * request.arrival
 
-        self._ranks = keep_known(self._ranks, view.waiting, rank)
-        return [*view.running, *sorted(view.waiting, key=self._ranks.__getitem__)]
+        self._queue.update(view.waiting, rank)
+        return self._queue.behind(view.running)
 
 
 def _prompt(request: RequestView) -> float:

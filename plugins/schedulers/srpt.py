@@ -7,9 +7,11 @@ from typing import Annotated
 from pydantic import Field
 
 from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.scheduling.order import Order
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
-from turnout.plugins.schedulers.ranking import Aging, keep_known, non_negative
+from turnout.plugins.schedulers.ranked_queue import RankedQueue
+from turnout.plugins.schedulers.ranking import Aging, non_negative
 
 __all__ = ["Srpt"]
 
@@ -46,24 +48,22 @@ class Srpt(SchedulingPolicy):
     ) -> None:
         self._aging = non_negative("aging", aging)
         self._preemptive = preemptive
-        self._waiting: dict[RequestView, float] = {}
-        """Ranks of the waiting requests."""
+        self._waiting = RankedQueue[float]()
         self._running: dict[RequestView, float] = {}
         """Ranks of the running requests."""
 
-    def order(self, view: View) -> list[RequestView]:
+    def order(self, view: View) -> Order:
         predict, aging = view.predict, self._aging
 
         def rank(request: RequestView) -> float:
             to_come = max(0.0, predict(request) - request.output_tokens)
             return request.pending + to_come + aging * request.arrival
 
-        self._waiting = keep_known(self._waiting, view.waiting, rank)
+        self._waiting.update(view.waiting, rank)
         if not self._preemptive:
-            return [*view.running, *sorted(view.waiting, key=self._waiting.__getitem__)]
+            return self._waiting.behind(view.running)
         self._running = {request: rank(request) for request in view.running}
-        ranks = self._running | self._waiting
-        return sorted(view.running + view.waiting, key=ranks.__getitem__)
+        return Order(self._waiting.among(view.running, self._running.__getitem__))
 
     def victim(self, request: RequestView, running: tuple[RequestView, ...]) -> RequestView | None:
         if not self._preemptive:
@@ -71,10 +71,10 @@ class Srpt(SchedulingPolicy):
         if request in self._running:
             return max(running, key=self._rank)
         last = max(running, key=self._spared)
-        return last if self._waiting[request] < self._spared(last) else None
+        return last if self._waiting.ranks[request] < self._spared(last) else None
 
     def _rank(self, request: RequestView) -> float:
-        return self._running[request] if request in self._running else self._waiting[request]
+        return self._running[request] if request in self._running else self._waiting.ranks[request]
 
     def _spared(self, request: RequestView) -> float:
         """The rank of a running request, less the tokens that it would have to compute again."""

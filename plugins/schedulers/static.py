@@ -31,7 +31,8 @@ class Static(SchedulingPolicy):
         self._batch: dict[RequestView, None] = {}
 
     def order(self, view: View) -> Iterable[RequestView]:
-        waiting = [request for request in view.waiting if request in self._batch]
+        left_out = self._batch.keys() - view.running  # they wait, if they have not ended
+        waiting = [request for request in view.waiting if request in left_out] if left_out else []
         # Each running request is a member, even if another policy admitted it.
         members = [*view.running, *waiting] or view.waiting[: self._size]
         self._batch = dict.fromkeys(members)

@@ -1,0 +1,44 @@
+"""A policy's order in stretches, so that thousands that wait cost a step nothing while none is admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from turnout.core.interfaces.scheduling import Entry
+from turnout.core.types.request import RequestView
+
+__all__ = ["Order", "Stretch"]
+
+
+class Stretch(NamedTuple):
+    """Waiting requests that follow each other in an order."""
+
+    requests: Iterable[RequestView]
+    """Read one by one while the step is served, and only as far as requests are admitted: so it must not
+    depend on anything that changes meanwhile."""
+
+
+class Order(Iterable[Entry]):
+    """An answer of `SchedulingPolicy.order` that is read no further than a step needs.
+
+    It reads like the list of all entries. The scheduler reads it stretch by stretch: once it admits none
+    of the requests any more, it passes over what is left of a stretch at once.
+    """
+
+    def __init__(self, parts: Iterable[Entry | Stretch]) -> None:
+        self.parts = list(parts)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return self.up_to(lambda: False)
+
+    def up_to(self, closed: Callable[[], bool]) -> Iterator[Entry]:
+        """Yields the entries, without those of stretches that come once `closed()` is true."""
+        for part in self.parts:
+            if type(part) is not Stretch:
+                yield part  # type: ignore[misc]  # mypy does not narrow by `type`
+                continue
+            for request in part.requests:
+                if closed():
+                    break
+                yield request
