@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,13 +12,13 @@ from turnout.config import EngineConfig
 from turnout.core.interfaces.kv import Span
 from turnout.core.interfaces.observers import StepRecord
 from turnout.core.registry.registry import Registry
+from turnout.core.types.request import Request
 from turnout.lab.jobs.job import Job, Workload
 from turnout.lab.results.record import Record
 from turnout.lab.simulation.assembly import build_simulated
 from turnout.lab.simulation.fast_forward import can_fast_forward
 from turnout.lab.simulation.fleet import Mix
 from turnout.lab.simulation.replica import SimulatedReplica
-from turnout.plugins.kv_backends.paged.host.cache import PagedCache
 
 FAST_FORWARD = ["fcfs", "hrrn", "ljf", "lpm", "sarathi", "sjf"]
 STEP = ["deadline", "fair", "mlfq", "prefill-first", "priority", "srpt", "static"]
@@ -77,18 +76,21 @@ def test_a_step_costs_what_changes_in_it() -> None:
 
     def looked_at(fast_forward: bool) -> int:
         simulated = build_simulated(EngineConfig(), machine(1 << 16), Registry.load())
-        replica, reserve, count = (
-            SimulatedReplica(simulated, fast_forward=fast_forward),
-            PagedCache.reserve,
-            0,
-        )
+        replica, count = SimulatedReplica(simulated, fast_forward=fast_forward), 0
+        scheduler = simulated.engine.scheduler
+        observe, reserve = scheduler.observe, scheduler.kv.reserve
 
-        def counted(cache: PagedCache, spans: Sequence[Span]) -> bool:
+        def observed(request: Request, tokens: int, now: float) -> None:
             nonlocal count
             count += 1
-            return reserve(cache, spans)
+            observe(request, tokens, now)
 
-        simulated.engine.scheduler.kv.reserve = partial(counted, simulated.engine.scheduler.kv)
+        def reserved(spans: Sequence[Span]) -> bool:
+            nonlocal count
+            count += 1
+            return reserve(spans)
+
+        scheduler.observe, scheduler.kv.reserve = observed, reserved
         mix = Mix(Workload("w", [Job(0.0, 32, 320)] * 40), 0, 1000)
         for index in range(40):
             replica.add(mix.spec(index), Record(mix.jobs[index], index, 0.0, 0.0))
