@@ -47,6 +47,7 @@ __all__ = [
     "REPEATED",
     "REQUEST_ID",
     "RESTART_WAIT",
+    "RETRIES",
     "SEQUENCES",
     "STOP_LENGTH",
     "STOP_STRINGS",
@@ -173,6 +174,12 @@ FIGURES = Limit(
     unit="names",
     what="counters and gauges of a plugin",
     answer="none of them is in `/metrics`, and the log says so",
+)
+RETRIES = Limit(
+    most=64,
+    unit="steps",
+    what="steps in a row in which a decoding strategy asks for a request again (`Retry`)",
+    answer="500 for the request",
 )
 BODY = Limit(most=32 * 2**20, unit="bytes", what="body of a request", answer="413", option="--max-body-size")
 VALUES = Limit(

@@ -19,6 +19,7 @@ __all__ = [
     "append_placeholders",
     "apply_completion",
     "apply_continuations",
+    "compute_again",
     "resolve_placeholder",
 ]
 
@@ -93,6 +94,16 @@ def apply_completion(request: Request, completion: Completion) -> list[Delta]:
         )
         for index, choice in enumerate(completion.choices)
     ]
+
+
+def compute_again(request: Request) -> None:
+    """Has the last token of each sequence computed again, without drafts, for the same logits.
+
+    Its position has not been committed: that comes with a decision.
+    """
+    for sequence in request.live:
+        sequence.computed = len(sequence.tokens) - 1
+        sequence.draft = []
 
 
 def _descend(request: Request, parents: list[Sequence], kv: KVCache) -> list[Sequence]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from turnout.core import limits
 from turnout.core.types.decision import Choice, Completion, Continuation
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.request import Request
@@ -18,6 +19,7 @@ __all__ = [
     "check_completion",
     "check_continuations",
     "check_lineage",
+    "check_retry",
     "check_tokens",
     "goes_on",
 ]
@@ -111,6 +113,15 @@ def check_completion(completion: Completion, vocab_size: int) -> None:
     for choice in choices:
         _check_choice(request, choice)
         check_tokens(choice.tokens, vocab_size)
+
+
+def check_retry(request: Request) -> None:
+    """Counts a `Retry` of the request. Raises ValueError if it has made no progress for too many steps."""
+    made, times = request.retried
+    times = times + 1 if made == request.output_tokens else 1
+    request.retried = (request.output_tokens, times)
+    if times > limits.RETRIES.most:
+        raise ValueError(f"asked for {request!r} again {times - 1} times in a row, without a decision")
 
 
 def _check_choice(request: Request, choice: Choice) -> None:

@@ -11,13 +11,14 @@ from turnout.core.engine.decision_checks import (
     check_completion,
     check_continuations,
     check_lineage,
+    check_retry,
     check_tokens,
     goes_on,
 )
 from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults
-from turnout.core.types.decision import Chosen, Completion, Continuation, resolve_tokens
+from turnout.core.types.decision import Chosen, Completion, Continuation, Retry, resolve_tokens
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Logits
 from turnout.core.types.request import Request
@@ -28,7 +29,7 @@ __all__ = ["Decision", "Decisions", "DecodingDispatch", "Read", "by_decoding"]
 
 logger = logging.getLogger(__name__)
 
-Decision = list[Continuation] | Completion
+Decision = list[Continuation] | Completion | Retry
 """What to do with one request."""
 Decisions = Mapping[Request, Decision | str]
 """For each request what to do with it, or a message that says why it cannot go on."""
@@ -168,35 +169,44 @@ class DecodingDispatch:
         self,
         decoding: Decoding,
         requests: Sequence[Request],
-        decisions: Iterable[Continuation | Completion],
+        decisions: Iterable[Continuation | Completion | Retry],
     ) -> Decisions:
         """Groups decisions by request, with a message for each request whose decision cannot be applied.
 
         Raises ValueError for decisions about other requests.
         """
         continued: dict[Request, list[Continuation]] = {request: [] for request in requests}
-        completed: dict[Request, Completion] = {}
+        others: dict[Request, Completion | Retry] = {}
         for decision in decisions:
-            request = decision.request if isinstance(decision, Completion) else decision.parent.request
+            request = decision.parent.request if isinstance(decision, Continuation) else decision.request
             if request not in continued:
                 raise ValueError(f"decided about {request!r}, which it was not asked about")
-            if isinstance(decision, Completion):
-                completed[request] = decision
-            else:
+            if isinstance(decision, Continuation):
                 continued[request].append(decision)
-        thorough, changed = decoding in self._thorough, dict[Request, Completion | str]()
+            else:
+                others[request] = decision
+        thorough, changed = decoding in self._thorough, dict[Request, Completion | Retry | str]()
         for request, chosen in continued.items():
             try:
-                if not completed or (completion := completed.get(request)) is None:
+                if not others or (other := others.get(request)) is None:
                     check_continuations(request, chosen, self._vocab_size, thorough=thorough)
                 elif chosen:
-                    raise ValueError(f"both continued and completed {request!r}")
+                    what = "completed" if isinstance(other, Completion) else "asked for"
+                    raise ValueError(f"both continued and {what} {request!r}")
                 else:
-                    check_completion(completion, self._vocab_size)
-                    changed[request] = completion
+                    self._check_other(other)
+                    changed[request] = other
             except PLUGIN_ERRORS as error:
                 changed[request] = self._plugin_faults.report(decoding, "decide", error)
         return {**continued, **changed} if changed else continued
+
+    def _check_other(self, decision: Completion | Retry) -> None:
+        if isinstance(decision, Completion):
+            check_completion(decision, self._vocab_size)
+        elif isinstance(decision, Retry):
+            check_retry(decision.request)
+        else:
+            raise ValueError(f"decided {decision!r}; expected a Continuation, a Completion or a Retry")
 
     # -------------------------------------------------------------- tokens in flight
 

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from turnout.core.clock import Clock
 from turnout.core.engine.admission import Admission, Limits
-from turnout.core.engine.apply_decisions import append_placeholders, apply_completion, apply_continuations
+from turnout.core.engine.apply_decisions import (
+    append_placeholders,
+    apply_completion,
+    apply_continuations,
+    compute_again,
+)
 from turnout.core.engine.decoding_dispatch import Decision, Decisions, DecodingDispatch
 from turnout.core.engine.figures import Asked, FigureCollector
 from turnout.core.engine.guarded_admission import GuardedAdmission
@@ -23,7 +28,7 @@ from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.figures import Figures
 from turnout.core.interfaces.observers import StepRecord
 from turnout.core.scheduling.scheduler import Scheduler
-from turnout.core.types.decision import Chosen, Completion
+from turnout.core.types.decision import Chosen, Completion, Retry
 from turnout.core.types.messages import Delta, Stats
 from turnout.core.types.plan import Logits, Plan
 from turnout.core.types.request import Request, RequestSpec, Timing
@@ -250,6 +255,9 @@ class Engine:
         return deltas
 
     def _apply(self, request: Request, chosen: Decision, now: float) -> list[Delta]:
+        if isinstance(chosen, Retry):
+            compute_again(request)
+            return []
         before, parents = request.output_tokens, request.live
         if not isinstance(chosen, Completion):
             deltas, ended = apply_continuations(request, chosen, self._kv)

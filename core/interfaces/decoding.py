@@ -13,7 +13,7 @@ from turnout.core.interfaces.figures import Figures, HasFigures
 
 if TYPE_CHECKING:
     from turnout.core.interfaces.resources import Resources
-    from turnout.core.types.decision import Chosen, Completion, Continuation
+    from turnout.core.types.decision import Chosen, Completion, Continuation, Retry
     from turnout.core.types.plan import Logits
     from turnout.core.types.request import Request
     from turnout.core.types.request import Sequence as TokenSequence
@@ -100,13 +100,13 @@ class Decoding(ABC):
     @abstractmethod
     def decide(
         self, requests: Sequence[Request], logits: Logits
-    ) -> Iterable[Continuation | Completion] | Chosen:
+    ) -> Iterable[Continuation | Completion | Retry] | Chosen:
         """Returns how the live sequences of each of `requests` continue, or that a request is complete.
 
         Called once a step, for all requests of this strategy whose sequences all have logits.
         ``logits.of(sequences)`` returns `[rows, vocab_size]` on the device, not to be changed in place: one
         row for a sequence, and one more for each drafted token. For each request, yield continuations, or one
-        completion:
+        completion or retry:
 
         - ``Continuation(parent, tokens)`` continues a live sequence. A parent that is named again forks; a
           sequence that is not named is dropped. `score`, for ranking, is the child's `Sequence.score` at the
@@ -114,6 +114,10 @@ class Decoding(ABC):
         - ``Completion(request, choices)`` ends the request now, with `n` whole answers that the strategy kept
           in `Request.state`, best first; its live sequences are dropped. A `Choice` has the answer's tokens,
           its cumulative log-probability and `finish_reason`.
+
+        - ``Retry(request)`` leaves the request as it is; it is asked about again in the next step, with the
+          same logits, at most 64 times in a row. For what is not known yet, such as a check in a thread of
+          your own: meanwhile the others go on. Each time costs a token's compute.
 
         Fewer choices than `n`, or a request without a continuation, are errors. The engine cuts tokens at the
         first stop and at the length. `Request.state` is the strategy's own: it starts as None, survives

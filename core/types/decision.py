@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from turnout.core.types.logprobs import TokenLogprobs
     from turnout.core.types.request import Request, Sequence
 
-__all__ = ["Choice", "Chosen", "Completion", "Continuation", "resolve_tokens"]
+__all__ = ["Choice", "Chosen", "Completion", "Continuation", "Retry", "resolve_tokens"]
 
 
 class Continuation(NamedTuple):
@@ -85,3 +85,10 @@ class Completion(NamedTuple):
 
     request: Request
     choices: list[Choice]
+
+
+class Retry(NamedTuple):
+    """A decision: `request` stays as it is, and is asked about in the next step, with the same logits."""
+
+    request: Request
+    """One that was asked about. The last token of each of its sequences is computed again."""

@@ -196,6 +196,7 @@ class Request:
         "processors",
         "prompt_scores",
         "prompt_scores_due",
+        "retried",
         "spec",
         "state",
         "status",
@@ -252,6 +253,8 @@ class Request:
         """Which queue it is in; only `Queues` sets this."""
         self.output_tokens = 0
         """Tokens produced so far, over all its sequences, ended ones included."""
+        self.retried = (0, 0)
+        """The output tokens at which its strategy last asked for it again, and how often by then."""
         self.state: object | None = None
         """What its decoding strategy keeps about it, through preemptions, until it ends."""
         self.view = RequestView(self)

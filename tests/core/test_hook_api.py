@@ -33,7 +33,7 @@ from turnout.core.interfaces.resources import Companion, Resources
 from turnout.core.registry import hookspecs
 from turnout.core.registry.hookspecs import HOOK_API_VERSION
 from turnout.core.types import views as view
-from turnout.core.types.decision import Choice, Chosen, Completion, Continuation
+from turnout.core.types.decision import Choice, Chosen, Completion, Continuation, Retry
 from turnout.core.types.messages import KVSnapshot, PinnedPrefix
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.placement import Placement
@@ -97,6 +97,7 @@ GIVEN = [
     Timing,
     Continuation,
     Completion,
+    Retry,
     Choice,
     Chosen,
     Chunk,

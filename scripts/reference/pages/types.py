@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.request": ("Sequence", "Request", "RequestSpec"),
         "turnout.core.types.sampling_params": ("SamplingParams",),
         "turnout.core.interfaces.proposer": ("DraftRequest", "Proposal"),
-        "turnout.core.types.decision": ("Continuation", "Chosen", "Choice"),
+        "turnout.core.types.decision": ("Continuation", "Chosen", "Choice", "Retry"),
         "turnout.core.types.plan": ("Logits",),
         "turnout.core.interfaces.resources": ("Resources", "Companion"),
     },
