@@ -138,8 +138,8 @@ class EngineConfig(_Config):
     """A CPU is fast at `bfloat16` if it has AVX512-BF16."""
     cpu_kernels: Literal["auto", "native", "torch"] = Field(
         "auto",
-        description="Kernels on a CPU in `float32` or `bfloat16`: `native`, which the first start compiles, "
-        "or `torch`, PyTorch's own operators; `auto`: `native`, if there is a C++ compiler and they are not "
+        description="Kernels on a CPU in `float32` or `bfloat16`: `native`, shipped or compiled by the first "
+        "start, or `torch`, PyTorch's own operators; `auto`: `native`, if they can be had and are not "
         "slower.",
     )
     """Compiling [`native`](../explanation/performance-cpu.md) takes

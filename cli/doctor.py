@@ -13,6 +13,7 @@ from turnout.cli.terminal.table import aligned
 
 if TYPE_CHECKING:
     from turnout.kernels import CpuKernels
+    from turnout.kernels.build import BuiltLibrary
 
 __all__ = ["command"]
 
@@ -24,7 +25,7 @@ TOLD = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16",
 def command() -> None:
     """Say what this machine has, which kernels were chosen and why, and test them.
 
-    The kernels are compiled if they were not, which takes some seconds, and compared with sums in float64.
+    Kernels that were not shipped are compiled first, in some seconds. All are compared with sums in float64.
     The exit status is 1 if one computes something else.
     """
     click.echo("\n".join(aligned([*_machine(), *_devices()])))
@@ -33,7 +34,7 @@ def command() -> None:
         click.echo(f"\nCPU kernels: none, PyTorch's operators serve: {kernels}")
         return
     click.echo(f"\nCPU kernels: {kernels.variant}")
-    click.echo("\n".join(aligned(list(_others(kernels.variant)), "  ")))
+    click.echo("\n".join(aligned([*_others(kernels.variant), *_library(kernels.built)], "  ")))
     _test(kernels)
 
 
@@ -91,6 +92,12 @@ def _others(chosen: str) -> Iterator[tuple[str, str]]:
             return
         if variant.chosen:
             yield variant.name, obstacle(variant) or "the compiler does not know its flags"
+
+
+def _library(built: BuiltLibrary) -> Iterator[tuple[str, str]]:
+    yield "library", f"{built.path}, {'shipped' if built.shipped else 'compiled on this machine'}"
+    for problem in built.passed_over:
+        yield "not taken", problem
 
 
 def _test(kernels: CpuKernels) -> None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "quantize": LazyCommand("turnout.cli.quantize:command", "Write a checkpoint with quantized weights."),
     "eval": LazyCommand("turnout.cli.eval:command", "Measure how good a model's predictions are."),
     "doctor": LazyCommand("turnout.cli.doctor:command", "Say what this machine has, and test the kernels."),
+    "kernels": LazyCommand("turnout.cli.kernels:command", "Compile the kernels of CPUs for other machines."),
     "plugins": LazyCommand(
         "turnout.cli.plugins.group:command", "List the available policies, or describe one."
     ),

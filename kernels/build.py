@@ -1,6 +1,7 @@
-"""Compiles the kernels, once for each machine, compiler and version of the sources, into the user's cache.
+"""Finds a library of the kernels: one that was shipped, or else one that is compiled on this machine.
 
-The sources need a C++17 compiler and its standard library. They include nothing of Python or torch, so that
+A library is compiled once for each machine, compiler and version of the sources, into the user's cache. The
+sources need a C++17 compiler and its standard library. They include nothing of Python or torch, so that
 compiling takes seconds.
 """
 
@@ -18,11 +19,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from turnout.kernels.variants import Variant, VariantError, cpu_features, usable_variants
+from turnout.kernels.shipped import (
+    SOURCES,
+    UnfitLibraryError,
+    library_name,
+    shipped_library,
+    sources_hash,
+)
+from turnout.kernels.variants import VARIANTS, Variant, VariantError, cpu_features, usable_variants
 
-__all__ = ["BuildError", "BuiltLibrary", "UnknownFlags", "built_library", "find_compiler"]
+__all__ = [
+    "BuildError",
+    "BuiltLibrary",
+    "UnknownFlags",
+    "build_for_shipping",
+    "built_library",
+    "compiled_library",
+    "find_compiler",
+]
 
-SOURCES = Path(__file__).parent / "native"
 FLAGS = (
     "-std=c++17",
     "-O3",
@@ -33,56 +48,103 @@ FLAGS = (
     "-pthread",
     "-fPIC",
 )
-COMPILER_SECONDS = 60
-"""A call of the compiler may take so long."""
+COMPILER_SECONDS = 180
+"""A call of the compiler may take so long, at a server's start."""
+SHIPPING_SECONDS = 900
 
 
 class BuildError(Exception):
     """Says in one line why there is no library."""
 
 
+class UnavailableError(BuildError):
+    """A variant cannot be had, and perhaps the next one can."""
+
+
+class UnknownFlags(UnavailableError):
+    """The compiler does not know a variant's flags."""
+
+
 class BuiltLibrary(NamedTuple):
     path: Path
     variant: str
+    notes: Path
+    """A folder for what is found out about the library on this kind of machine."""
+    shipped: bool
+    passed_over: tuple[str, ...] = ()
+    """Why better variants, or shipped libraries, were not taken."""
 
 
 def built_library(variants: Sequence[Variant] | None = None) -> BuiltLibrary:
-    """Returns the library of the first variant that the compiler knows, which is compiled if there is none.
+    """Returns the library of the first variant that was shipped or can be compiled.
 
     variants: those that this machine can run, the best first; None: `usable_variants`. Raises BuildError.
     """
-    compiler = find_compiler()
     try:
         variants = usable_variants() if variants is None else variants
     except VariantError as error:
         raise BuildError(str(error)) from None
-    unknown: BuildError | None = None
+    problems: dict[str, None] = {}  # each once, in their order
     for variant in variants:
-        try:
-            return BuiltLibrary(_library(compiler, variant), variant.name)
-        except UnknownFlags as error:
-            unknown = error
-    raise unknown or BuildError("no variant of the kernels runs on this machine")
+        for library_of in (_shipped, compiled_library):
+            try:
+                return library_of(variant)._replace(passed_over=tuple(problems))
+            except UnavailableError as error:
+                problems |= {str(error): None} if str(error) else {}
+    raise BuildError("; ".join(problems) or "no variant of the kernels runs on this machine")
 
 
-class UnknownFlags(BuildError):
-    """The compiler does not know a variant's flags."""
+def _shipped(variant: Variant) -> BuiltLibrary:
+    try:
+        path = shipped_library(variant)
+    except UnfitLibraryError as error:
+        raise UnavailableError(str(error)) from None
+    if path is None:
+        raise UnavailableError
+    return BuiltLibrary(path, variant.name, _cache_folder() / _key("shipped", variant), shipped=True)
 
 
-def _library(compiler: str, variant: Variant) -> Path:
-    folder = _cache_folder() / _key(compiler, variant)
+def compiled_library(variant: Variant) -> BuiltLibrary:
+    """Returns the variant's library, compiled on this machine now or before. Raises BuildError."""
+    compiler = find_compiler()
+    folder = _cache_folder() / _key(_call([compiler, "--version"]), variant)
     library = folder / "kernels.so"
     if not library.exists():
-        try:
-            _call([compiler, *variant.flags, "-x", "c++", "-fsyntax-only", os.devnull])
-        except BuildError as error:
-            raise UnknownFlags(str(error)) from None
+        _check_flags(compiler, variant)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _compile(compiler, variant, library)
+            _compile(compiler, variant.flags, library)
         except OSError as error:
             raise BuildError(f"the kernels cannot be kept in {folder}: {error.strerror}") from error
-    return library
+    return BuiltLibrary(library, variant.name, folder, shipped=False)
+
+
+def build_for_shipping(folder: Path) -> Iterator[tuple[str, str]]:
+    """Compiles all variants that the compiler knows into `folder`, tuned for no machine in particular.
+
+    Yields each variant's name, and the library's name or why there is none. Raises BuildError.
+    """
+    compiler = find_compiler()
+    architecture = _call([compiler, "-dumpmachine"]).partition("-")[0]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(f"{folder} cannot be made: {error.strerror}") from error
+    for variant in VARIANTS:
+        if not variant.ships:
+            continue
+        library = folder / library_name(architecture, variant)
+        try:
+            _check_flags(compiler, variant)
+        except UnknownFlags:
+            yield variant.name, f"not for {architecture}, or unknown to {compiler}"
+            continue
+        flags = [flag for flag in variant.flags if not flag.startswith("-mtune")]
+        try:
+            _compile(compiler, flags, library, SHIPPING_SECONDS)
+        except OSError as error:
+            raise BuildError(f"{library} cannot be written: {error.strerror}") from error
+        yield variant.name, library.name
 
 
 def find_compiler() -> str:
@@ -91,7 +153,7 @@ def find_compiler() -> str:
     for name in [asked] if asked else ["c++", "g++", "clang++"]:
         if found := shutil.which(name):
             return found
-    raise BuildError(f"there is no C++ compiler ({asked or 'c++, g++, clang++'})")
+    raise UnavailableError(f"there is no C++ compiler ({asked or 'c++, g++, clang++'})")
 
 
 def _cache_folder() -> Path:
@@ -105,20 +167,25 @@ def _cache_folder() -> Path:
 def _key(compiler: str, variant: Variant) -> str:
     """Hashes all that the library depends on: different machines may share a home folder."""
     machine = platform.machine(), sorted(cpu_features())
-    digest = hashlib.sha256(repr((FLAGS, variant.flags, machine)).encode())
-    digest.update(_call([compiler, "--version"]).encode())
-    for file in sorted(SOURCES.iterdir()):
-        digest.update(file.name.encode() + file.read_bytes())
+    digest = hashlib.sha256(repr((FLAGS, variant.flags, machine, compiler, sources_hash())).encode())
     return digest.hexdigest()[:24]
 
 
-def _compile(compiler: str, variant: Variant, library: Path) -> None:
+def _check_flags(compiler: str, variant: Variant) -> None:
+    try:
+        _call([compiler, *variant.flags, "-x", "c++", "-fsyntax-only", os.devnull])
+    except BuildError as error:
+        raise UnknownFlags(str(error)) from None
+
+
+def _compile(compiler: str, flags: Sequence[str], library: Path, seconds: float | None = None) -> None:
     """Compiles the sources at the same time, and links them; the library appears whole or not at all."""
+    flags = [*FLAGS, f'-DTURNOUT_SOURCES="{sources_hash()}"', *flags]
     with _scratch_folder(library.parent) as folder, ThreadPoolExecutor() as pool:
 
         def compiled(source: Path) -> str:
             target = str(folder / f"{source.stem}.o")
-            _call([compiler, *FLAGS, *variant.flags, "-c", str(source), "-o", target])
+            _call([compiler, *flags, "-c", str(source), "-o", target], seconds)
             return target
 
         objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
@@ -134,9 +201,12 @@ def _scratch_folder(beside: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _call(command: list[str]) -> str:
+def _call(command: list[str], seconds: float | None = None) -> str:
+    """Runs the compiler for so many seconds at most; None: `COMPILER_SECONDS`."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILER_SECONDS)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMPILER_SECONDS if seconds is None else seconds
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{command[0]} cannot be used: {error}") from error
     if done.returncode:

@@ -49,7 +49,8 @@ def choose_kernels(
     kernels = _kernels()
     if isinstance(kernels, str):
         return _without(wanted, kernels)
-    return KernelChoice(kernels, f"CPU kernels native, {kernels.variant}")
+    shipped = ", shipped" if kernels.built.shipped else ""
+    return KernelChoice(kernels, f"CPU kernels native, {kernels.variant}{shipped}")
 
 
 def _without(wanted: str, reason: str) -> KernelChoice:
@@ -62,6 +63,6 @@ def _without(wanted: str, reason: str) -> KernelChoice:
 def _kernels() -> CpuKernels | str:
     """Returns the library, one for the process; or a line that says why there is none."""
     try:
-        return CpuKernels(*built_library())
+        return CpuKernels(built_library())
     except (BuildError, OSError) as error:
         return str(error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import integers
 from turnout.kernels.attention_rule import AttentionRule, plain_rule
+from turnout.kernels.build import BuiltLibrary
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
 from turnout.kernels.threads import kernel_threads
 
@@ -77,9 +77,9 @@ class CpuKernels:
     Methods take tensors on the CPU, contiguous unless their docstrings say otherwise.
     """
 
-    def __init__(self, path: Path, variant: str = "") -> None:
-        """Loads the library of `variant` at `path`. Raises OSError if it is not such a library."""
-        library = ctypes.CDLL(str(path))
+    def __init__(self, built: BuiltLibrary) -> None:
+        """Loads the library. Raises OSError if it is none."""
+        library = ctypes.CDLL(str(built.path.absolute()))
         for name, arguments in SIGNATURES.items():
             function = getattr(library, name)
             function.argtypes, function.restype = arguments, None
@@ -87,11 +87,15 @@ class CpuKernels:
         library.turnout_is_bfloat16.restype = INT
         library.turnout_integer_zero.restype = INT
         library.turnout_half_unit.restype = LONG
-        self.path, self.variant = path, variant
+        self.built = built
         self._library = library
         self._half_unit: int = library.turnout_half_unit()
         self._panel: int = library.turnout_panel()
         self.integers = IntegerKernels(library, self._panel)
+
+    @property
+    def variant(self) -> str:
+        return self.built.variant
 
     # -------------------------------------------------------------- linear layers
 

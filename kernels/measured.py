@@ -1,8 +1,7 @@
 """Measures once whether the native kernels are faster than PyTorch's operators for the layers of a model.
 
 Where a machine has units that only one of the two uses well, either may be several times as fast. So the
-first start with a model's shape measures, for about a third of a second, and keeps the result beside the
-kernels' library.
+first start with a model's shape measures, for about a third of a second, and keeps the result in the cache.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ def native_slowdown(kernels: CpuKernels, shapes: Sequence[LinearShape], dtype: t
     """Returns the time of the native kernels as a multiple of PyTorch's, the geometric mean over `ROWS`.
 
     shapes: the linear layers of one layer of the model, joined as the kernels join them. What was measured
-    before is read from a file beside the kernels, whose folder belongs to this kind of CPU.
+    before is read from a file in a folder that belongs to the library and this kind of CPU.
     """
-    file = kernels.path.with_name("measured.json")
+    file = kernels.built.notes / "measured.json"
     key = f"torch {torch.__version__}, {kernel_threads()} threads, {dtype}, {[*map(tuple, shapes)]}"
     known = _read(file)
     if key not in known:
@@ -107,6 +106,7 @@ def _read(file: Path) -> dict[str, float]:
 def _write(file: Path, known: dict[str, float]) -> None:
     """Where the file cannot be kept, the next start measures again."""
     with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(f".{time.monotonic_ns()}")
         fresh.write_text(json.dumps(known, indent=1))
         fresh.replace(file)

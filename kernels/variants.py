@@ -34,6 +34,11 @@ class Variant(NamedTuple):
     """Whether it may be chosen without being named."""
 
     @property
+    def ships(self) -> bool:
+        """Whether it can be compiled on one machine for others."""
+        return self.chosen and bool(self.needs)
+
+    @property
     def has_tiles(self) -> bool:
         return "amx_tile" in self.needs
 
@@ -59,9 +64,10 @@ VARIANTS = (
         chosen=False,
     ),
     Variant("native", ("-march=native",), frozenset()),
+    Variant("neon", ("-march=armv8-a",), frozenset({"asimd"})),
 )
 """The best first. ``amx-emulated`` computes what tiles do by plain C++, for tests; ``native`` is what the
-compiler makes of this machine, for those that the others do not know."""
+compiler makes of this machine, for those that the others do not know; ``neon`` is for ARM, shipped."""
 
 
 def usable_variants() -> Sequence[Variant]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from turnout.kernels import CpuKernels
-from turnout.kernels.build import BuildError, UnknownFlags, built_library, find_compiler
+from turnout.kernels.build import BuildError, UnknownFlags, compiled_library, find_compiler
 from turnout.kernels.variants import VARIANTS, Variant, obstacle, usable_variants
 
 BEST = next(iter(usable_variants())).name
@@ -29,7 +29,7 @@ def variant_kernels(request: pytest.FixtureRequest) -> Iterator[CpuKernels]:
     except BuildError as error:
         pytest.skip(str(error))
     try:
-        library = built_library([variant])
+        library = compiled_library(variant)
     except UnknownFlags as error:
         pytest.skip(str(error))
-    yield CpuKernels(*library)
+    yield CpuKernels(library)

@@ -22,7 +22,7 @@ SHAPES = (LinearShape(64, 96), LinearShape(32, 64))
 @pytest.fixture
 def kernels(variant_kernels: CpuKernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CpuKernels:
     """Kernels whose results are kept in a folder of the test's own."""
-    monkeypatch.setattr(variant_kernels, "path", tmp_path / "kernels.so")
+    monkeypatch.setattr(variant_kernels, "built", variant_kernels.built._replace(notes=tmp_path))
     return variant_kernels
 
 
@@ -47,15 +47,16 @@ def test_a_shape_is_measured_once(kernels: CpuKernels, measurements: list[float]
 
 def test_a_damaged_file_is_measured_anew(kernels: CpuKernels, measurements: list[float]) -> None:
     measurements += [0.5]
-    kernels.path.with_name("measured.json").write_text("{")
+    (kernels.built.notes / "measured.json").write_text("{")
     assert native_slowdown(kernels, SHAPES, torch.float32) == 0.5
 
 
 def test_a_folder_that_cannot_be_written_costs_only_another_measurement(
-    kernels: CpuKernels, measurements: list[float], monkeypatch: pytest.MonkeyPatch
+    kernels: CpuKernels, measurements: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measurements += [0.5, 0.6]
-    monkeypatch.setattr(kernels, "path", Path("/nowhere/kernels.so"))
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(kernels, "built", kernels.built._replace(notes=tmp_path / "file" / "notes"))
     assert [native_slowdown(kernels, SHAPES, torch.float32) for _ in range(2)] == [0.5, 0.6]
 
 

@@ -59,7 +59,7 @@ FORKED = """
 import os, torch
 from turnout.kernels import CpuKernels
 from turnout.kernels.build import built_library
-kernels = CpuKernels(*built_library())
+kernels = CpuKernels(built_library())
 torch.set_num_threads(4)
 packed, x = kernels.pack([torch.ones(1000, 256)]), torch.ones(3, 256)
 before = kernels.linear(x, packed, None)

@@ -1,0 +1,86 @@
+"""A library that was compiled elsewhere is taken if it fits, and else refused with the reason."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from turnout.cli.main import cli
+from turnout.kernels import build, choice, choose_kernels, cpu_kernels, shipped
+from turnout.kernels.build import BuildError, build_for_shipping, built_library
+from turnout.kernels.shipped import VARIABLE, library_name
+from turnout.kernels.variants import usable_variants
+
+CPU = torch.device("cpu")
+BEST = next(iter(usable_variants()))
+has_compiler = pytest.mark.skipif(
+    not BEST.ships or not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="nothing to compile with"
+)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The best variant, compiled without optimizing, which takes longest."""
+    folder = tmp_path_factory.mktemp("libraries")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "FLAGS", tuple(flag for flag in build.FLAGS if flag != "-O3"))
+        patch.setattr(build, "VARIANTS", (BEST,))
+        assert [name for name, _ in build_for_shipping(folder)] == [BEST.name]
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def machine_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    choice._kernels.cache_clear()
+    yield
+    choice._kernels.cache_clear()
+
+
+@has_compiler
+def test_it_is_taken_without_a_compiler(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(libraries))
+    kernels, note = choose_kernels("auto", CPU, torch.float32)
+    assert note == f"CPU kernels native, {BEST.name}, shipped"
+    native = cpu_kernels(kernels)
+    assert native is not None
+    x, weight = torch.eye(3), torch.arange(12.0).view(4, 3)
+    assert torch.equal(native.linear(x, native.pack([weight]), None), weight.t())
+
+
+@has_compiler
+def test_doctor_says_where_it_lies(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(libraries))
+    output = CliRunner().invoke(cli, ["doctor"]).output
+    assert f"{next(libraries.iterdir())}, shipped" in output
+
+
+@has_compiler
+def test_one_of_other_sources_is_refused(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(libraries))
+    monkeypatch.setattr(shipped, "sources_hash", lambda: "of-today")
+    with pytest.raises(
+        BuildError, match=r"is of other sources \(.*, not of-today\); there is no C\+\+ compiler"
+    ):
+        built_library([BEST])
+
+
+def test_what_is_no_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setattr(shipped.platform, "machine", lambda: "other")
+    (tmp_path / library_name("other", BEST)).write_text("of another machine")
+    with pytest.raises(BuildError, match=r"\.so cannot be loaded: .*; there is no C\+\+ compiler"):
+        built_library([BEST])
+
+
+def test_to_compile_needs_a_compiler(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["kernels", "build", "--out", str(tmp_path / "new")])
+    assert result.exit_code == 1
+    assert "there is no C++ compiler (no-such-compiler)" in result.output
+    assert not (tmp_path / "new").exists()
