@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from turnout.core.errors import ConfigError
 from turnout.core.interfaces.scheduling import SchedulingPolicy
+from turnout.core.scheduling.order import Order, Stretch
 from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
+from turnout.plugins.schedulers.client_lines import ClientLines
 from turnout.plugins.schedulers.fair_shares import FairShares
-from turnout.plugins.schedulers.ranking import keep_known, non_negative
+from turnout.plugins.schedulers.ranking import non_negative
 
 __all__ = ["Fair"]
 
-_Job = tuple[str, float]
-"""The client of a request, and what its prompt will be charged, divided by the client's weight."""
 LEAST_REMEMBERED = 16
 """Idle users that a client keeps in any case."""
 
@@ -72,17 +73,25 @@ class Fair(SchedulingPolicy):
         """The users of each client that names some."""
         self._paid: set[RequestView] = set()
         """The requests whose prompt was charged."""
-        self._waited: dict[RequestView, _Job] = {}
+        self._lines = ClientLines()
         """The requests that waited in the last step."""
 
-    def order(self, view: View) -> list[RequestView]:
+    def order(self, view: View) -> Order:
         for request in view.running:
             if request not in self._paid:
                 self._charge_prompt(request)
-        self._lift_returning(view.waiting)
-        admission = self._by_service(view.waiting)
-        self._keep_track(view, admission)
-        return [*view.running, *admission]
+        lines = self._lines
+        lines.update(view.waiting, self._lift_returning, self._weighed_price)
+        if self._users:
+            ordered = self._by_service(view.waiting)
+            last = ordered[-1].client if ordered else ""
+            self._keep_users((*view.running, *ordered))
+            admission: Iterable[RequestView] = ordered
+        else:
+            counters = {client: self._clients.counters[client] for client in lines.by_client}
+            admission, last = lines.by_counter(counters), lines.last(counters)
+        self._keep_track(view, last)
+        return Order([*view.running, Stretch(admission)])
 
     def observe(self, request: RequestView, tokens: int, now: float) -> None:
         if request not in self._paid:
@@ -98,19 +107,15 @@ class Fair(SchedulingPolicy):
         if self._users and (users := self._users.get(request.client)) is not None:
             users.counters.charge(request.user, service)
 
-    def _lift_returning(self, waiting: tuple[RequestView, ...]) -> None:
+    def _lift_returning(self, fresh: Sequence[RequestView]) -> None:
         """Raises the counters of clients and users that have a request waiting now and had none before."""
-        waited = self._waited
-        fresh = [request for request in waiting if request not in waited]
-        if not fresh:
-            return
-        stayed = [request for request in waiting if request in waited]
-        self._clients.lift_returning(
-            (request.client for request in fresh), {request.client: None for request in stayed}
-        )
+        self._clients.lift_returning((request.client for request in fresh), self._lines.by_client)
         for request in fresh:
             if request.user and request.client not in self._users:
                 self._users[request.client] = FairShares(self._weights)
+        if not self._users:
+            return
+        stayed = self._lines.jobs
         for client, users in self._users.items():
             back = [request.user for request in fresh if request.client == client]
             if back:
@@ -122,11 +127,11 @@ class Fair(SchedulingPolicy):
         The client with the least counter is next. A request is ranked by its client's counter after the
         client's requests before it were charged.
         """
-        jobs = self._waited = keep_known(self._waited, waiting, self._job)
+        jobs = self._lines.jobs
         heads: dict[str, float] = {}
         turns: dict[RequestView, float] = {}
-        for request in self._by_users(waiting) if self._users else waiting:
-            client, price = jobs[request]
+        for request in self._by_users(waiting):
+            client, price = request.client, jobs[request].price
             if client not in heads:
                 heads[client] = self._clients.counters[client]
             turns[request] = turn = heads[client]
@@ -149,24 +154,26 @@ class Fair(SchedulingPolicy):
             heads[named] += self._price(request) / self._weights.get(request.user, 1.0)
         return sorted(waiting, key=turns.__getitem__)
 
-    def _job(self, request: RequestView) -> _Job:
-        return request.client, self._price(request) / self._weights.get(request.client, 1.0)
+    def _weighed_price(self, request: RequestView) -> float:
+        return self._price(request) / self._weights.get(request.client, 1.0)
 
     def _price(self, request: RequestView) -> float:
         """What a request's prompt will be charged."""
         return 0 if request in self._paid else self._input * request.prompt_tokens
 
-    def _keep_track(self, view: View, admission: list[RequestView]) -> None:
+    def _keep_track(self, view: View, last: str) -> None:
+        """last: the client whose request is last in the queue; empty if none waits."""
+        waiting = self._lines.jobs
         if len(self._paid) > len(view.running):  # all running requests have been charged, and others
-            self._paid.intersection_update((*view.running, *admission))
-        if admission:
-            self._clients.last = admission[-1].client
+            running = set(view.running)
+            self._paid = {request for request in self._paid if request in running or request in waiting}
+        if waiting:
+            self._clients.last = last
         counters = self._clients.counters
-        limit = self._remember + len(view.running) + len(admission)
+        limit = self._remember + len(view.running) + len(waiting)
         if len(counters) > limit:
-            counters.forget({request.client for request in (*view.running, *admission)}, limit)
-        if self._users:
-            self._keep_users((*view.running, *admission))
+            clients = {request.client for request in view.running}
+            counters.forget(clients.union(self._lines.by_client), limit)
 
     def _keep_users(self, present: tuple[RequestView, ...]) -> None:
         named: dict[str, dict[str, None]] = {}

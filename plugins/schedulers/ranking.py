@@ -9,8 +9,8 @@ arrives ``tokens / aging`` seconds later cannot overtake.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
-from typing import Annotated, ClassVar, Literal, TypeVar
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -21,14 +21,13 @@ from turnout.core.types.request import RequestView
 from turnout.core.types.views import View
 from turnout.plugins.schedulers.ranked_queue import RankedQueue
 
-__all__ = ["AgedLength", "Aging", "By", "keep_known", "non_negative"]
+__all__ = ["AgedLength", "Aging", "By", "non_negative"]
 
 By = Literal["prompt", "max_tokens", "predicted"]
 Aging = Annotated[
     float,
     Field(description="Tokens by which a request moves ahead for each second since it arrived; 0: none."),
 ]
-T = TypeVar("T")
 
 
 def non_negative(name: str, value: float) -> float:
@@ -36,22 +35,6 @@ def non_negative(name: str, value: float) -> float:
     if not 0 <= value < math.inf:
         raise ConfigError(f"{name} must be a number of at least 0, not {value}")
     return value
-
-
-def keep_known(
-    known: dict[RequestView, T], requests: Collection[RequestView], make: Callable[[RequestView], T]
-) -> dict[RequestView, T]:
-    """Returns what is `known` of each of `requests`, made by `make` for new ones; forgets all others.
-
-    A value is made once for each request: that is cheap, and it stays the same while predictors learn. The
-    dict `known` may be changed and returned.
-    """
-    for request in requests:
-        if request not in known:
-            known[request] = make(request)
-    if len(known) == len(requests):
-        return known
-    return {request: known[request] for request in requests}
 
 
 class AgedLength(SchedulingPolicy):

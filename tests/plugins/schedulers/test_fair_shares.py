@@ -134,7 +134,7 @@ def test_clients_that_are_gone_are_forgotten():
     assert len(served.finished) == 1500
     in_the_engine = 2
     assert max(remembered) == 50 + in_the_engine
-    assert len(policy._paid) <= in_the_engine and len(policy._waited) <= in_the_engine
+    assert len(policy._paid) <= in_the_engine and len(policy._lines.jobs) <= in_the_engine
 
 
 def test_a_client_that_waits_is_never_forgotten():
