@@ -99,6 +99,7 @@ FAULTS = (
         Ends.ARRIVING,
         "a request without any of the processor's extra_args goes on without it, if it declares some",
     ),
+    Fault("logits_processor", ("warm_up",), Ends.NOTHING, "requests go on all the same"),
     Fault("logits_processor", ("prepare", "check"), Ends.ARRIVING, "the other requests go on"),
     Fault("logits_processor", ("apply",), Ends.PROCESSED, "the other requests go on"),
     Fault("logits_processor", ("figures",), Ends.NOTHING, _UNSEEN),

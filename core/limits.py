@@ -34,12 +34,14 @@ __all__ = [
     "HEADER_BYTES",
     "HEADER_SECONDS",
     "KEEP_ALIVE",
+    "KEY_NAMES",
     "LISTED_TOKENS",
     "LOGPROBS",
     "LOGPROB_ENTRIES",
     "MESSAGES",
     "NAME",
     "PIPELINED",
+    "PORTION",
     "PREPARED",
     "PROMPTS",
     "PROMPT_TOKENS",
@@ -236,6 +238,19 @@ WAITING = Limit(
     what="requests that wait, besides those that run",
     answer="503 with `Retry-After`",
     option="--max-waiting",
+)
+PORTION = Limit(
+    most=256,
+    unit="choices",
+    what="choices of a request with several prompts that the engine has at once",
+    answer="served; its other prompts wait, and other requests come between",
+    option="--max-num-seqs",
+)
+KEY_NAMES = Limit(
+    most=256,
+    unit="names",
+    what="API keys with counters of their own in `/metrics`",
+    answer="those beyond have none",
 )
 FORM = Limit(
     most=256 * 2**10,

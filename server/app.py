@@ -26,6 +26,8 @@ from turnout.server.api.health import health
 from turnout.server.api.load import show_load
 from turnout.server.api.metrics import metrics
 from turnout.server.http.access.auth import AuthMiddleware
+from turnout.server.http.access.key_metrics import KeyMetrics
+from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.memory import BodyMemory, BodyMemoryMiddleware
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
@@ -65,14 +67,14 @@ ROUTES = [
 
 def create_app(arms: Arms, config: ServerConfig) -> Starlette:
     """The application that serves the arms' engines, which are ready."""
-    load = ServerLoad()
+    load, keys = ServerLoad(), Keys.for_api(config)
     app = Starlette(
         routes=ROUTES,
         middleware=[
             *_cors(config),
             Middleware(TrailingSlashMiddleware),
             Middleware(RequestIdMiddleware),
-            Middleware(AuthMiddleware, config),
+            Middleware(AuthMiddleware, config, keys),
             Middleware(BodyMemoryMiddleware, BodyMemory(config.body_memory)),
             Middleware(ArmHeaderMiddleware),
             Middleware(LoadMiddleware, load),
@@ -86,6 +88,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
     )
     app.state.context = Context(arms, config, load)
     app.state.decoding = Turns("bodies")
+    app.state.key_metrics = KeyMetrics(keys)
     return app
 
 

@@ -77,7 +77,7 @@ def _serve(
     from turnout.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
-    arms = Arms.of_one(clients[0], tokenizer)
+    arms = Arms.of_one(clients[0], tokenizer, engine_config)
     if ab is not None:
         other = resolve_model(ab.config.model, revision=ab.config.revision)
         check_vocabularies(ab, folder, other)

@@ -21,7 +21,7 @@ HELP = f"/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops a
 
 @click.command(name="chat")
 @click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="URL of the server.")
-@click.option("--api-key", help="Key that the server requires.")
+@click.option("--api-key", envvar="TURNOUT_API_KEY", show_envvar=True, help="Key that the server requires.")
 @click.option("--model", help="Model to talk to; default: the first that the server lists.")
 @click.option("--system", help="System message that begins the conversation.")
 @click.option("--temperature", type=float, help="Randomness of sampling; 0: always the most likely token.")

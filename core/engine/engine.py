@@ -129,6 +129,10 @@ class Engine:
         those that the engine was built with."""
         self._dispatch.offer(by_name)
 
+    def warm_up(self) -> None:
+        """Does ahead what first requests would wait for; to be called in a thread of its own."""
+        self._processors.warm_up()
+
     def preparation(self, spec: RequestSpec) -> list[PreparationWork]:
         """Returns the work to do before `add`, in any thread; that and this may raise RequestError."""
         return self._processors.preparation(spec)

@@ -55,6 +55,13 @@ class ActiveProcessor:
         self._plugin_faults = PluginFaults("logits_processor", logger)
         name_plugin(processor, title)
 
+    def warm_up(self) -> None:
+        """As `LogitsProcessor.warm_up`, with faults logged."""
+        try:
+            self.processor.warm_up()
+        except BaseException as error:
+            self._plugin_faults.report(self.processor, "warm_up", _survived(error))
+
     def preparation(self, spec: RequestSpec) -> PreparationWork | None:
         """Returns the processor's preparation for a request, None for none.
 
@@ -149,6 +156,11 @@ class LogitsProcessors:
             active.pick, active.put = pick, put
             with as_plugin_errors(f"{active.title}: start"):
                 active.processor.start(model)
+
+    def warm_up(self) -> None:
+        """Has each processor do ahead what first requests would wait for; a fault costs only that."""
+        for active in self._active:
+            active.warm_up()
 
     def preparation(self, spec: RequestSpec) -> list[PreparationWork]:
         """Returns what the `prepare` of each processor returned for a request."""

@@ -113,6 +113,13 @@ class LogitsProcessor(ABC):
         By default it does nothing.
         """
 
+    def warm_up(self) -> None:  # noqa: B027
+        """Called once, in a thread of its own, when a server begins to take requests.
+
+        It may do ahead what a first request would wait for, such as starting a process. By default it does
+        nothing.
+        """
+
     @abstractmethod
     def wants(self, params: SamplingParams) -> bool:
         """Whether the processor applies to requests with these parameters.

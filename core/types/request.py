@@ -62,6 +62,9 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Whose request this is, for policies that share between clients."""
     user: str = ""
     """Which of the client's users it is for; empty where the client names none."""
+    origin: str = ""
+    """What it came by, which no client can choose: a name for its key, or without keys its peer's address.
+    Origins take turns at work that is done before a request is served."""
     deadline: float | None = None
     """Seconds after arrival by which it should be finished, for policies that use it."""
     ttft_deadline: float | None = None

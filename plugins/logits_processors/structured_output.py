@@ -62,6 +62,9 @@ class StructuredOutput(LogitsProcessor):
         self._bitmasks = Bitmasks(model.vocab_size)
         self._time = MaskTime()
 
+    def warm_up(self) -> None:
+        self._grammars.warm_up()
+
     def wants(self, params: SamplingParams) -> bool:
         return params.structured_outputs is not None
 

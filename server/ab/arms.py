@@ -88,9 +88,9 @@ class Arms:
         """The server is shutting down: no arm gets another request."""
 
     @classmethod
-    def of_one(cls, client: EngineClient, tokenizer: Tokenizer) -> Arms:
+    def of_one(cls, client: EngineClient, tokenizer: Tokenizer, config: EngineConfig | None = None) -> Arms:
         """The arms of a server without an A/B test."""
-        return cls([ServedArm(client, tokenizer)])
+        return cls([ServedArm(client, tokenizer, config=config or EngineConfig())])
 
     @property
     def first(self) -> ServedArm:

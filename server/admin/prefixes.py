@@ -97,7 +97,7 @@ async def pin_prefix(request: Request) -> Response:
     context = context_of(request)
     body = await read_body(request, PrefixRequest, limit=context.config.max_body_size)
     with context.named_arm(request) as arm:
-        return JsonResponse(_state(await _pinned(context, arm, body, client_of(request))))
+        return JsonResponse(_state(await _pinned(context, arm, body, client_of(request).name)))
 
 
 async def _pinned(context: Context, arm: ServedArm, body: PrefixRequest, client_id: str) -> PinnedPrefix:

@@ -18,7 +18,7 @@ from turnout.server.api.context import context_of
 from turnout.server.api.request_sizes import check_copies, check_logprobs
 from turnout.server.api.respond import respond
 from turnout.server.generation.generation import Generation
-from turnout.server.http.access.auth import client_of
+from turnout.server.http.access.auth import Client, client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
@@ -72,7 +72,7 @@ async def chat(request: Request) -> Response:
 
 
 def _prepared(
-    templates: TemplateProcesses, arm: ServedArm, body: ChatRequest, id: str, client: str
+    templates: TemplateProcesses, arm: ServedArm, body: ChatRequest, id: str, client: Client
 ) -> _Prepared:
     params = engine_params(body.sampling_params(arm.client.ready.defaults), arm.tokenizer)
     check_copies(params, 1)
@@ -84,7 +84,7 @@ def _prepared(
     params = msgspec.structs.replace(
         params, structured_outputs=arm.format.form(wanted, params.structured_outputs, begun)
     )
-    spec = body.request_spec(id, prompt, params, client)
+    spec = body.request_spec(id, prompt, params, *client)
     check_logprobs([spec], limit)
     return _Prepared(spec, arm.format.splitter(tools=bool(tools), begun=begun))
 

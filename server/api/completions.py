@@ -18,7 +18,7 @@ from turnout.server.api.request_sizes import check_copies, check_logprobs, check
 from turnout.server.api.respond import respond
 from turnout.server.api.text_pool import TextPool
 from turnout.server.generation.generation import Generation
-from turnout.server.http.access.auth import client_of
+from turnout.server.http.access.auth import Client, client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.completions import CompletionRequest, Prompt
@@ -60,12 +60,13 @@ async def completions(request: Request) -> Response:
             body.n or 1,
             token_ids=bool(body.return_token_ids),
             prompt_only=body.prompt_only,
+            most=arm.config.max_num_seqs,
         )
         return await respond(request, generation, renderer, stream=bool(body.stream))
 
 
 async def _prepared(
-    texts: TextPool, arm: ServedArm, body: CompletionRequest, id: str, client: str
+    texts: TextPool, arm: ServedArm, body: CompletionRequest, id: str, client: Client
 ) -> tuple[list[RequestSpec], list[str]]:
     """The requests to the engine, one for each prompt, and for each choice what precedes its text."""
     ready, tokenizer = arm.client.ready, arm.tokenizer
@@ -76,7 +77,7 @@ async def _prepared(
     )
     requests = [
         body.request_spec(
-            f"{id}-{number}", prompt, _fitted(body, params, ready.max_model_len - len(prompt)), client
+            f"{id}-{number}", prompt, _fitted(body, params, ready.max_model_len - len(prompt)), *client
         )
         for number, prompt in enumerate(prompts)
     ]

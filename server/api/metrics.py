@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
-from turnout.server.metrics.arm_metrics import ByArm
+from turnout.server.http.access.auth import by_admin
+from turnout.server.metrics.arm_metrics import ByArm, Together
 from turnout.server.metrics.engine_metrics import Scrape
 
 __all__ = ["metrics"]
@@ -25,6 +26,8 @@ async def metrics(request: Request) -> Response:
     collected: Collector = scrapes[0]
     if arms.trial is not None:
         collected = ByArm({arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
+    if by_admin(request):
+        collected = Together([collected, request.app.state.key_metrics])
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(collected), media_type=content_type)
 

@@ -12,6 +12,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from threading import Thread
 from typing import NoReturn
 
 import zmq
@@ -49,6 +50,7 @@ def main() -> None:
         assembled.engine.locate(arm=given.arm)
         try:
             channel.send([assembled.ready])
+            Thread(target=assembled.engine.warm_up, name="warm-up", daemon=True).start()
             with freeze_garbage():
                 EngineLoop(assembled, channel).run()
         except PLUGIN_ERRORS as error:

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from turnout.core import limits
 from turnout.core.engine.client import EngineClient
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
 from turnout.core.types.request import RequestSpec, Timing
 from turnout.server.generation.merge import merged
+from turnout.server.generation.portions import Portions
 from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
 from turnout.text.choice_text import ChoiceText, TextDelta
@@ -59,6 +61,9 @@ class Generation:
     """Makes what tells the parts of a choice's output apart; None: an output is text."""
     shown: frozenset[int] = frozenset()
     """Special tokens that are text, since the splitter reads them."""
+    most: int = limits.PORTION.whole
+    """Choices that the engine has at once, if there are several prompts."""
+    _submit: Callable[[RequestSpec], AsyncGenerator[Delta, None]] = field(init=False)
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
     _splitters: dict[int, OutputSplitter] = field(default_factory=dict)
     _stops: StopStrings = field(init=False)
@@ -68,6 +73,9 @@ class Generation:
 
     def __post_init__(self) -> None:
         self._stops = StopStrings(self.requests[0].params.stop)
+        at_once = max(1, self.most // self.requests[0].params.n)
+        in_portions = len(self.requests) > at_once
+        self._submit = Portions(self.client, at_once).submit if in_portions else self.client.submit
 
     def deltas(self) -> AsyncGenerator[TextDelta, None]:
         """What a client may see, as it comes. Raises what `EngineClient.submit` raises."""
@@ -146,7 +154,7 @@ class Generation:
         request = self.requests[number]
         first = number * request.params.n
         with RequestMeter(self.metrics, request) as meter:
-            async with aclosing(self.client.submit(request)) as deltas:
+            async with aclosing(self._submit(request)) as deltas:
                 async for delta in deltas:
                     added = self._feed(request, first + delta.index, delta)
                     meter.take(added)

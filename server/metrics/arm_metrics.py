@@ -1,13 +1,24 @@
-"""Merges the metrics of several arms into those of one server."""
+"""Merges the metrics of several collectors, and of several arms, into those of one server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["ByArm"]
+__all__ = ["ByArm", "Together"]
+
+
+class Together(Collector):
+    """The metrics of several collectors, each of which has others."""
+
+    def __init__(self, collectors: Sequence[Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        for collector in self._collectors:
+            yield from collector.collect()
 
 
 class ByArm(Collector):

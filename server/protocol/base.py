@@ -272,8 +272,10 @@ class GenerationRequest(StructuredRequest):
             }
         )
 
-    def request_spec(self, id: str, prompt: list[int], params: SamplingParams, client: str) -> RequestSpec:
-        """The request for the engine. `client`: as policies see the client."""
+    def request_spec(
+        self, id: str, prompt: list[int], params: SamplingParams, client: str, origin: str = ""
+    ) -> RequestSpec:
+        """The request for the engine. `client`: as policies see the client. `origin`: as the spec has it."""
         return RequestSpec(
             id=id,
             prompt=prompt,
@@ -282,6 +284,7 @@ class GenerationRequest(StructuredRequest):
             priority=self.priority,
             client=bounded_name(client),
             user="" if client == self.user else bounded_name(self.user),
+            origin=origin,
             deadline=_seconds(self.deadline_ms),
             ttft_deadline=_seconds(self.ttft_deadline_ms),
             timing=bool(self.timing),

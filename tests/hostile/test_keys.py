@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,6 +71,47 @@ def test_a_key_has_so_many_requests_a_minute(keyed: TinyServer) -> None:
     statuses = [keyed.post(COMPLETIONS, PROMPT, headers=bearer("seldom")).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
     assert httpx.get(f"{keyed.url}/v1/models", headers=bearer("seldom")).status_code == 200
+
+
+def test_beyond_a_limit_nothing_is_read(keyed: TinyServer) -> None:
+    """Of a body that is announced, not a byte has to come, so nothing is tokenized."""
+    for _ in range(3):
+        keyed.post(COMPLETIONS, PROMPT, headers=bearer("seldom"))
+    with keyed.connect() as connection:
+        connection.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer seldom\r\n"
+            b"Content-Length: 30000000\r\n\r\n"
+        )
+        assert connection.recv(2**16).startswith(b"HTTP/1.1 429 ")
+
+
+def test_named_keys_are_counted(keyed: TinyServer) -> None:
+    def counted(what: str) -> float:
+        lines = httpx.get(f"{keyed.url}/metrics").text.splitlines()
+        return float(next(line.split()[-1] for line in lines if line.startswith(f"turnout:key_{what}")))
+
+    names = 'requests_total{key="own"}', 'tokens_total{key="own"}'
+    before = [counted(name) for name in names]
+    assert keyed.answer() == keyed.tokens
+    requests, tokens = (counted(name) - old for name, old in zip(names, before, strict=True))
+    assert requests == 1 and tokens > PROMPT["max_tokens"]  # type: ignore[operator]
+    proxied = httpx.get(f"{keyed.url}/metrics", headers={"X-Forwarded-For": "192.0.2.1"}).text
+    assert "turnout:key_" not in proxied and "turnout:prompt_tokens_total" in proxied
+    assert counted('refusals_total{key="own"}') == 0 < counted('refusals_total{key="seldom"}')
+
+
+def test_a_key_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(KEYS)
+    with serving("--kv-memory", "64MiB", "--api-key-file", str(file), key="own") as server:
+        file.write_text(KEYS.replace("key: few", "key: many"))
+        deadline = time.monotonic() + 60
+        while server.post(COMPLETIONS, PROMPT, headers=bearer("many")).status_code != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert server.post(COMPLETIONS, PROMPT, headers=bearer("few")).status_code == 401
+        assert server.answer() == server.tokens
+        assert "was read again: 4 keys, 1 new, 1 gone" in server.text()
 
 
 @pytest.mark.parametrize("stream", [False, True])

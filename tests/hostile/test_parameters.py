@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+import httpx
 import pytest
 from tiny_server import TinyServer
 
@@ -51,6 +52,26 @@ def slowest_answer(tiny: TinyServer, meanwhile: dict[str, Any]) -> float:
         slowest = max(slowest, time.perf_counter() - begun)
     others.join()
     return slowest
+
+
+def test_a_small_request_passes_most_prompts_of_a_large_one(tiny: TinyServer) -> None:
+    """All stood in line before it, so it was answered when they had been."""
+    heavy = {"prompt": ["def f("] * 1024, "max_tokens": 8, "ignore_eos": True}
+    done: list[float] = []
+
+    def ask() -> None:
+        assert tiny.post(COMPLETIONS, heavy).status_code == 200
+        done.append(time.monotonic())
+
+    others = threading.Thread(target=ask)
+    others.start()
+    while 'num_requests_running{model_name="turnout-tiny"} 0.0' in httpx.get(f"{tiny.url}/metrics").text:
+        time.sleep(0.01)
+    begun = time.monotonic()
+    assert tiny.answer() == tiny.tokens
+    answered = time.monotonic()
+    others.join()
+    assert answered - begun < 0.7 * (done[0] - begun)
 
 
 def test_thousands_of_bad_words_hold_up_no_other_request(tiny: TinyServer) -> None:

@@ -27,8 +27,8 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "unprintable": Unprintable,
 }
 MOMENTS = ("first", "third", "always")
-NOT_ASKED = ("move", "bind", "__call__", "snapshot", "prefixes", "pin", "unpin", "pinned")
-"""Methods of KV backends that the toy's device, or an engine without a server, does not call."""
+NOT_ASKED = ("move", "bind", "__call__", "snapshot", "prefixes", "pin", "unpin", "pinned", "warm_up")
+"""Methods that the toy's device, or an engine without a server, does not call."""
 ONCE = ("counters", "engine_closed")
 """Methods that are called once at the end."""
 ELSEWHERE = ("quantization", "model")

@@ -72,7 +72,7 @@ REFUSED = {
     ),
     "a rule of itself": ({"guided_grammar": "start: start"}, "nothing has this form"),
     "no character": ({"guided_regex": "[a&&b]"}, "nothing has this form"),
-    "200,000 choices": ({"guided_choice": [f"c{i}" for i in range(200_000)]}, "at most 10,000 are allowed"),
+    "100,000 choices": ({"guided_choice": [f"c{i}" for i in range(100_000)]}, "at most 10,000 are allowed"),
     "a large schema": ({"guided_json": {"enum": ["x" * 1000] * 300}}, "at most 262,144 are allowed"),
     "a long text": ({"guided_json": {"const": "x" * 20_000}}, "a text of 20,000 bytes"),
     "a long choice": ({"guided_choice": ["x" * 20_000]}, "a choice has 20,000 bytes"),

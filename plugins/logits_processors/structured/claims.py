@@ -13,7 +13,10 @@ class Claim:
     """Holds until its client leaves."""
 
     def __init__(self, client: str = "", *, bounded: bool = True) -> None:
-        """client: whose request it is. bounded: whether the claim may be refused where too many wait."""
+        """client: whose request it is, as far as the server can tell.
+
+        bounded: whether the claim may be refused where too many wait.
+        """
         self.client = client
         self.bounded = bounded
         self._lock = threading.Lock()

@@ -33,7 +33,7 @@ MAX_IDLE = 2
 
 
 class CompileProcess:
-    """Tries forms in workers; starts the process when the first form comes, and again should it die."""
+    """Tries forms in workers; starts the process with the first form or before, and again should it die."""
 
     def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
         """vocabulary: returns what the process needs; called at each start."""
@@ -57,6 +57,12 @@ class CompileProcess:
             if verdict is None and not claim.ended:
                 raise Overloaded("the process that compiles structured output has ended twice; try again")
         return verdict
+
+    def warm_up(self) -> None:
+        """Starts the process, and a worker, ahead of the first form. Raises Overloaded if that fails."""
+        worker = self._worker()
+        if not self._keep(worker):
+            worker.close()
 
     def _by(self, worker: socket.socket, job: Job, claim: Claim) -> Verdict | None:
         """Has a worker try a form; None if it ended without a word, or the claim did."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Condition, Lock
 from weakref import WeakValueDictionary
 
 from llguidance import LLTokenizer
 
-from turnout.core.errors import RequestError
+from turnout.core.errors import Overloaded, RequestError
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.core.types.structured_outputs import StructuredOutputs
 from turnout.plugins.logits_processors.structured.claims import Claim
@@ -53,6 +54,12 @@ class Grammars:
         self._compiling: dict[StructuredOutputs, _Compiling] = {}
         self._changed = Condition()
         """Guards and announces what is being compiled."""
+
+    def warm_up(self) -> None:
+        """Does ahead what the first form would wait for."""
+        with suppress(Overloaded, RequestError):  # the first form tries again
+            self._check_possible()
+            self._compiler.warm_up()
 
     def ready(self, form: StructuredOutputs) -> bool:
         """Whether `get` returns at once."""

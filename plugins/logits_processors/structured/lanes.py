@@ -17,7 +17,8 @@ __all__ = ["Lane"]
 class Lane:
     """A number of places. Who has the fewest claims here comes first, and then who came first.
 
-    So a client that asks for much waits for itself, and another's claim passes its claims.
+    So a client that asks for much waits for itself, and another's claim passes its claims. Where too many
+    wait, a client's first claim is taken all the same.
     """
 
     def __init__(self, places: int, most_waiting: int) -> None:
@@ -40,7 +41,8 @@ class Lane:
         Raises Overloaded if too many wait already.
         """
         with self._changed:
-            if claim.bounded and len(self._waiting) >= self._most_waiting:
+            full = len(self._waiting) >= self._most_waiting and self._claims[claim.client]
+            if claim.bounded and full:
                 raise Overloaded("too many forms of structured output are being compiled; try again later")
             self._claims[claim.client] += 1
             rank = self._claims[claim.client], next(self._numbers)

@@ -19,7 +19,7 @@ class Preparing(CancellableWork):
         self._grammars = grammars
         self._form = form
         # A request that another engine had admitted is not refused for how many others wait.
-        self._claim = Claim(spec.client, bounded=spec.resume is None)
+        self._claim = Claim(spec.origin or spec.client, bounded=spec.resume is None)
         self.grammar: Grammar | None = None
 
     def __call__(self) -> None:

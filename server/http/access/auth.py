@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,7 +15,7 @@ from turnout.server.http.access.keys import Key, Keys, name_of
 from turnout.server.http.access.sites import Sites, is_loopback, names_loopback
 from turnout.server.http.errors import ApiError, respond_to_error
 
-__all__ = ["ADMIN", "OPEN", "AuthMiddleware", "client_of", "count_tokens"]
+__all__ = ["ADMIN", "OPEN", "AuthMiddleware", "Client", "by_admin", "client_of", "count_tokens"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,18 +24,32 @@ OPEN = frozenset({"/health", "/ping", "/load", "/metrics"})
 HEALTH = frozenset({"/health", "/ping"})
 """Paths that tell nothing, and are answered for any host and page."""
 ADMIN = "/admin/"
-_KEY, _TOKENS = "turnout.key", "turnout.tokens"
+METRICS = "/metrics"
+_KEY, _TOKENS, _ADMIN = "turnout.key", "turnout.tokens", "turnout.admin"
 
 
-def client_of(request: Request, user: str | None = None) -> str:
-    """The client that a request counts as: its key's name, else its `user`, else a name for its key.
+class Client(NamedTuple):
+    """Whose request it is."""
 
-    A key that the operator has named keeps its name: no client takes another's place by its `user`.
-    """
+    name: str
+    """As policies see the client: the name of its key, else its `user`, else a name for its key. A key that
+    the operator has named keeps its name: no client takes another's place by its `user`."""
+    origin: str
+    """As `RequestSpec.origin`."""
+
+
+def client_of(request: Request, user: str | None = None) -> Client:
+    """The client that a request counts as."""
     key: Key | None = request.scope.get(_KEY)
+    origin = key.name if key is not None else _address(request)
     if key is not None and key.named:
-        return key.name
-    return user or name_of(_bearer_token(request))
+        return Client(key.name, origin)
+    return Client(user or name_of(_bearer_token(request)), origin)
+
+
+def by_admin(request: Request) -> bool:
+    """Whether a request to `/metrics` comes from a client that `/admin` would answer."""
+    return bool(request.scope.get(_ADMIN))
 
 
 def count_tokens(request: Request, tokens: Callable[[], int]) -> None:
@@ -45,9 +60,9 @@ def count_tokens(request: Request, tokens: Callable[[], int]) -> None:
 class AuthMiddleware:
     """Responds 401 without a right key, 403 where host, page or machine may not ask, 429 beyond a limit."""
 
-    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+    def __init__(self, app: ASGIApp, config: ServerConfig, api_keys: Keys) -> None:
         self._app = app
-        self._api_keys, self._admin_keys = Keys.for_api(config), Keys.for_admin(config)
+        self._api_keys, self._admin_keys = api_keys, Keys.for_admin(config)
         self._sites = Sites(config, keyless=not self._api_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,7 +95,10 @@ class AuthMiddleware:
         if (refusal := self._sites.refusal(request.headers)) is not None:
             raise refusal
         if path in OPEN:
+            request.scope[_ADMIN] = path == METRICS and self._administers(request)
             return None
+        self._api_keys.refresh()
+        self._admin_keys.refresh()
         token, admin = _bearer_token(request), path.startswith(ADMIN)
         if admin and self._admin_keys:
             return _found(self._admin_keys, token, "admin key", "invalid_admin_key")
@@ -89,6 +107,11 @@ class AuthMiddleware:
             message = "without --admin-key, /admin answers only to clients on the server's own machine"
             raise ApiError(403, message, code="admin_forbidden")
         return key
+
+    def _administers(self, request: Request) -> bool:
+        if self._admin_keys:
+            return self._admin_keys.find(_bearer_token(request)) is not None
+        return _is_local(request)
 
 
 def _found(keys: Keys, token: bytes, what: str, code: str) -> Key:
@@ -103,10 +126,14 @@ def _bearer_token(request: Request) -> bytes:
     return token.strip(" ").encode("latin-1") if scheme.lower() == "bearer" else b""
 
 
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 def _is_local(request: Request) -> bool:
     """The request comes from this machine, neither through a proxy nor from another site's web page."""
     headers = request.headers
-    sender = request.client.host if request.client else ""
+    sender = _address(request)
     addressed, page = f"//{headers.get('host', '')}", headers.get("origin", "//localhost")
     forwarded = {"forwarded", "via", "x-forwarded-for", "x-real-ip"} & set(headers.keys())
     return not forwarded and is_loopback(sender) and all(names_loopback(url) for url in (addressed, page))

@@ -49,25 +49,41 @@ class KeyUsage:
         tokens_per_minute: int | None = None,
         clock: Clock = monotonic,
     ) -> None:
-        self._clock, now = clock, clock()
-        self._most_in_flight = in_flight
+        self._clock = clock
+        self._requests: _Bucket | None = None
+        self._tokens: _Bucket | None = None
         self.in_flight = 0
-        self._requests = None if requests_per_minute is None else _Bucket(requests_per_minute, now)
-        self._tokens = None if tokens_per_minute is None else _Bucket(tokens_per_minute, now)
+        self.admitted = self.refused = self.spent = 0
+        """Requests and tokens so far."""
+        self.limit(in_flight, requests_per_minute, tokens_per_minute)
+
+    def limit(
+        self, in_flight: int | None, requests_per_minute: int | None, tokens_per_minute: int | None
+    ) -> None:
+        """Set the limits; what was used of one that stays the same is not forgotten."""
+        self._most_in_flight = in_flight
+        self._requests = self._bucket(self._requests, requests_per_minute)
+        self._tokens = self._bucket(self._tokens, tokens_per_minute)
+
+    def _bucket(self, before: _Bucket | None, per_minute: int | None) -> _Bucket | None:
+        if per_minute is None or (before is not None and before.per_minute == per_minute):
+            return before if per_minute is not None else None
+        return _Bucket(per_minute, self._clock())
 
     @contextmanager
     def request(self) -> Iterator[None]:
         """A request, for as long as it takes. Raises ApiError 429 where a limit is reached."""
         now = self._clock()
         if self._most_in_flight is not None and self.in_flight >= self._most_in_flight:
-            raise _exceeded(f"{self._most_in_flight} requests at once", 1)
+            raise self._exceeded(f"{self._most_in_flight} requests at once", 1)
         if self._tokens is not None and (wait := self._tokens.wait(1, now)):
-            raise _exceeded(f"{self._tokens.per_minute:,} tokens a minute", wait)
+            raise self._exceeded(f"{self._tokens.per_minute:,} tokens a minute", wait)
         if self._requests is not None:
             if wait := self._requests.wait(1, now):
-                raise _exceeded(f"{self._requests.per_minute:,} requests a minute", wait)
+                raise self._exceeded(f"{self._requests.per_minute:,} requests a minute", wait)
             self._requests.take(1, now)
         self.in_flight += 1
+        self.admitted += 1
         try:
             yield
         finally:
@@ -75,11 +91,12 @@ class KeyUsage:
 
     def spend(self, tokens: int) -> None:
         """Count the tokens of a request's prompts and outputs."""
+        self.spent += tokens
         if self._tokens is not None:
             self._tokens.take(tokens, self._clock())
 
-
-def _exceeded(limit: str, seconds: float) -> ApiError:
-    retry = math.ceil(seconds)
-    message = f"this API key may have {limit}; retry in {retry} s"
-    return ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(retry)})
+    def _exceeded(self, limit: str, seconds: float) -> ApiError:
+        self.refused += 1
+        retry = math.ceil(seconds)
+        message = f"this API key may have {limit}; retry in {retry} s"
+        return ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": str(retry)})

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from turnout.config import ServerConfig
+from turnout.core.clock import monotonic
 from turnout.core.errors import ConfigError
 from turnout.server.http.access.key_file import KeyEntry, read_key_file
 from turnout.server.http.access.key_usage import KeyUsage
 
 __all__ = ["ADMIN_KEY_VARIABLE", "API_KEY_VARIABLE", "Key", "Keys", "check_keys", "name_of"]
 
+logger = logging.getLogger(__name__)
+
 API_KEY_VARIABLE = "TURNOUT_API_KEY"
 ADMIN_KEY_VARIABLE = "TURNOUT_ADMIN_KEY"
+LOOK_SECONDS = 1.0
+"""How often to look whether a file has changed."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +39,53 @@ class Key:
 
 
 class Keys:
-    """The accepted keys of one kind."""
+    """The accepted keys of one kind. Their file is read again when it has changed."""
 
-    def __init__(self, entries: Iterable[KeyEntry]) -> None:
-        self._keys = [_key(entry) for entry in entries]
+    def __init__(self, read: Callable[[], list[KeyEntry]], file: str | None = None) -> None:
+        self._read, self._file = read, file
+        self._state = _state_of(file)
+        self._looked = monotonic()
+        self._keys = [_key(entry) for entry in read()]
 
     def __bool__(self) -> bool:
         return bool(self._keys)
 
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+    def refresh(self) -> None:
+        """Read the file again if it has changed, at most once a second.
+
+        A key that stays keeps what it has used. Where the file cannot be used, the keys stay as they are.
+        """
+        if self._file is None or monotonic() - self._looked < LOOK_SECONDS:
+            return
+        self._looked, before = monotonic(), self._state
+        self._state = _state_of(self._file)
+        if self._state == before:
+            return
+        try:
+            entries = self._read()
+        except ConfigError as error:
+            logger.error("the keys stay as they were: %s", error)
+            return
+        known = {key.digest: key.usage for key in self._keys}
+        self._keys = [_key(entry, known) for entry in entries]
+        gone = len(known.keys() - {key.digest for key in self._keys})
+        added = len(self._keys) - len(known) + gone
+        logger.info("%s was read again: %d keys, %d new, %d gone", self._file, len(self._keys), added, gone)
+
     @classmethod
     def for_api(cls, config: ServerConfig) -> Keys:
         """The API keys. Raises ConfigError."""
-        return cls(_entries(config.api_key, config.api_key_file, API_KEY_VARIABLE))
+        read = partial(_entries, config.api_key, config.api_key_file, API_KEY_VARIABLE)
+        return cls(read, config.api_key_file)
 
     @classmethod
     def for_admin(cls, config: ServerConfig) -> Keys:
         """The admin keys. Raises ConfigError."""
-        return cls(_entries(config.admin_key, config.admin_key_file, ADMIN_KEY_VARIABLE))
+        read = partial(_entries, config.admin_key, config.admin_key_file, ADMIN_KEY_VARIABLE)
+        return cls(read, config.admin_key_file)
 
     def find(self, token: bytes) -> Key | None:
         """The key that `token` is. The time that it takes tells nothing of the keys."""
@@ -91,14 +128,21 @@ def _entries(
     return entries
 
 
-def _key(entry: KeyEntry) -> Key:
+def _key(entry: KeyEntry, known: Mapping[bytes, KeyUsage] | None = None) -> Key:
     token = entry.key.encode()
-    usage = KeyUsage(
-        in_flight=entry.requests_in_flight,
-        requests_per_minute=entry.requests_per_minute,
-        tokens_per_minute=entry.tokens_per_minute,
-    )
-    return Key(entry.name or name_of(token), entry.name is not None, _digest(token), usage)
+    digest = _digest(token)
+    usage = (known or {}).get(digest) or KeyUsage()
+    usage.limit(entry.requests_in_flight, entry.requests_per_minute, entry.tokens_per_minute)
+    return Key(entry.name or name_of(token), entry.name is not None, digest, usage)
+
+
+def _state_of(file: str | None) -> tuple[int, ...]:
+    """What changes with a file; empty if there is none."""
+    try:
+        found = os.stat(file) if file is not None else None
+    except OSError:
+        return ()
+    return () if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _digest(token: bytes) -> bytes:

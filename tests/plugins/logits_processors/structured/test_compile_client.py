@@ -68,6 +68,19 @@ def test_what_killed_a_worker_is_told_and_another_takes_its_place(process: Compi
     assert process.tried(SMALL, 5, Claim())
 
 
+def test_started_ahead_it_has_a_worker_for_the_first_form() -> None:
+    """The first form of a server took 190 to 530 ms."""
+    others = set(children(os.getpid()))
+    vocabulary = read_vocabulary(ServedModel(resolve_model("turnout-tiny"), 4096, frozenset({0})))
+    started = CompileProcess(lambda: vocabulary)
+    started.warm_up()
+    (pid,) = set(children(os.getpid())) - others
+    eventually(lambda: len(children(pid)) == 1)
+    workers = children(pid)
+    assert started.tried(SMALL, 5, Claim())
+    assert set(children(os.getpid())) - others == {pid} and children(pid) == workers
+
+
 def test_a_claim_that_ends_kills_its_worker(process: CompileProcess) -> None:
     claim = Claim()
     threading.Timer(0.3, claim.end).start()

@@ -65,6 +65,7 @@ def test_the_line_has_an_end_but_not_for_all() -> None:
     first, second = line.take("first", Claim(), leave), line.take("second", Claim())
     with pytest.raises(Overloaded, match="too many forms"):
         line.take("third", Claim()).result()
+    another = line.take("another client", Claim("another"))
     admitted_before = line.take("resumed", Claim(bounded=False))
     leave.set()
-    assert first.result() and second.result() and admitted_before.result()
+    assert first.result() and second.result() and admitted_before.result() and another.result()

@@ -9,7 +9,8 @@ import pytest
 from turnout.config import ServerConfig
 from turnout.core.errors import ConfigError
 from turnout.server.http.access.key_file import KeyEntry, read_key_file
-from turnout.server.http.access.keys import API_KEY_VARIABLE, Keys
+from turnout.server.http.access.keys import API_KEY_VARIABLE, LOOK_SECONDS, Keys
+from turnout.server.http.errors import ApiError
 
 
 def written(folder: Path, text: str) -> str:
@@ -69,6 +70,51 @@ def test_the_environment_counts_where_nothing_else_is_given(monkeypatch: pytest.
     assert not Keys.for_api(ServerConfig(api_key="flag")).find(b"of the environment")
     monkeypatch.setenv(API_KEY_VARIABLE, "")
     assert not Keys.for_api(ServerConfig())
+
+
+def rewritten(keys: Keys, path: str, text: str) -> None:
+    """The file has another text, and the server has looked."""
+    Path(path).write_text(text)
+    keys._looked -= LOOK_SECONDS
+    keys.refresh()
+
+
+def test_the_file_is_read_again_when_it_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    path = written(tmp_path, "- {key: stays, name: a, tokens-per-minute: 10}\n- goes\n")
+    keys = Keys.for_api(ServerConfig(api_key_file=path))
+    keys.refresh()
+    kept = keys.find(b"stays")
+    assert kept is not None
+    kept.usage.spend(10)
+    rewritten(keys, path, "- {key: stays, name: b, tokens-per-minute: 10}\n- comes\n- comes too\n")
+    now = keys.find(b"stays")
+    assert now is not None and now.name == "b" and now.usage is kept.usage
+    with pytest.raises(ApiError), now.usage.request():
+        pass
+    assert keys.find(b"comes") and not keys.find(b"goes")
+    assert "was read again: 3 keys, 2 new, 1 gone" in caplog.text
+    rewritten(keys, path, "- {key: stays, tokens-per-minute: 1000}\n")
+    with now.usage.request():
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "- {key: hidden, nonsense: 5}\n", "- hidden\n- hidden\n", None])
+def test_a_file_that_cannot_be_used_changes_no_key(
+    tmp_path: Path, text: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, "- here\n")
+    keys = Keys.for_api(ServerConfig(api_key_file=path))
+    if text is None:
+        Path(path).rename(tmp_path / "elsewhere")
+        keys._looked -= LOOK_SECONDS
+        keys.refresh()
+    else:
+        rewritten(keys, path, text)
+    assert keys.find(b"here")
+    assert "the keys stay as they were" in caplog.text and "hidden" not in caplog.text
+    rewritten(keys, path, "- there\n")
+    assert keys.find(b"there") and not keys.find(b"here")
 
 
 def test_a_key_may_be_any_text() -> None:
