@@ -1,112 +1,108 @@
-"""Checks that a flat batch through our attention gives what a model gives for each sequence alone."""
+"""Checks at load that a flat batch through our attention gives what a model gives for each sequence alone."""
 
 from __future__ import annotations
 
 import logging
 
-import torch
-from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from turnout.core.errors import ModelError, describe_error
-from turnout.core.types.layer_attention import LayerAttention
+from turnout.core.types.model_spec import ModelSpec
 from turnout.models.transformers_adapter.attention import IMPLEMENTATION
-from turnout.models.transformers_adapter.building import build_empty, build_filled
-from turnout.models.transformers_adapter.dense import DenseAttend
+from turnout.models.transformers_adapter.building import build_empty
 from turnout.models.transformers_adapter.exchange import exchange_layers
+from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
 from turnout.models.transformers_adapter.model import AdaptedModel
 from turnout.models.transformers_adapter.rotation import fix_rotations
-from turnout.models.transformers_adapter.rules import read_rules
 from turnout.models.transformers_adapter.small import shrunk
+from turnout.models.transformers_adapter.trial import Trial, largest_difference
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["check_flat_batch", "difference", "spread_weights"]
+__all__ = ["check_flat_batch", "computes_as_decoder", "flat_difference", "make_trial"]
 
 MOST = 1e-4
 """The largest difference that rounding makes, relative to the largest logit."""
+TOKENS = 40
+"""More than a sequence of a trial has."""
 
-STEPS = ((21, 11), (16, 18))
-"""Tokens of two sequences in each step: the second step reads keys of the first."""
 
-
-def check_flat_batch(config: PreTrainedConfig) -> None:
-    """Raises ModelError unless a small model with the same kinds of layers computes a flat batch rightly."""
+def make_trial(config: PreTrainedConfig) -> Trial | None:
+    """Returns a small model with the same kinds of layers; None, with a warning: none could be made."""
     try:
-        found = difference(shrunk(config))
-    except ModelError:
-        raise
+        trial = Trial.of(shrunk(config))
+        _ = trial.expected
     except Exception as error:  # classes of transformers raise what they like for sizes that don't fit
         logger.warning(
             "no small %s could be made to check it by: %s", config.model_type, describe_error(error)
         )
-        return
+        return None
+    return trial
+
+
+def check_flat_batch(trial: Trial) -> None:
+    """Raises ModelError unless a flat batch gives what each sequence gives alone."""
+    found = flat_difference(trial)
     if found > MOST:
         raise ModelError(
-            f"{config.model_type} computes several sequences in one batch otherwise than each alone: logits "
-            f"differ by {found:.1e} of the largest; its layers look at other tokens beside attention, or by "
-            "another rule; such models are not served"
+            f"{trial.config.model_type} computes several sequences in one batch otherwise than each alone: "
+            f"logits differ by {found:.1e} of the largest; its layers look at other tokens beside attention, "
+            "or by another rule; such models are not served"
         )
 
 
-@torch.no_grad()
-def difference(config: PreTrainedConfig, seed: int = 0) -> float:
-    """Returns the largest difference of logits, relative to the largest, of a model of random weights."""
-    rules = read_rules(config, config.get_text_config().max_position_embeddings)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        eager = build_filled(config, "eager")
-        spread_weights(eager)
-        lengths = [sum(step[i] for step in STEPS) for i in range(2)]
-        sequences = [torch.randint(3, config.get_text_config().vocab_size, (n,)) for n in lengths]
-    expected = torch.cat([eager(each[None], use_cache=False).logits[0] for each in sequences])
+def flat_difference(trial: Trial) -> float:
+    """Returns the largest difference of logits. Raises ModelError where a flat batch cannot be computed."""
     try:
-        found = _flat(_adapted(config, eager, rules), sequences, rules)
+        return largest_difference(trial.flat(_adapted(trial)), trial.expected)
     except Exception as error:  # models raise what they like
         raise ModelError(
-            f"{type(eager).__name__} cannot compute several sequences as one flat batch, as they are "
+            f"{type(trial.model).__name__} cannot compute several sequences as one flat batch, as they are "
             f"served: {describe_error(error)}"
         ) from error
-    return float((found - expected).abs().max() / expected.abs().max())
 
 
-@torch.no_grad()
-def spread_weights(model: PreTrainedModel) -> None:
-    """Draws weights that make tokens and positions matter; those a model starts with are too small."""
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.normal_(0, 0.2)
-        elif parameter.dim() == 1:
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-    model.tie_weights()
+def computes_as_decoder(config: PreTrainedConfig, trial: Trial, spec: ModelSpec) -> bool:
+    """Says whether Turnout's decoder computes what the model does, at the first positions and at the last.
+
+    config, spec: of the large model; trial: of a small one. All its layers are tried, narrow ones, because
+    layers may differ by their numbers; and late positions, because queries may be scaled by them.
+    """
+    if not _is_decoder(trial, spec):
+        return False
+    return _is_decoder(Trial.of(shrunk(config, num_hidden_layers=spec.layers)), spec)
 
 
-def _adapted(
-    config: PreTrainedConfig, filled: PreTrainedModel, rules: tuple[LayerAttention, ...]
-) -> AdaptedModel:
-    """Returns the model as it is served, with the weights of another."""
-    model = build_empty(config, IMPLEMENTATION)
+def _is_decoder(trial: Trial, spec: ModelSpec) -> bool:
+    config = trial.config
+    small = ModelSpec(
+        **{
+            **vars(spec),
+            "vocab_size": config.vocab_size,
+            "hidden_size": config.hidden_size,
+            "intermediate_size": getattr(config, "intermediate_size", spec.intermediate_size),
+            "layers": len(trial.rules),
+            "heads": trial.rules[0].heads,
+            "kv_heads": trial.rules[0].kv_heads,
+            "head_dim": trial.rules[0].key_dim,
+        }
+    )
+    if not has_llama_shape(trial.model, small):
+        return False
+    decoder, adapted = as_decoder(trial.model, small), _adapted(trial)
+    trial.fill(decoder)
+    starts = (0, max(0, spec.max_positions - TOKENS))
+    return all(
+        largest_difference(trial.flat(decoder, start), trial.flat(adapted, start)) <= MOST for start in starts
+    )
+
+
+def _adapted(trial: Trial) -> AdaptedModel:
+    """Returns the model as it is served, with the trial's weights."""
+    model = build_empty(trial.config, IMPLEMENTATION)
     fix_rotations(model)
     exchange_layers(model)
-    model.load_state_dict(filled.state_dict(), strict=False, assign=True)
+    trial.fill(model)
     if empty := [name for name, value in model.state_dict().items() if value.is_meta]:
         raise ModelError(f"the check of {type(model).__name__} found no values for {empty[0]}")
-    return AdaptedModel(model, [rule.kv_from for rule in rules])
-
-
-def _flat(model: AdaptedModel, sequences: list[Tensor], rules: tuple[LayerAttention, ...]) -> Tensor:
-    """Returns logits of all tokens, sequence after sequence, computed in the steps of `STEPS`."""
-    attend, done = DenseAttend(rules, len(sequences)), [0] * len(sequences)
-    out: list[list[Tensor]] = [[] for _ in sequences]
-    for step in STEPS:
-        spans = [range(start, start + count) for start, count in zip(done, step, strict=True)]
-        tokens = torch.cat(
-            [each[span.start : span.stop] for each, span in zip(sequences, spans, strict=True)]
-        )
-        positions = torch.cat([torch.arange(span.start, span.stop) for span in spans])
-        attend.lengths = step
-        logits = model.logits(model(tokens, positions, attend))
-        for rows, part in zip(out, torch.split(logits, list(step)), strict=True):
-            rows.append(part)
-        done = [span.stop for span in spans]
-    return torch.cat([torch.cat(rows) for rows in out])
+    return AdaptedModel(model, [rule.kv_from for rule in trial.rules])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from turnout.models.transformers_adapter.names import CheckpointNames
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["TransformersAdapter"]
 
@@ -31,17 +34,34 @@ class TransformersAdapter(ModelFamily):
 
     def __init__(self) -> None:
         self._names: CheckpointNames | None = None
+        self._is_decoder = False
+        """Whether Turnout's own decoder computes what the model does."""
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         # Imported here, because listing plugins must import neither torch nor transformers.
+        from turnout.models.transformers_adapter.building import parse_config
+        from turnout.models.transformers_adapter.check import (
+            check_flat_batch,
+            computes_as_decoder,
+            make_trial,
+        )
         from turnout.models.transformers_adapter.reading import read_spec
 
-        return read_spec(config)
+        spec = read_spec(config)
+        parsed = parse_config(config)
+        trial = make_trial(parsed)
+        if trial is not None:
+            check_flat_batch(trial)
+            self._is_decoder = computes_as_decoder(parsed, trial, spec)
+        if self._is_decoder:
+            logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)
+        return spec
 
     def build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.transformers_adapter.attention import IMPLEMENTATION
         from turnout.models.transformers_adapter.building import build_empty, parse_config
         from turnout.models.transformers_adapter.exchange import exchange_layers
+        from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
         from turnout.models.transformers_adapter.model import AdaptedModel
         from turnout.models.transformers_adapter.names import CheckpointNames
         from turnout.models.transformers_adapter.rotation import fix_rotations
@@ -50,6 +70,8 @@ class TransformersAdapter(ModelFamily):
         fix_rotations(causal)
         exchange_layers(causal)
         self._names = CheckpointNames(causal)
+        if self._is_decoder and has_llama_shape(causal, spec):
+            return as_decoder(causal, spec)
         return AdaptedModel(causal, [rule.kv_from for rule in spec.layer_attention()])
 
     def rename(self, key: str) -> Renamed:

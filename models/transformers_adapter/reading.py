@@ -12,7 +12,6 @@ from turnout.core.types.layer_attention import LayerAttention
 from turnout.core.types.model_spec import ModelSpec, RopeSpec
 from turnout.models.families.base import DTYPES
 from turnout.models.transformers_adapter.building import model_class, parse_config
-from turnout.models.transformers_adapter.check import check_flat_batch
 from turnout.models.transformers_adapter.rotation import fixed_positions
 from turnout.models.transformers_adapter.rules import read_rules
 
@@ -29,7 +28,6 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     _check_decoder(architecture, parsed)
     positions = _positions(parsed)
     rules = read_rules(parsed, positions)
-    check_flat_batch(parsed)
     first = rules[0]
     return ModelSpec(
         architecture=architecture,

@@ -21,6 +21,8 @@ SIZES: Mapping[str, int] = {
     "max_position_embeddings": 256,
     "sliding_window": 8,
     "attention_chunk_size": 8,
+    "floor_scale": 4,
+    "original_max_position_embeddings": 16,
     "word_embed_proj_dim": 64,
     "ffn_dim": 96,
     "ffn_hidden_size": 96,
@@ -81,10 +83,12 @@ def _key_heads(config: PreTrainedConfig, values: Mapping[str, Any]) -> dict[str,
 def _layers(values: Mapping[str, Any], config: PreTrainedConfig, given: Mapping[str, object]) -> int:
     """Returns how many layers show each kind of layer, 3 at least."""
     name = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
-    total, kinds = values.get(name), values.get("layer_types")
+    total = values.get(name)
     if _is_size(given.get(name)):
         return int(str(given[name]))
-    count = max((kinds.index(kind) + 1 for kind in set(kinds)), default=3) if isinstance(kinds, list) else 3
+    lists = [value for value in values.values() if isinstance(value, list) and len(value) == total]
+    kinds = [str(each) for each in zip(*lists, strict=True)]
+    count = max((kinds.index(kind) + 1 for kind in set(kinds)), default=3)
     return min(max(count, 3), MOST_LAYERS, total if isinstance(total, int) else 3)
 
 
@@ -109,7 +113,11 @@ def _ropes(values: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _plain(rope: Any) -> Any:
-    if not isinstance(rope, dict) or rope.get("rope_type") not in ("longrope", "dynamic"):
+    if not isinstance(rope, dict):
+        return rope
+    if "original_max_position_embeddings" in rope:
+        rope = {**rope, "original_max_position_embeddings": SIZES["original_max_position_embeddings"]}
+    if rope.get("rope_type") not in ("longrope", "dynamic"):
         return rope
     dropped = ("long_factor", "short_factor", "factor", "attention_factor")
     return {**{key: value for key, value in rope.items() if key not in dropped}, "rope_type": "default"}

@@ -12,8 +12,8 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from turnout.models.hub.resolve import resolve_model
-from turnout.models.transformers_adapter.check import spread_weights
 from turnout.models.transformers_adapter.small import shrunk
+from turnout.models.transformers_adapter.trial import spread_weights
 
 
 @pytest.fixture

@@ -1,0 +1,102 @@
+"""A small model with random weights, and two sequences: what checks at load compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from turnout.core.types.layer_attention import LayerAttention
+from turnout.models.transformers_adapter.building import build_filled
+from turnout.models.transformers_adapter.dense import DenseAttend
+from turnout.models.transformers_adapter.rules import read_rules
+
+__all__ = ["Trial", "largest_difference", "spread_weights"]
+
+STEPS = ((21, 11), (16, 18))
+"""Tokens of two sequences in each step: the second step reads keys of the first."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model of transformers, filled, and the tokens that it is tried with."""
+
+    config: PreTrainedConfig
+    model: PreTrainedModel
+    rules: tuple[LayerAttention, ...]
+    sequences: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig, seed: int = 0) -> Trial:
+        """config: a small one."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = build_filled(config, "eager")
+            spread_weights(model)
+            first, second = (
+                torch.randint(3, config.vocab_size, (sum(step[i] for step in STEPS),)) for i in range(2)
+            )
+        return cls(config, model, read_rules(config, config.max_position_embeddings), (first, second))
+
+    @cached_property
+    @torch.no_grad()
+    def expected(self) -> Tensor:
+        """The logits of both sequences, each computed alone, as transformers does."""
+        alone = (self.model(each[None], use_cache=False).logits[0] for each in self.sequences)
+        return torch.cat(list(alone))
+
+    def fill(self, model: nn.Module) -> None:
+        """Gives a model, with parameters of the same names, the weights of this one."""
+        model.load_state_dict(self.model.state_dict(), strict=False, assign=True)
+
+    @torch.no_grad()
+    def flat(self, model: nn.Module, start: int = 0) -> Tensor:
+        """Returns the logits of both sequences, computed in flat batches.
+
+        start: the position of the first token.
+        """
+        attend, done = DenseAttend(self.rules, len(self.sequences)), [0, 0]
+        out: list[list[Tensor]] = [[], []]
+        for step in STEPS:
+            attend.lengths = step
+            logits = _computed(model, attend, self._spans(done, step), start)
+            for rows, part in zip(out, torch.split(logits, list(step)), strict=True):
+                rows.append(part)
+            done = [at + count for at, count in zip(done, step, strict=True)]
+        return torch.cat([torch.cat(rows) for rows in out])
+
+    def _spans(self, done: Sequence[int], counts: Sequence[int]) -> list[tuple[int, Tensor]]:
+        """Returns for each sequence its next position, and as many tokens from there on."""
+        return [
+            (at, tokens[at : at + count])
+            for at, count, tokens in zip(done, counts, self.sequences, strict=True)
+        ]
+
+
+def _computed(
+    model: nn.Module, attend: DenseAttend, spans: Sequence[tuple[int, Tensor]], start: int
+) -> Tensor:
+    tokens = torch.cat([each for _, each in spans])
+    positions = torch.cat([torch.arange(start + at, start + at + len(each)) for at, each in spans])
+    logits: Tensor = model.logits(model(tokens, positions, attend))  # type: ignore[operator]
+    return logits
+
+
+def largest_difference(found: Tensor, expected: Tensor) -> float:
+    """Returns the largest difference, relative to the largest number."""
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+@torch.no_grad()
+def spread_weights(model: PreTrainedModel) -> None:
+    """Draws weights that make tokens and positions matter; those a model starts with are too small."""
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(0, 0.2)
+        elif parameter.dim() == 1:
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    model.tie_weights()
