@@ -49,7 +49,19 @@ def build_empty(config: PreTrainedConfig, implementation: str) -> PreTrainedMode
     with torch.device("cpu"), _parameters_on_meta(), no_init_weights():
         model = _build(config, implementation)
     model.tie_weights()
+    _load_buffers(model)
     return model
+
+
+def _load_buffers(model: nn.Module) -> None:
+    """Makes parameters of the buffers that checkpoints have, such as a router's correction of its scores."""
+    stored = model.state_dict().keys() - dict(model.named_parameters(remove_duplicate=False)).keys()
+    for name in stored:
+        owner, _, attribute = name.rpartition(".")
+        module = model.get_submodule(owner)
+        empty = nn.Parameter(getattr(module, attribute).to("meta"), requires_grad=False)
+        delattr(module, attribute)
+        module.register_parameter(attribute, empty)
 
 
 def build_filled(config: PreTrainedConfig, implementation: str) -> PreTrainedModel:

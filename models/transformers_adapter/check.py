@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from transformers import PreTrainedConfig
 
 from turnout.core.errors import ModelError, describe_error
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.transformers_adapter.attention import IMPLEMENTATION
-from turnout.models.transformers_adapter.building import build_empty
+from turnout.models.transformers_adapter.building import build_empty, parse_config
 from turnout.models.transformers_adapter.exchange import exchange_layers
 from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
 from turnout.models.transformers_adapter.model import AdaptedModel
+from turnout.models.transformers_adapter.reading import read_spec
 from turnout.models.transformers_adapter.rotation import fix_rotations
 from turnout.models.transformers_adapter.small import shrunk
-from turnout.models.transformers_adapter.trial import Trial, largest_difference
+from turnout.models.transformers_adapter.trial import Trial, largest_difference, on_one_thread
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["check_flat_batch", "computes_as_decoder", "flat_difference", "make_trial"]
+__all__ = ["check_flat_batch", "computes_as_decoder", "flat_difference", "make_trial", "read_and_try"]
 
 MOST = 1e-4
 """The largest difference that rounding makes, relative to the largest logit."""
 TOKENS = 40
 """More than a sequence of a trial has."""
+
+
+def read_and_try(config: Mapping[str, Any]) -> tuple[ModelSpec, bool]:
+    """Returns the spec of a ``config.json``, and whether Turnout's own decoder computes what the model does.
+
+    Raises ModelError for a model that cannot be served, or that a small one of its kind shows to differ.
+    """
+    with on_one_thread():
+        spec, parsed = read_spec(config), parse_config(config)
+        trial = make_trial(parsed)
+        if trial is None:
+            return spec, False
+        check_flat_batch(trial)
+        return spec, computes_as_decoder(parsed, trial, spec)
 
 
 def make_trial(config: PreTrainedConfig) -> Trial | None:

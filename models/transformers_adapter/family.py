@@ -14,7 +14,7 @@ from turnout.core.types.placement import Renamed
 if TYPE_CHECKING:
     from torch import nn
 
-    from turnout.models.transformers_adapter.names import CheckpointNames
+    from turnout.models.transformers_adapter.tensors.names import CheckpointNames
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +39,9 @@ class TransformersAdapter(ModelFamily):
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         # Imported here, because listing plugins must import neither torch nor transformers.
-        from turnout.models.transformers_adapter.building import parse_config
-        from turnout.models.transformers_adapter.check import (
-            check_flat_batch,
-            computes_as_decoder,
-            make_trial,
-        )
-        from turnout.models.transformers_adapter.reading import read_spec
+        from turnout.models.transformers_adapter.check import read_and_try
 
-        spec = read_spec(config)
-        parsed = parse_config(config)
-        trial = make_trial(parsed)
-        if trial is not None:
-            check_flat_batch(trial)
-            self._is_decoder = computes_as_decoder(parsed, trial, spec)
+        spec, self._is_decoder = read_and_try(config)
         if self._is_decoder:
             logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)
         return spec
@@ -63,8 +52,8 @@ class TransformersAdapter(ModelFamily):
         from turnout.models.transformers_adapter.exchange import exchange_layers
         from turnout.models.transformers_adapter.llama_shape import as_decoder, has_llama_shape
         from turnout.models.transformers_adapter.model import AdaptedModel
-        from turnout.models.transformers_adapter.names import CheckpointNames
         from turnout.models.transformers_adapter.rotation import fix_rotations
+        from turnout.models.transformers_adapter.tensors.names import CheckpointNames
 
         causal = build_empty(parse_config(spec.config), IMPLEMENTATION)
         fix_rotations(causal)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig
@@ -26,7 +29,7 @@ def read_rules(config: PreTrainedConfig, positions: int) -> tuple[LayerAttention
     fix_rotations(model)
     seen = _DryRun(positions)
     tokens = torch.zeros(1, TOKENS, dtype=torch.int64, device="meta")
-    with attending(seen), torch.no_grad():
+    with attending(seen), torch.no_grad(), _meta_without_autocast():
         try:
             # A mask of ones: without one, transformers looks for several sequences in a batch, at its values.
             model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
@@ -46,6 +49,21 @@ def read_rules(config: PreTrainedConfig, positions: int) -> tuple[LayerAttention
             "served yet"
         )
     return tuple(seen.rules[layer] for layer in range(layers))
+
+
+@contextmanager
+def _meta_without_autocast() -> Iterator[None]:
+    """Answers transformers before 5.3, which ask PyTorch whether it casts on "meta": it raises an error."""
+    asked = torch.is_autocast_enabled
+
+    def is_enabled(*device: str) -> bool:
+        return device != ("meta",) and asked(*device)
+
+    torch.is_autocast_enabled = is_enabled  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.is_autocast_enabled = asked
 
 
 class _DryRun:

@@ -52,6 +52,8 @@ SIZES: Mapping[str, int] = {
 }
 """What is set where a config has a number; None and what it lacks stay."""
 
+LATENT_HEADS = {"head_dim": 8, "qk_head_dim": 24}
+
 
 def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
     """Returns a small config of the same class. sizes: what to set beside `SIZES`, or instead.
@@ -62,6 +64,8 @@ def shrunk(config: PreTrainedConfig, **sizes: object) -> PreTrainedConfig:
     values = config.to_dict()
     names = {config.attribute_map.get(name, name): size for name, size in SIZES.items()}
     kept: dict[str, object] = {name: size for name, size in names.items() if _is_size(values.get(name))}
+    if "qk_rope_head_dim" in kept:  # the heads of latent attention are as wide as their parts
+        kept |= {name: value for name, value in LATENT_HEADS.items() if name in values}
     kept |= _key_heads(config, values)
     kept |= {name: value for name, value in sizes.items() if name in values or name in config.attribute_map}
     kept = {config.attribute_map.get(name, name): value for name, value in kept.items()}

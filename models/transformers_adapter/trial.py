@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +16,7 @@ from turnout.models.transformers_adapter.building import build_filled
 from turnout.models.transformers_adapter.dense import DenseAttend
 from turnout.models.transformers_adapter.rules import read_rules
 
-__all__ = ["Trial", "largest_difference", "spread_weights"]
+__all__ = ["Trial", "largest_difference", "on_one_thread", "spread_weights"]
 
 STEPS = ((21, 11), (16, 18))
 """Tokens of two sequences in each step: the second step reads keys of the first."""
@@ -84,6 +85,17 @@ def _computed(
     positions = torch.cat([torch.arange(start + at, start + at + len(each)) for at, each in spans])
     logits: Tensor = model.logits(model(tokens, positions, attend))  # type: ignore[operator]
     return logits
+
+
+@contextmanager
+def on_one_thread() -> Iterator[None]:
+    """Lets PyTorch compute on one thread: others would only wait for so little work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def largest_difference(found: Tensor, expected: Tensor) -> float:

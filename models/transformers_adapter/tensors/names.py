@@ -9,7 +9,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
 from turnout.core.types.placement import Renamed
-from turnout.models.transformers_adapter.conversion import converted
+from turnout.models.transformers_adapter.tensors.conversion import converted
 
 __all__ = ["CheckpointNames"]
 

@@ -1,0 +1,1 @@
+"""Where a checkpoint's tensors go in a model of transformers."""
