@@ -1,4 +1,4 @@
-"""docs/reference/policies.md: every policy in the package, what it does, and its options."""
+"""docs/reference/policies.md: every policy in the package, what it does, and its options; models.md, too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from turnout.core.registry.factory import PluginFactory
 from turnout.core.registry.hookspecs import PROJECT
 from turnout.core.registry.kinds import KINDS
 from turnout.core.registry.registry import Registry
+from turnout.scripts.reference import model_tables
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.options import options_by_name
 from turnout.scripts.reference.tables import code, paragraph, table
@@ -23,6 +24,7 @@ def blocks() -> Blocks:
     return {
         **{f"policies of {kind}": partial(_kind, kind) for kind in KINDS if kind not in UNLISTED},
         "policies of model": _families,
+        **model_tables.blocks(),
     }
 
 

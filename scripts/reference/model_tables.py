@@ -1,4 +1,4 @@
-"""docs/reference/models.md: which architectures run, by what, and why others don't."""
+"""Tables of docs/reference/models.md: which architectures run, by what, and why others don't."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.core.registry.registry import Registry
 from turnout.scripts.reference.blocks import Blocks
 from turnout.scripts.reference.tables import code, listed, table
 
-RESULTS = Path(__file__).parent.parent / "transformers_grid.json"
+RESULTS = Path(__file__).parent / "transformers_grid.json"
 """Written by scripts/transformers_grid.py, which tries all of them."""
 
 REASONS = {
