@@ -24,7 +24,8 @@ def are_greedy(model: Any, prompt: list[int], tokens: list[int]) -> bool:
 @pytest.mark.parametrize("kind", ["phi", "gpt2", "gemma2", "gpt_oss", "qwen3_moe"])
 def test_greedy_tokens_are_those_of_transformers(kind: str, small_model: Callable[..., Any]) -> None:
     folder, model = small_model(kind)
-    llm = LLM(str(folder), dtype="float32", max_model_len=128, max_num_batched_tokens=16)
+    options = {"model_impl": "transformers", "max_model_len": 128, "max_num_batched_tokens": 16}
+    llm = LLM(str(folder), dtype="float32", **options)
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     for prompt, out in zip(PROMPTS, llm.generate([*PROMPTS], params), strict=True):
         assert are_greedy(model, prompt, list(out.outputs[0].token_ids))
