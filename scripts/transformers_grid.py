@@ -45,7 +45,7 @@ def main(kinds: tuple[str, ...], out: Path) -> None:
     """Tries them one after the other, in a few minutes."""
     logging.disable()
     warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity_error()
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     found = {}
     for kind in kinds or NAMES:
         with on_one_thread():
