@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -74,9 +75,15 @@ class Paged(KVBackend):
 
     def attention(self, spec: ModelSpec, cache: KVCache, context: ComputeContext) -> AttentionBackend:
         assert isinstance(cache, PagedCache)
-        if self._by_kernels(context.device.type, spec):
+        by_kernels, why_not = self._by_kernels(context.device.type, spec)
+        if by_kernels:
             from turnout.plugins.kv_backends.paged.device.kernel_attention import PagedKernels
 
+            if self._cascade and "window" in spec.attention_features():
+                raise ConfigError(
+                    f"paged:cascade reads whole prefixes, and layers of {spec.architecture} have windows; "
+                    "leave it out"
+                )
             return PagedKernels(spec, cache, context, self.dtype, self._cascade)
         if self._cascade:
             raise ConfigError(
@@ -86,25 +93,34 @@ class Paged(KVBackend):
 
         if self._attention == "torch":
             context = replace(context, kernels=None)
-        return PagedAttention(spec, cache, context, self.dtype)
+        attention = PagedAttention(spec, cache, context, self.dtype)
+        attention.summary = [*attention.summary, *why_not]
+        return attention
 
-    def _by_kernels(self, device: str, spec: ModelSpec) -> bool:
-        asked = spec.attention_features()
-        if asked and self._attention == "triton":
-            raise ConfigError(
-                f"paged:attention=triton does not follow {', '.join(sorted(asked))}, which layers of "
-                f"{spec.architecture} ask for; leave the option out"
-            )
-        if asked:
-            return False
+    def _by_kernels(self, device: str, spec: ModelSpec) -> tuple[bool, Sequence[str]]:
+        """Whether Triton's kernels attend, and for the start-up summary why not where they might."""
         installed = importlib.util.find_spec("triton") is not None
         if self._attention == "auto":
-            if device == "cuda" and not installed:
+            if device != "cuda":
+                return False, ()
+            if not installed:
                 logger.warning("Triton is not installed: attention gathers its context, which takes longer")
-            return device == "cuda" and installed
+                return False, ()
+            missing = _not_followed(spec)
+            return not missing, [f"attention in plain PyTorch: {missing}"] if missing else ()
         if self._attention == "triton":
             if not installed:
                 raise ConfigError("paged:attention=triton needs the package triton; install it, or use torch")
             if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
                 raise ConfigError("paged:attention=triton needs a GPU; use torch on a CPU")
-        return self._attention == "triton"
+            if missing := _not_followed(spec):
+                raise ConfigError(f"paged:attention=triton cannot serve this model: {missing}; use torch")
+        return self._attention == "triton", ()
+
+
+def _not_followed(spec: ModelSpec) -> str:
+    """What layers ask for that Triton's kernels do not follow; empty: they follow all."""
+    from turnout.plugins.kv_backends.paged.device.kernel_attention import FOLLOWED
+
+    missing = sorted(spec.attention_features() - FOLLOWED)
+    return f"Triton's kernels do not follow {', '.join(missing)}" if missing else ""

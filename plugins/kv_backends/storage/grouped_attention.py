@@ -58,7 +58,7 @@ class GroupedAttention(ABC):
         self._windows = {rule.window for rule in pool.rules}
         kernels = cpu_kernels(context.kernels)
         self._compiled = CompiledAttention.over(self.storage, pool.rules, kernels)
-        self.summary = () if kernels is None else why_not_compiled(self.storage, pool.rules)
+        self.summary: Sequence[str] = () if kernels is None else why_not_compiled(self.storage, pool.rules)
         self.capabilities = AttentionCapabilities(in_place=self._compiled is not None)
         self._copier = block_copier(self.storage.tensors, pool.swap)
         self._device = device

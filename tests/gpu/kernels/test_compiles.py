@@ -21,6 +21,7 @@ def test_for_each_generation_of_cards(capability: str) -> None:
         "writes",
         "attention",
         "rarer attention",
+        "attention by rules",
         "products",
         "sampling",
     }

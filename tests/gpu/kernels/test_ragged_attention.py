@@ -61,6 +61,42 @@ def test_more_parts_than_there_may_be(device: torch.device, monkeypatch: pytest.
     Case(2, 1, 64, 16, [(2100, 1), (700, 1)]).check(device)
 
 
+RULES = {
+    "scale": {"scale": 0.07},
+    "window": {"window": 20},
+    "a window of one position": {"window": 1},
+    "softcap": {"softcap": 1.5, "scale": 0.4},
+    "sinks": {"sinks": True},
+    "all": {"scale": 0.2, "window": 50, "softcap": 2.0, "sinks": True},
+}
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_rules_of_layers(rule: dict[str, Any], device: torch.device) -> None:
+    """In decoding, verifying and prompts, and where a context is read in parts."""
+    Case(4, 2, 64, 16, MIXED, **rule).check(device)
+    Case(4, 2, 64, 16, [(1100, 1), (3, 1), (520, 4)], **rule).check(device)
+
+
+def test_rules_of_layers_over_8_bits(device: torch.device) -> None:
+    Case(8, 1, 64, 16, [(17, 3), (70, 40)], torch.bfloat16, "int8", **RULES["all"]).check(device)
+
+
+def test_a_window_longer_than_a_part(device: torch.device) -> None:
+    Case(2, 1, 64, 16, [(1700, 1), (600, 2)], window=1024, sinks=True).check(device)
+
+
+def test_sinks_count_once_where_a_prefix_is_read_once(device: torch.device) -> None:
+    case = Case(4, 2, 64, 16, [(600, 1), (610, 1)], shared={1: 20}, cascade=1, sinks=True, softcap=2.0)
+    assert case.reads_once(device) == [320]
+    case.check(device)
+
+
+@pytest.mark.parametrize("past", [40, 520])
+def test_rules_in_a_shaped_step(past: int, device: torch.device) -> None:
+    Case(4, 2, 64, 16, [(past, 1), (past + 9, 1), (0, 1)], shaped=True, **RULES["all"]).check(device)
+
+
 @pytest.fixture
 def products_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter multiplies by NumPy, whose library has on some CPUs one order of adding up for few rows

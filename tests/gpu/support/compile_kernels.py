@@ -44,8 +44,8 @@ Before Hopper, products take registers for what they multiply: long prompts over
 """
 SPANS = [[(40, 1)], [(600, 1)], [(600, 5)], [(0, 300)]]
 """Decoding, in parts, verifying, a prompt."""
-MOST_WAITING = 1
-"""Long prompts of heads of 256: for two turns of those there is no room in 99 KiB."""
+MOST_WAITING = 2
+"""Long prompts of heads of 256, with and without rules: for two turns of those there is no room in 99 KiB."""
 
 
 def layers(capability: int) -> None:
@@ -82,6 +82,13 @@ def rarer_attention(capability: int) -> None:
     Case(32, 8, 128, 16, [(600, 1), (600, 1)], HALF, shared={1: 20}, cascade=1).prepare(CPU)()
 
 
+def attention_by_rules(capability: int) -> None:
+    """As Gemma 2 and 3 have it, and gpt-oss."""
+    for span in SPANS:
+        Case(8, 4, 256, 16, span, HALF, scale=0.0625, window=4096, softcap=50.0).prepare(CPU)()
+        Case(64, 8, 64, 16, span, HALF, window=128, sinks=True).prepare(CPU)()
+
+
 def products(capability: int) -> None:
     outputs, inputs, group = 4096, 4096, 128
     codes, many = (torch.zeros(count, inputs, dtype=torch.int8) for count in (outputs, 4 * outputs))
@@ -110,6 +117,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "writes": writes,
     "attention": attention,
     "rarer attention": rarer_attention,
+    "attention by rules": attention_by_rules,
     "products": products,
     "sampling": sampling,
 }

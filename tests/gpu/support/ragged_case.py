@@ -63,6 +63,15 @@ class Case:
     """Bound to a shape, as steps are that are captured, with rows of no sequence."""
     size: float = 1.0
     """Of values, and so of what is attended."""
+    scale: float | None = None
+    window: int | None = None
+    softcap: float | None = None
+    sinks: bool = False
+
+    @property
+    def rule(self) -> LayerAttention:
+        more = {"scale": self.scale, "window": self.window, "softcap": self.softcap, "sinks": self.sinks}
+        return LayerAttention(self.heads, self.kv_heads, self.dim, self.dim, **more)  # type: ignore[arg-type]
 
     def run(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """What the kernel makes of it, and the reference, both float64 [tokens, heads, dim]."""
@@ -75,7 +84,7 @@ class Case:
         return attend
 
     def _bound(self, device: torch.device) -> tuple[PagedKernels, Tables, Tensor, Callable[[], Tensor]]:
-        spec: Any = ModelSpecLike(1, self.heads, self.kv_heads, self.dim)
+        spec: Any = ModelSpecLike(1, self.heads, self.kv_heads, self.dim, self.rule)
         cache = self._tables()
         backend = PagedKernels(
             spec,
@@ -101,12 +110,17 @@ class Case:
         )
         if not self.shaped:
             backend.bind(plan)
-            return backend, cache, q, lambda: backend(0, q, k, v)
+            return backend, cache, q, lambda: backend(0, q, k, v, self._sinks(device))
         shape = backend.shape(plan)
         assert shape is not None
         attend, nobodys = backend.bind_to(plan, shape), shape.tokens - len(q)
         padded = [torch.nn.functional.pad(x, (0, 0, 0, 0, 0, nobodys), value=float("nan")) for x in (q, k, v)]
-        return backend, cache, q, lambda: attend(0, *padded)[: len(q)]
+        return backend, cache, q, lambda: attend(0, *padded, self._sinks(device))[: len(q)]
+
+    def _sinks(self, device: torch.device) -> Tensor | None:
+        if not self.sinks:
+            return None
+        return torch.randn(self.heads, generator=torch.Generator().manual_seed(5)).to(device)
 
     def reads_once(self, device: torch.device) -> list[int]:
         """How long the prefixes are that are read once for several sequences."""
@@ -146,12 +160,17 @@ class Case:
             q = queries[first : first + new].double()
             share = self.heads // self.kv_heads
             k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
-            scores = torch.einsum("qhd,khd->hqk", q, k) * self.dim**-0.5
-            hidden = (
-                torch.arange(past + new, device=q.device)
-                > (past + torch.arange(new, device=q.device))[:, None]
-            )
-            weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+            scores = torch.einsum("qhd,khd->hqk", q, k) * self.rule.effective_scale
+            if self.softcap is not None:
+                scores = self.softcap * torch.tanh(scores / self.softcap)
+            at = (past + torch.arange(new, device=q.device))[:, None]
+            places = torch.arange(past + new, device=q.device)
+            hidden = (places > at) | (places <= at - (self.window or past + new))
+            exponentials = scores.masked_fill(hidden, float("-inf")).exp()
+            total = exponentials.sum(-1, keepdim=True)
+            if (sinks := self._sinks(q.device)) is not None:
+                total = total + sinks.double().exp()[:, None, None]
+            weights = exponentials / total
             out.append(torch.einsum("hqk,khd->qhd", weights, v))
             first += new
         return torch.cat(out)
@@ -165,7 +184,8 @@ class ModelSpecLike:
     heads: int
     kv_heads: int
     head_dim: int
+    rule: LayerAttention
     max_positions: int = 4096
 
     def layer_attention(self) -> tuple[LayerAttention, ...]:
-        return (LayerAttention(self.heads, self.kv_heads, self.head_dim, self.head_dim),) * self.layers
+        return (self.rule,) * self.layers

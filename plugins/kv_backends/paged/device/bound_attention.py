@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces.attention import AttentionCapabilities
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_attention import Tiles, ragged_attention
 from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write
@@ -25,6 +26,8 @@ class BoundAttention:
 
     lanes: Sequence[Lanes]
     """One for each layer."""
+    rules: Sequence[LayerAttention]
+    """One for each layer."""
     block_size: int
     launches: Sequence[Tiles] = ()
     written: Tensor | None = None
@@ -33,7 +36,7 @@ class BoundAttention:
     def __call__(
         self, layer: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None
     ) -> Tensor:
-        return self._attend(layer, q, k, v, None)
+        return self._attend(layer, (q, k, v), None, sinks)
 
     def rotating(
         self,
@@ -45,20 +48,20 @@ class BoundAttention:
         sin: Tensor,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        return self._attend(layer, q, k, v, (cos, sin))
+        return self._attend(layer, (q, k, v), (cos, sin), sinks)
 
     def _attend(
         self,
         layer: int,
-        q: Tensor,
-        k: Tensor | None,
-        v: Tensor | None,
+        parts: tuple[Tensor, Tensor | None, Tensor | None],
         rotation: tuple[Tensor, Tensor] | None,
+        sinks: Tensor | None,
     ) -> Tensor:
         assert self.written is not None, "attention was called before it was bound to a step"
+        q, k, v = parts
         assert k is not None and v is not None
         rotated_write(q, k, v, self.written, self.lanes[layer], rotation)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for tiles in self.launches:
-            ragged_attention(q, self.lanes[layer], tiles, self.block_size, out)
+            ragged_attention(q, self.lanes[layer], tiles, self.block_size, out, self.rules[layer], sinks)
         return out

@@ -26,7 +26,10 @@ from turnout.plugins.kv_backends.storage.dtypes import KVDtype
 from turnout.plugins.kv_backends.storage.pool import Pool
 from turnout.plugins.kv_backends.storage.written_slots import written_slots
 
-__all__ = ["PagedKernels", "lanes_of"]
+__all__ = ["FOLLOWED", "PagedKernels", "lanes_of"]
+
+FOLLOWED = frozenset({"scale", "window", "softcap", "sinks"})
+"""The attention features that the kernels follow."""
 
 
 class PagedKernels:
@@ -46,6 +49,7 @@ class PagedKernels:
         """cascade: saved positions from which on a shared prefix is read once; 0: never."""
         pool = Pool(spec.layer_attention(), cache.capacity, stored, cache.swap, unit=cache.block_size)
         self.storage = pool.storage(context.device, context.dtype)
+        self._rules = pool.rules
         self._copier = block_copier(self.storage.tensors, cache.swap)
         self._lanes = [lanes_of(self.storage.tensors, layer, stored) for layer in range(spec.layers)]
         self._cache = cache
@@ -54,7 +58,7 @@ class PagedKernels:
         self._positions = spec.max_positions
         self._cascade = cascade
         self._device = context.device
-        self._bound = BoundAttention(self._lanes, cache.block_size)
+        self._bound = BoundAttention(self._lanes, self._rules, cache.block_size)
         self._shaped: dict[StepShape, ShapedStep] = {}
 
     def move(self, moves: Sequence[Move]) -> None:
@@ -66,7 +70,9 @@ class PagedKernels:
         launches = tiles_of(chunks, slots, size, self._share, self._device, prefixes, self._long)
         starts, lengths = np.array([(chunk.start, len(chunk.tokens)) for chunk in chunks]).T
         written = written_slots(slots, starts, lengths, size).astype(np.int32)
-        self._bound = BoundAttention(self._lanes, size, launches, to_device(written, self._device))
+        self._bound = BoundAttention(
+            self._lanes, self._rules, size, launches, to_device(written, self._device)
+        )
 
     def shape(self, plan: Plan) -> StepShape | None:
         """The shape of a decoding step, or of one with equally many draft tokens for every sequence.
@@ -85,7 +91,7 @@ class PagedKernels:
         step = self._shaped[shape]
         step.fill(plan.chunks, slots_table(self._tables(plan), size), size, self._device)
         if step.attention is None:
-            step.attention = BoundAttention(self._lanes, size, [step.tiles], step.written)
+            step.attention = BoundAttention(self._lanes, self._rules, size, [step.tiles], step.written)
         return step.attention
 
     def __call__(

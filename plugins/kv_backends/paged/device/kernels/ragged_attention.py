@@ -8,6 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
+from turnout.core.types.layer_attention import LayerAttention
 from turnout.plugins.kv_backends.paged.device.kernels.lanes import Lanes
 from turnout.plugins.kv_backends.paged.device.kernels.ragged_programs import attend, merge
 
@@ -71,22 +72,40 @@ def most_parts() -> int:
     return MOST_PARTS
 
 
-def ragged_attention(q: Tensor, lanes: Lanes, tiles: Tiles, block_size: int, out: Tensor) -> None:
-    """Writes the causal attention of the tiles' tokens to their rows of `out`.
+def ragged_attention(
+    q: Tensor,
+    lanes: Lanes,
+    tiles: Tiles,
+    block_size: int,
+    out: Tensor,
+    rule: LayerAttention,
+    sinks: Tensor | None = None,
+) -> None:
+    """Writes the attention of the tiles' tokens, by the rule of the layer, to their rows of `out`.
 
-    q, out: [tokens, heads, head_dim], `out` contiguous. The tokens' own keys and values must be in the pool
-    already.
+    q, out: [tokens, heads, head_dim], `out` contiguous; sinks: [heads]. The tokens' own keys and values must
+    be in the pool already. A rule with a window takes no prefix that is read once.
     """
+    layer = _Layer(lanes, block_size, rule, sinks)
     parts = tiles.parts + (tiles.prefix.tiles.parts if tiles.prefix else 0)
     if parts == 1:
-        _attend(q, lanes, tiles, block_size, out)
+        _attend(q, layer, tiles, out)
         return
     parted = _Parts.of(q, parts, tiles.tokens, tiles.prefix is not None)
-    _attend(q, lanes, tiles, block_size, out, parted)
+    _attend(q, layer, tiles, out, parted)
     if tiles.prefix is not None:
         shared = tiles.prefix.tiles._replace(prefix=tiles.prefix)
-        _attend(q, lanes, shared, block_size, out, parted, first_part=tiles.parts, shared=True)
+        _attend(q, layer, shared, out, parted, first_part=tiles.parts, shared=True)
     _merge(tiles, parted, lanes.k.shape[1], out)
+
+
+class _Layer(NamedTuple):
+    """What all launches of a layer's attention read, and by which rule."""
+
+    lanes: Lanes
+    block_size: int
+    rule: LayerAttention
+    sinks: Tensor | None
 
 
 class _Parts(NamedTuple):
@@ -107,9 +126,8 @@ class _Parts(NamedTuple):
 
 def _attend(
     q: Tensor,
-    lanes: Lanes,
+    layer: _Layer,
     tiles: Tiles,
-    block_size: int,
     out: Tensor,
     parted: _Parts | None = None,
     *,
@@ -117,6 +135,7 @@ def _attend(
     shared: bool = False,
 ) -> None:
     """Writes to `out`, or to `parted` from its part `first_part` on."""
+    lanes, block_size, rule, sinks = layer
     (_, heads, dim), kv_heads = q.shape, lanes.k.shape[1]
     prefix, wide = tiles.prefix, dim > WIDE
     half = wide or (lanes.codes != "none" and tiles.rows > 64)
@@ -126,6 +145,7 @@ def _attend(
         lanes.v,
         lanes.k_scales,
         lanes.v_scales,
+        sinks,
         tiles.tables,
         tiles.firsts,
         tiles.starts,
@@ -139,7 +159,9 @@ def _attend(
         parted.mixed if parted else out,
         parted.logsums if parted else out,
         first_part,
-        dim**-0.5,
+        rule.effective_scale,
+        rule.softcap or 0.0,
+        rule.window or 0,
         parted.mixed.shape[1] if parted else 0,
         q.stride(0),
         q.stride(1),
@@ -157,6 +179,9 @@ def _attend(
         SPLIT=parted is not None,
         SKIPS=prefix is not None and not shared,
         SHARED=shared,
+        WINDOWED=rule.window is not None,
+        CAPPED=rule.softcap is not None,
+        SINKS=sinks is not None,
         BLOCK=block_size,
         CODES=lanes.codes,
         # Products of float32 keep their precision; tf32 has 10 bits.

@@ -15,6 +15,9 @@ context, so that no request's results depend on the other requests in the batch.
 A prefix that several chunks share can be read once for all of them (Hydragen, Juravsky et al., 2024,
 https://arxiv.org/abs/2402.05099). A tile then has tokens of many chunks (SHARED), all of which attend to the
 whole prefix; the chunks' own tiles begin behind the prefix (SKIPS), and `merge` combines both.
+
+In a layer with a window (WINDOWED), a tile begins at the step of positions that its first token still sees. A
+sink is a score without a value, with which the softmax of a row's first part begins.
 """
 
 from __future__ import annotations
@@ -32,12 +35,13 @@ MANY = tl.constexpr(64)
 
 
 @triton.jit(do_not_specialize=["cells", "table_row", "first_part"])
-def attend(
+def attend(  # noqa: C901 - Triton takes a program as one function
     q,
     k,
     v,
     k_scales,
     v_scales,
+    sinks,
     tables,
     firsts,
     starts,
@@ -52,6 +56,8 @@ def attend(
     logsums,
     first_part,
     softmax_scale,
+    softcap,
+    window,
     cells,
     q_token,
     q_head,
@@ -70,6 +76,9 @@ def attend(
     SPLIT: tl.constexpr,
     SKIPS: tl.constexpr,
     SHARED: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    CAPPED: tl.constexpr,
+    SINKS: tl.constexpr,
     BLOCK: tl.constexpr,
     CODES: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -92,6 +101,8 @@ def attend(
 
     upto = start if SHARED else tl.minimum(start + length, start + offset + ROWS // share)
     begin = tl.load(skips + chunk) if SKIPS else 0
+    if WINDOWED:
+        begin = tl.maximum(begin, (start + offset + 1 - window) // STEP * STEP)
     if SPLIT:
         context = upto - begin
         parts = tl.maximum(1, tl.minimum(MOST_PARTS, tl.cdiv(context, PART)))
@@ -114,21 +125,28 @@ def attend(
     )
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
+    if SINKS and not SHARED:  # noqa: SIM102 - known when the kernel is compiled, the other is not
+        if part == 0:
+            top = tl.load(sinks + query_head, mask=real, other=float("-inf")).to(tl.float32) * LOG2_E
+            total = tl.where(real, 1.0, 0.0)
     mixed = tl.zeros((ROWS, DIM), tl.float32)
-    table, last, factor = tables + chunk * table_row, start + token, softmax_scale * LOG2_E
+    table, last = tables + chunk * table_row, start + token
+    scale, factor = softmax_scale, (1.0 if CAPPED else softmax_scale) * LOG2_E
     kv_at, scale_at = head * kv_head + d, head * scale_head
     edge = begin
-    if ROWS >= MANY:  # positions that all rows attend to cost a third less without a mask
+    if ROWS >= MANY and not WINDOWED:  # positions that all rows attend to cost a third less without a mask
         edge += tl.maximum(0, tl.minimum(upto, start + offset + 1) - begin) // STEP * STEP
         for at in range(begin, edge, STEP):
             top, total, mixed = _read(
-                queries, top, total, mixed, last, factor, at, upto, table, k, v, kv_at, kv_slot, inside,
-                k_scales, v_scales, scale_at, scale_slot, STEP, BLOCK, CODES, PRECISION, ALL=True,
+                queries, top, total, mixed, last, scale, softcap, window, factor, at, upto, table, k, v,
+                kv_at, kv_slot, inside, k_scales, v_scales, scale_at, scale_slot, STEP, WINDOWED, CAPPED,
+                BLOCK, CODES, PRECISION, ALL=True,
             )  # fmt: skip
     for at in range(edge, upto, STEP):
         top, total, mixed = _read(
-            queries, top, total, mixed, last, factor, at, upto, table, k, v, kv_at, kv_slot, inside,
-            k_scales, v_scales, scale_at, scale_slot, STEP, BLOCK, CODES, PRECISION, ALL=False,
+            queries, top, total, mixed, last, scale, softcap, window, factor, at, upto, table, k, v, kv_at,
+            kv_slot, inside, k_scales, v_scales, scale_at, scale_slot, STEP, WINDOWED, CAPPED, BLOCK,
+            CODES, PRECISION, ALL=False,
         )  # fmt: skip
 
     total = tl.where(total == 0.0, 1.0, total)  # of padding rows, and of a part without context
@@ -148,6 +166,9 @@ def _read(
     total,
     mixed,
     last,
+    scale,
+    softcap,
+    window,
     factor,
     at,
     upto,
@@ -162,6 +183,8 @@ def _read(
     scale_at,
     scale_slot,
     STEP: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    CAPPED: tl.constexpr,
     BLOCK: tl.constexpr,
     CODES: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -181,11 +204,16 @@ def _read(
     scores = dot(queries, tl.trans(_numbers(keys, queries.dtype, CODES)), PRECISION)
     if CODES != "none":
         scores *= k_scale[None, :]
+    if CAPPED:  # the hyperbolic tangent, by an exponential that may be infinite
+        scores = softcap * (1.0 - 2.0 / (tl.exp2(scores * (2.0 * LOG2_E * scale / softcap)) + 1.0))
     if ALL:
         higher = tl.maximum(top, tl.max(scores, 1) * factor)
         level = higher
     else:
-        scores = tl.where(there[None, :] & (position[None, :] <= last[:, None]), scores, float("-inf"))
+        seen = there[None, :] & (position[None, :] <= last[:, None])
+        if WINDOWED:
+            seen &= position[None, :] > last[:, None] - window
+        scores = tl.where(seen, scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1) * factor)
         # A row that has attended to no position yet has no maximum to subtract.
         level = tl.where(higher == float("-inf"), 0.0, higher)
