@@ -1,0 +1,50 @@
+"""Which attention a paged backend takes for a model, and what it says where that is not the fastest."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from turnout.core.errors import ConfigError
+from turnout.core.interfaces.compute import ComputeContext
+from turnout.core.interfaces.kv import PoolSize
+from turnout.plugins.evictions.lru import Lru
+from turnout.plugins.kv_backends.paged.backend import Paged
+from turnout.testing.checks.attention_traffic import EXAMPLES, Rules, spec_of
+
+pytest.importorskip("triton")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+def built(backend: Paged, rules: Rules) -> object:
+    cache = backend.cache(PoolSize(64), Lru())
+    return backend.attention(spec_of(rules), cache, ComputeContext(CPU, torch.float32))
+
+
+@pytest.mark.parametrize("name", ["plain", "window", "sinks", "softcap", "scale", "as Gemma 2", "as gpt-oss"])
+def test_kernels_serve_what_they_follow(name: str) -> None:
+    assert type(built(Paged(attention="triton"), EXAMPLES[name])).__name__ == "PagedKernels"
+
+
+@pytest.mark.parametrize("name", ["value_dim", "layer_shapes", "kv_from", "values_in_keys"])
+def test_kernels_that_are_asked_for_refuse_other_rules_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"triton cannot serve.*{name}.*use torch"):
+        built(Paged(attention="triton"), EXAMPLES[name])
+
+
+def test_on_a_gpu_plain_pytorch_takes_their_place_and_says_so() -> None:
+    assert Paged()._by_kernels("cuda", spec_of(EXAMPLES["as gpt-oss"])) == (True, ())
+    chosen, (line,) = Paged()._by_kernels("cuda", spec_of(EXAMPLES["value_dim"]))
+    assert not chosen and line == "attention in plain PyTorch: Triton's kernels do not follow value_dim"
+    assert Paged()._by_kernels("cpu", spec_of(EXAMPLES["value_dim"])) == (False, ())
+
+
+def test_a_cascade_goes_with_models_without_windows_alone() -> None:
+    built(Paged(attention="triton", cascade=1), EXAMPLES["sinks"])
+    with pytest.raises(ConfigError, match=r"whole prefixes.*windows"):
+        built(Paged(attention="triton", cascade=1), EXAMPLES["window"])
