@@ -148,6 +148,14 @@ class EngineConfig(_Config):
     first start with a shape of layers measures which are faster, for about 0.3 seconds, and keeps the
     result. Of the variants for AVX2, AVX-512, its bfloat16 and AMX, the best that the machine runs is taken,
     or the one that `TURNOUT_CPU_VARIANT` names; `turnout doctor` tells them and tests the kernels."""
+    cpu_engines: int = Field(
+        1,
+        gt=0,
+        description="Engines that share this machine's cores, or its quota of them: each computes with its "
+        "part of the threads.",
+    )
+    """Set it for replicas that you start beside each other. The two engines of `--ab` divide the cores by
+    themselves. Where `OMP_NUM_THREADS` is set, it decides. Start-up says how many threads an engine has."""
     gpu_kernels: Literal["auto", "triton", "torch"] = Field(
         "auto",
         description="Kernels for norms, gates and rotations on a GPU: `triton`, which are fused, or `torch`, "

@@ -36,7 +36,7 @@ def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
     check_arms([arm])
     from turnout.lab.ab.live_trial import LiveTrial  # scipy, which a server without a test does not need
 
-    base, other = _shares_of_memory(engine, arm)
+    base, other = map(_half_of_the_cores, _shares_of_memory(engine, arm))
     return ABTest(
         base=BASE,
         base_config=base,
@@ -46,6 +46,13 @@ def live_test(engine: EngineConfig, server: ServerConfig) -> ABTest | None:
         share=HALF if server.split is None else server.split,
         trial=LiveTrial(BASE, arm.name),
     )
+
+
+def _half_of_the_cores(config: EngineConfig) -> EngineConfig:
+    """The configuration of one of two engines on this machine, unless it says how many there are."""
+    if "cpu_engines" in config.model_fields_set:
+        return config
+    return config.model_copy(update={"cpu_engines": 2})
 
 
 def _shares_of_memory(engine: EngineConfig, arm: Arm) -> tuple[EngineConfig, EngineConfig]:

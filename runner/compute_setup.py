@@ -42,7 +42,7 @@ class ComputeSetup:
         """Chooses by `config`, and by the model's shape and dtype. Raises ConfigError for what is missing."""
         device = choose_device(config.device)
         if device.type == "cpu":
-            _keep_to_quota()
+            _keep_to_share(config.cpu_engines)
         dtype = choose_dtype(config.dtype, spec.dtype, device)
         choice = choose_kernels(config.cpu_kernels, device, dtype, config.gpu_kernels)
         if config.cpu_kernels == "auto" and config.quantization == UNQUANTIZED:
@@ -97,8 +97,13 @@ def _faster(choice: KernelChoice, spec: ModelSpec, dtype: torch.dtype) -> Kernel
     )
 
 
-def _keep_to_quota() -> None:
-    """Lets PyTorch, and so the kernels, use no more threads than a container's CPU quota keeps running."""
-    quota = cpu_quota()
-    if quota is not None and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(min(torch.get_num_threads(), max(1, int(quota))))
+def _keep_to_share(engines: int) -> None:
+    """Lets PyTorch, and so the kernels, use no more threads than a container's CPU quota keeps running.
+
+    Of these, only this engine's part, if several engines share the machine.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return
+    cores, quota = torch.get_num_threads(), cpu_quota()
+    usable = cores if quota is None else min(cores, max(1, int(quota)))
+    torch.set_num_threads(max(1, usable // engines))

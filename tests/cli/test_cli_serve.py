@@ -138,8 +138,8 @@ def test_two_arms_are_what_is_common_and_what_one_changes(served: Served) -> Non
     done = run("--kv", "contiguous", "--ab", "long:scheduler=ljf:aging=2,kv=", "--split", "0.2")
     assert done.exit_code == 0 and served.ab is not None
     assert (served.ab.base, served.ab.name, served.ab.share) == ("base", "long", 0.2)
-    assert served.ab.base_config == EngineConfig(kv="contiguous", memory_share=0.5)
-    assert served.ab.config == EngineConfig(scheduler="ljf:aging=2", memory_share=0.5)
+    assert served.ab.base_config == EngineConfig(kv="contiguous", memory_share=0.5, cpu_engines=2)
+    assert served.ab.config == EngineConfig(scheduler="ljf:aging=2", memory_share=0.5, cpu_engines=2)
     assert served.ab.changes == {"scheduler": "ljf:aging=2", "kv": ""}
 
 

@@ -73,6 +73,22 @@ def test_an_engine_computes_with_as_many_threads_as_the_quota_keeps_running(
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize(("engines", "threads"), [(1, 3), (2, 1), (3, 1), (8, 1)])
+def test_engines_that_share_a_machine_divide_what_the_quota_leaves(
+    root: Path, monkeypatch: pytest.MonkeyPatch, engines: int, threads: int
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    member(root, "0::/")
+    write(root, max="300000 100000")
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        setup = ComputeSetup.chosen(CONFIG.model_copy(update={"cpu_engines": engines}), SPEC)
+        assert str(setup) == f"float32 on cpu, {threads} threads"
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_who_names_a_number_of_threads_gets_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     member(root, "0::/")
