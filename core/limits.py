@@ -16,6 +16,8 @@ __all__ = [
     "BODY",
     "BODY_SECONDS",
     "CHOICES",
+    "CONFIG_FILE",
+    "CONFIG_VALUES",
     "CONNECTIONS",
     "COPIES",
     "DEPTH",
@@ -60,6 +62,10 @@ __all__ = [
     "TEXTS",
     "TOKENIZED",
     "TOOLS",
+    "TRACE_JOBS",
+    "TRACE_JSON",
+    "TRACE_LINE",
+    "TRACE_TOKENS",
     "VALUES",
     "WAITING",
     "Limit",
@@ -297,6 +303,25 @@ RESTART_WAIT = Limit(
     what="wait of a request for an engine that takes the place of one that died",
     answer="503, and until it is ready for each new request",
 )
+
+CONFIG_FILE = Limit(most=256 * 2**10, unit="bytes", what="a config file", answer="the command refuses it")
+CONFIG_VALUES = Limit(
+    most=10_000,
+    unit="values",
+    what="values of a config file, those that an alias repeats counted each time",
+    answer="the command refuses it",
+)
+TRACE_LINE = Limit(most=16 * 2**20, unit="bytes", what="a line of a trace", answer="the command refuses it")
+TRACE_JSON = Limit(
+    most=2 * 2**30, unit="bytes", what="a trace that is one JSON list", answer="the command refuses it"
+)
+TRACE_TOKENS = Limit(
+    most=2**24,
+    unit="tokens",
+    what="prompt, output and block of a trace's job",
+    answer="the command refuses it",
+)
+TRACE_JOBS = Limit(most=10_000_000, unit="jobs", what="a trace", answer="the command refuses it")
 
 
 def all_limits() -> dict[str, Limit]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.config import EngineConfig, ServerConfig
+from turnout.core import limits
 from turnout.core.errors import ConfigError, did_you_mean
 from turnout.core.registry.kinds import POLICY_KINDS
 from turnout.core.registry.spec import PluginSpec
@@ -67,13 +68,39 @@ def _load(file: Path) -> Mapping[object, object]:
     import yaml  # imported here, so that only commands with a config file wait for it
 
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        with file.open("rb") as opened:
+            text = opened.read(limits.CONFIG_FILE.whole + 1)
+        if len(text) > limits.CONFIG_FILE.whole:
+            raise ConfigError(f"the config file {file} is larger than {limits.CONFIG_FILE.amount}")
+        content = yaml.safe_load(text.decode())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config file {file} cannot be read: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date in month 13; [[[[…
         raise ConfigError(f"the config file {file} is not YAML: {error}") from None
     if content is None:
         return {}
+    _check_values(file, content)
     if not isinstance(content, dict):
         raise ConfigError(f"the config file {file} holds no keys; expected lines such as 'max-num-seqs: 64'")
     return content
+
+
+def _check_values(file: Path, content: object) -> None:
+    """Raises ConfigError where aliases repeat each other beyond bounds, or a value is within itself."""
+    seen, level = 0, [content]
+    while level:
+        seen += len(level)
+        if seen > limits.CONFIG_VALUES.most:
+            raise ConfigError(
+                f"the config file {file} has more than {limits.CONFIG_VALUES.amount}, those that aliases "
+                "(*name) repeat included"
+            )
+        within: list[object] = []
+        for value in level:
+            if isinstance(value, dict):
+                within += value.values()
+            elif isinstance(value, list):
+                within += value
+            if seen + len(within) > limits.CONFIG_VALUES.most:
+                break
+        level = within

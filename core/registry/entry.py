@@ -15,7 +15,7 @@ import pluggy
 from turnout.core.errors import PluginError
 from turnout.core.registry.hookspecs import Factory, Flag
 
-__all__ = ["UNKNOWN_KIND", "Origin", "PluginEntry", "explain"]
+__all__ = ["UNKNOWN_KIND", "Origin", "PluginEntry", "explain", "printable"]
 
 UNKNOWN_KIND = "unknown"
 """The kind shown for a plugin that broke before it could say what it offers."""
@@ -127,13 +127,27 @@ def _imported(path: str) -> Any:
 
 def explain(error: BaseException) -> str:
     """One line: what was raised, and by which line of the plugin."""
-    what = traceback.format_exception_only(error)[-1].strip()
+    what = printable(_said(error))
     if isinstance(error, SyntaxError) and error.filename:  # raised by the reader of the file, not in it
         return f"{what} ({error.filename}, line {error.lineno})"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NO_PLUGINS)]
     return f"{what} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else what
 
 
+def _said(error: BaseException) -> str:
+    try:
+        return traceback.format_exception_only(error)[-1].strip()[:MOST_SAID]
+    except Exception:  # raised by the error as it is printed
+        return type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Returns text with ``?`` for what a terminal would obey, such as colours."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+MOST_SAID = 1000
+"""Characters of an error that are repeated."""
 _NO_PLUGINS = (
     str(Path(__file__).parents[1]),
     str(Path(importlib.__file__).parent),

@@ -7,8 +7,9 @@ import inspect
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -17,7 +18,7 @@ import pluggy
 
 from turnout.core.errors import ConfigError, PluginError, did_you_mean
 from turnout.core.registry import hookspecs
-from turnout.core.registry.entry import UNKNOWN_KIND, Origin, PluginEntry, explain
+from turnout.core.registry.entry import UNKNOWN_KIND, Origin, PluginEntry, explain, printable
 from turnout.core.registry.hookspecs import PROJECT, Factory, Flag, Register
 from turnout.core.registry.kinds import KINDS, OBSERVER_HOOKS, OBSERVER_KIND, Kind
 from turnout.core.registry.spec import NAME
@@ -28,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 INLINE_FILE = "turnout_plugins.py"
 DISABLE = "TURNOUT_DISABLE_PLUGINS"
+MOST_NAME = 200
+"""Characters of a name in a package's metadata that are shown."""
+IMPORT_SECONDS = 10.0
+"""After which the log names a plugin that is still being imported."""
 _HOOKS = [*(kind.hook for kind in KINDS.values()), *OBSERVER_HOOKS]
 
 
@@ -78,9 +83,10 @@ def _order(point: EntryPoint) -> tuple[bool, str, str]:
 def _origin(point: EntryPoint) -> Origin:
     try:
         assert point.dist is not None
-        return Origin(point.name, point.dist.name, point.dist.version)
+        found = (point.name, point.dist.name, point.dist.version)
     except Exception:  # metadata that is missing or damaged
-        return Origin(point.name, point.value, "")
+        found = (point.name, point.value, "")
+    return Origin(*(printable(str(part))[:MOST_NAME] for part in found))
 
 
 def _load_file(file: Path) -> object:
@@ -106,7 +112,8 @@ def _disabled(origin: Origin) -> PluginEntry:
 def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
     offered: list[PluginEntry] = []
     try:
-        with _noting_torch(candidate.origin):
+        # Commands print JSON: what a module prints as it is imported goes elsewhere.
+        with _noting_torch(candidate.origin), _noting_slowness(candidate.origin), redirect_stdout(sys.stderr):
             plugin = candidate.load()
         if any(plugin is other for other in seen):
             return []
@@ -131,6 +138,19 @@ def _noting_torch(origin: Origin) -> Iterator[None]:
             "methods that need it, or register its factory as 'package.module:Name'",
             origin,
         )
+
+
+@contextmanager
+def _noting_slowness(origin: Origin) -> Iterator[None]:
+    """Says which plugin a command waits for, as nothing can end an import that does not return."""
+    warning = "plugin %s has not been imported for %g s; --disable-plugin %s leaves it out"
+    timer = threading.Timer(IMPORT_SECONDS, logger.warning, (warning, origin, IMPORT_SECONDS, origin.plugin))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _ask(plugin: object, origin: Origin, offered: list[PluginEntry]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from turnout.core import limits
 from turnout.core.errors import ConfigError
 
 __all__ = ["TraceEntry"]
@@ -23,16 +25,28 @@ class TraceEntry:
     """The trace's format, as messages name it."""
 
     def number(self, name: str) -> float:
+        value = self.fields.get(name)
         try:
-            return float(self.fields[name])
-        except (KeyError, TypeError, ValueError):
-            raise self.fault(f"{name!r} should be a number, not {self.fields.get(name)!r}") from None
+            number = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise self.fault(f"{name!r} should be a number, not {value!r:.60}")
+        return number
+
+    def seconds(self, name: str) -> float:
+        """A time, at least 0."""
+        if (time := self.number(name)) < 0:
+            raise self.fault(f"{name!r} should be at least 0, not {time:g}")
+        return time
 
     def tokens(self, name: str) -> int:
         """A count of tokens, at least 0."""
         count = self.number(name)
         if count < 0 or count != int(count):
-            raise self.fault(f"{name!r} should be a count, not {self.fields[name]!r}")
+            raise self.fault(f"{name!r} should be a count, not {self.fields[name]!r:.60}")
+        if count > limits.TRACE_TOKENS.most:
+            raise self.fault(f"{name!r} should be at most {limits.TRACE_TOKENS.amount}, not {count:g}")
         return int(count)
 
     def text(self, name: str) -> str:

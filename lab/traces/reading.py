@@ -6,14 +6,16 @@ one of `JSONL_FORMS` whose fields the first entry has, and `read_csv` the one of
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from turnout.core import limits
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
 from turnout.lab.traces.csv_formats import CSV_FORMS, read_csv
@@ -42,6 +44,8 @@ def read_trace(path: Path, tokens: CountTokens) -> TraceFile:
             trace = _read(path, file, tokens)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except csv.Error as error:
+        raise ConfigError(f"{path} is not CSV: {error}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text; expected {FORMS}") from None
     if not trace.jobs:
@@ -50,14 +54,17 @@ def read_trace(path: Path, tokens: CountTokens) -> TraceFile:
 
 
 def _read(path: Path, file: TextIO, tokens: CountTokens) -> TraceFile:
-    head = file.readline()
+    head = next(_bounded(path, file), "")
     file.seek(0)
     if head.lstrip().startswith("["):
-        return TraceFile(list(read_sharegpt(path, _parsed(path, 1, file.read()), tokens)))
+        if path.stat().st_size > limits.TRACE_JSON.most:
+            raise ConfigError(f"{path} is larger than {limits.TRACE_JSON.amount}; make it JSON lines")
+        jobs = read_sharegpt(path, _parsed(path, 1, file.read()), tokens)
+        return TraceFile(_counted(path, jobs))
     if head.lstrip().startswith("{"):
-        return _read_json_lines(path, file)
+        return _read_json_lines(path, _bounded(path, file))
     if "," in head:
-        return _from_zero(read_csv(path, file))
+        return _from_zero(_counted(path, read_csv(path, _bounded(path, file))))
     raise ConfigError(f"{path}, line 1: {head.strip()[:60]!r} does not begin a known trace; expected {FORMS}")
 
 
@@ -70,12 +77,12 @@ def _read_json_lines(path: Path, lines: Iterable[str]) -> TraceFile:
     if MARK in first:
         if first[MARK] != VERSION:
             raise ConfigError(f"{path}, line {first_number}: version {first[MARK]!r} is not {VERSION}")
-        jobs = read_own(_entries(path, objects, TURNOUT))
-        return TraceFile(_by_arrival(jobs), first.get("concurrency"))
+        jobs = _counted(path, read_own(_entries(path, objects, TURNOUT)))
+        return TraceFile(_by_arrival(jobs), _concurrency(path, first_number, first))
     entries = chain([(first_number, first)], objects)
     for form in JSONL_FORMS:
         if first.keys() >= set(form.fields):
-            return _from_zero(form.read(_entries(path, entries, form.name)))
+            return _from_zero(_counted(path, form.read(_entries(path, entries, form.name))))
     raise ConfigError(
         f"{path}, line {first_number}: no known trace has the fields {', '.join(first)}; expected {FORMS}"
     )
@@ -94,6 +101,34 @@ def _parsed(path: Path, line: int, text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}, line {line + error.lineno - 1}: not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}, line {line}: lists and objects lie too deep within each other") from None
+    except ValueError:  # an integer of thousands of digits
+        raise ConfigError(f"{path}, line {line}: a number is too long") from None
+
+
+def _bounded(path: Path, file: TextIO) -> Iterator[str]:
+    """Yields lines. Raises ConfigError for one that is too long to be one, before it is read."""
+    most, number = limits.TRACE_LINE.whole, 0
+    while line := file.readline(most + 1):
+        number += 1
+        if len(line) > most:
+            raise ConfigError(f"{path}, line {number}: longer than {limits.TRACE_LINE.amount}")
+        yield line
+
+
+def _counted(path: Path, jobs: Iterable[Job]) -> list[Job]:
+    counted = list(islice(jobs, limits.TRACE_JOBS.whole + 1))
+    if len(counted) > limits.TRACE_JOBS.most:
+        raise ConfigError(f"{path} has more than {limits.TRACE_JOBS.amount}; give a part of it")
+    return counted
+
+
+def _concurrency(path: Path, number: int, header: Mapping[str, Any]) -> int | None:
+    given = header.get("concurrency")
+    if given is None or (type(given) is int and given > 0):
+        return given
+    raise ConfigError(f"{path}, line {number}: 'concurrency' should be null or at least 1, not {given!r:.60}")
 
 
 def _by_arrival(jobs: Iterable[Job]) -> list[Job]:

@@ -50,13 +50,13 @@ def read_own(entries: Iterable[TraceEntry]) -> Iterator[Job]:
 
 def _job(entry: TraceEntry) -> Job:
     job = Job(
-        at=entry.number("at"),
+        at=entry.seconds("at"),
         prompt=entry.tokens("prompt"),
         output=entry.tokens("output"),
         blocks=entry.names("blocks"),
         block_size=entry.tokens("block_size") if "block_size" in entry.fields else 0,
         session=entry.text("session"),
-        think=None if entry.fields.get("think") is None else entry.number("think"),
+        think=None if entry.fields.get("think") is None else entry.seconds("think"),
         client=entry.text("client"),
         priority=int(entry.number("priority")) if "priority" in entry.fields else 0,
     )
