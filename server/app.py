@@ -26,7 +26,6 @@ from turnout.server.api.health import health
 from turnout.server.api.load import show_load
 from turnout.server.api.metrics import metrics
 from turnout.server.http.access.auth import AuthMiddleware
-from turnout.server.http.access.key_metrics import KeyMetrics
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.memory import BodyMemory, BodyMemoryMiddleware
 from turnout.server.http.bodies.turns import Turns
@@ -34,6 +33,7 @@ from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respon
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.request_id import RequestIdMiddleware
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
+from turnout.server.metrics.key_metrics import KeyMetrics
 
 __all__ = ["create_app"]
 

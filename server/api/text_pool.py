@@ -9,23 +9,28 @@ from typing import TypeVar
 
 from turnout.core import limits
 from turnout.core.errors import Overloaded
+from turnout.models.checkpoints.malloc_trim import MallocTrim
+from turnout.server.http.bodies.turns import Turns
 
 __all__ = ["TextPool"]
 
 THREADS = 2
 LONG = 2**16
-"""Characters from which on a text is long. Long texts have threads of their own, so that short ones wait for
+"""Characters from which on a text is long. Long texts have a thread of their own, so that short ones wait for
 no long one."""
+BYTES_PER_CHARACTER = 250
+"""What tokenizing takes, about. glibc would keep it for the thread's next text."""
 
 T = TypeVar("T")
 
 
 class TextPool:
-    """A few threads for short texts, and as many for long ones."""
+    """A few threads for short texts, and one for long ones, the shortest first: each takes much memory."""
 
     def __init__(self) -> None:
         self._short = ThreadPoolExecutor(THREADS, thread_name_prefix="short-texts")
-        self._long = ThreadPoolExecutor(THREADS, thread_name_prefix="long-texts")
+        self._long = Turns("long-texts")
+        self._trim = MallocTrim()
         self._waiting = 0
 
     async def run(self, size: int, work: Callable[[], T]) -> T:
@@ -37,7 +42,15 @@ class TextPool:
             raise Overloaded(f"{self._waiting:,} texts are waiting to be tokenized already; try again later")
         self._waiting += 1
         try:
-            threads = self._long if size >= LONG else self._short
-            return await asyncio.get_running_loop().run_in_executor(threads, work)
+            if size < LONG:
+                return await asyncio.get_running_loop().run_in_executor(self._short, work)
+            async with self._long.turn(size):
+                return await self._long.run(lambda: self._trimmed(size, work))
         finally:
             self._waiting -= 1
+
+    def _trimmed(self, size: int, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        finally:
+            self._trim.add(BYTES_PER_CHARACTER * size)

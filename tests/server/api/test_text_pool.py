@@ -26,6 +26,23 @@ def test_short_texts_wait_for_no_long_one() -> None:
     assert asyncio.run(main()).startswith("short-texts")
 
 
+def test_of_long_texts_the_shortest_is_next() -> None:
+    """Each takes 200 times its size in memory, so there is one at a time."""
+
+    async def main() -> list[int]:
+        pool, release, done = TextPool(), threading.Event(), list[int]()
+        first = asyncio.create_task(pool.run(LONG, partial(release.wait, 20)))
+        await asyncio.sleep(0)
+        sizes = [8 * LONG, 3 * LONG, 5 * LONG]
+        others = [asyncio.create_task(pool.run(size, partial(done.append, size))) for size in sizes]
+        await asyncio.sleep(0)
+        release.set()
+        await asyncio.gather(first, *others)
+        return done
+
+    assert asyncio.run(main()) == [3 * LONG, 5 * LONG, 8 * LONG]
+
+
 def test_too_many_waiting_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TEXTS", limits.Limit(most=3, unit="texts", what="texts", answer="503"))
 
