@@ -67,9 +67,33 @@ def _limit(params: SamplingParams, vocabulary: int) -> int:
 
 
 def truncate_by_sorting(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Of tokens with equal weights, the lower ids rank first."""
+    """Of tokens with equal weights, the lower ids rank first.
+
+    On a CPU, a whole vocabulary is sorted only for rows whose few most likely tokens are not enough; on other
+    devices finding those would cost a synchronization.
+    """
     limits = [_limit(p, weights.shape[-1]) for p in params]
-    values, indices = _ranked(weights, params, limits)
+    # Of equal weights the lower id comes first in every batch: the keys to sort by are all different.
+    keys = weights.double() - torch.arange(weights.shape[-1], device=weights.device) * 1e-14
+    if max(limits) <= SMALL_NUCLEUS or weights.device.type != "cpu":
+        return _keep(weights, keys.topk(max(limits)).indices, params, limits)
+    few = keys.topk(SMALL_NUCLEUS).indices
+    rows = _uncovered(weights, few, params, limits)
+    if len(rows) == len(limits):
+        return _keep(weights, keys.topk(max(limits)).indices, params, limits)
+    kept = _keep(weights, few, params, limits)
+    if rows:
+        params, limits = [params[row] for row in rows], [limits[row] for row in rows]
+        kept[rows] = _keep(weights[rows], keys[rows].topk(max(limits)).indices, params, limits)
+    return kept
+
+
+def _keep(weights: Tensor, ranked: Tensor, params: Sequence[SamplingParams], limits: Sequence[int]) -> Tensor:
+    """Weights of those tokens that top-k and top-p keep; 0 for all others.
+
+    ranked: ids of the most likely tokens, in that order, as many as any row needs: [rows, some].
+    """
+    values = weights.gather(1, ranked)
     ranks = torch.arange(values.shape[-1], device=values.device)
     values = values.masked_fill(ranks >= column(limits, values), 0)
     whole = to_device(torch.tensor([[limit == weights.shape[-1]] for limit in limits]), values.device)
@@ -77,47 +101,25 @@ def truncate_by_sorting(weights: Tensor, params: Sequence[SamplingParams]) -> Te
     likelier = values.cumsum(dim=-1) - values
     # The most likely token always stays, even with a top_p too small for fp32.
     beyond = (likelier >= total * column((p.top_p for p in params), total)) & (ranks > 0)
-    return torch.zeros_like(weights).scatter_(1, indices, values.masked_fill(beyond, 0))
+    return torch.zeros_like(weights).scatter_(1, ranked, values.masked_fill(beyond, 0))
 
 
-def _ranked(
-    weights: Tensor, params: Sequence[SamplingParams], limits: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """Weights and token ids, most likely first, as many as any row may need: [rows, some].
+def _uncovered(
+    weights: Tensor, few: Tensor, params: Sequence[SamplingParams], limits: Sequence[int]
+) -> list[int]:
+    """Returns the rows that need more than their `few` most likely tokens.
 
-    Of equal weights the lower id comes first in every batch: the keys to sort by are all different.
+    A row with a small top_k does not, another one unless they weigh top_p; with a top_p of a large top_k all
+    tokens of which are summed, it does.
     """
-    vocabulary = weights.shape[-1]
-    keys = weights.double() - torch.arange(vocabulary, device=weights.device) * 1e-14
-    count = max(limits)
-    # Only on a CPU: on other devices the check would cost a synchronization.
-    if count > SMALL_NUCLEUS and weights.device.type == "cpu" and _may_be_small(params, limits, vocabulary):
-        most_likely = keys.topk(SMALL_NUCLEUS).indices
-        covered = weights.gather(1, most_likely).sum(dim=-1) >= _nucleus(weights, params, limits)
-        if bool(covered.all()):
-            return weights.gather(1, most_likely), most_likely
-    indices = keys.topk(count).indices
-    return weights.gather(1, indices), indices
-
-
-def _may_be_small(params: Sequence[SamplingParams], limits: Sequence[int], vocabulary: int) -> bool:
-    """Whether a few most likely tokens may be enough for every row.
-
-    They are not for a top_p of a large top_k, all tokens of which are summed.
-    """
-    return all(
-        limit <= SMALL_NUCLEUS or limit == vocabulary or p.top_p >= 1
-        for p, limit in zip(params, limits, strict=True)
-    )
-
-
-def _nucleus(weights: Tensor, params: Sequence[SamplingParams], limits: Sequence[int]) -> Tensor:
-    """The weight from which on a row needs no more of its most likely tokens: [rows].
-
-    It is 0 for a row with a small top_k.
-    """
-    shares = [p.top_p if limit > SMALL_NUCLEUS else 0.0 for p, limit in zip(params, limits, strict=True)]
-    return weights.sum(dim=-1) * column(shares, weights).squeeze(1)
+    covered = weights.gather(1, few).sum(dim=-1) >= weights.sum(dim=-1) * column(
+        (p.top_p for p in params), weights
+    ).squeeze(1)
+    return [
+        row
+        for row, (p, limit, enough) in enumerate(zip(params, limits, covered.tolist(), strict=True))
+        if limit > SMALL_NUCLEUS and not (enough and (limit == weights.shape[-1] or p.top_p >= 1))
+    ]
 
 
 def column(values: Iterable[float], like: Tensor) -> Tensor:

@@ -92,6 +92,23 @@ def test_a_vocabulary_too_flat_for_the_first_cut_is_still_cut_at_top_p() -> None
     assert len(set(drawn.tolist())) > 512
 
 
+def test_only_rows_whose_likeliest_tokens_are_not_enough_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One flat row among 20 made the whole batch wait for a sort of 20 vocabularies."""
+    logits, sorted_rows = some_logits(20, vocabulary=2000, scale=5), []
+    logits[3] /= 100
+    params = [SamplingParams(top_p=0.9)] * 20
+    alone = torch.cat([token_weights(logits[row : row + 1], params[:1]) for row in range(20)])
+    topk = Tensor.topk
+
+    def counted(keys: Tensor, count: int) -> Any:
+        sorted_rows.extend(keys.tolist() if count == 2000 else [])
+        return topk(keys, count)
+
+    monkeypatch.setattr(Tensor, "topk", counted)
+    assert torch.equal(token_weights(logits, params), alone)
+    assert len(sorted_rows) == 1
+
+
 def test_a_draw_does_not_depend_on_the_rows_beside_it() -> None:
     """Neighbours with other parameters change how the batch is computed, never what a row draws."""
     logits = some_logits(40, vocabulary=3000)
