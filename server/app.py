@@ -24,6 +24,7 @@ from turnout.server.api.completions import completions
 from turnout.server.api.context import Context
 from turnout.server.api.health import health
 from turnout.server.api.load import show_load
+from turnout.server.api.messages import count_tokens, messages
 from turnout.server.api.metrics import metrics
 from turnout.server.http.access.auth import AuthMiddleware
 from turnout.server.http.access.keys import Keys
@@ -49,6 +50,8 @@ ROUTES = [
     Route("/v1/models/{name:path}", models.show_model),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/chat/completions", chat, methods=["POST"]),
+    Route("/v1/messages", messages, methods=["POST"]),
+    Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
     Route("/tokenizer_info", tokenization.show_tokenizer),

@@ -12,12 +12,14 @@ from starlette.responses import Response
 
 from turnout.core.errors import Dropped, EngineError, EngineGone, Overloaded, RequestError, TurnoutError
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.protocol.message_events import AnthropicError
 
 __all__ = [
     "REQUEST_ID",
     "REQUEST_KEY",
     "ApiError",
     "ErrorBody",
+    "anthropic_error",
     "error_body",
     "respond_to_disconnect",
     "respond_to_error",
@@ -29,6 +31,17 @@ REQUEST_KEY = "turnout.request_id"
 NOT_FOUND = 404
 TIMEOUT = 408
 TOO_MANY = 429
+MESSAGES = "/v1/messages"
+"""Where Anthropic's API begins."""
+ANTHROPIC_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    529: "overloaded_error",
+}
 LONGEST_MESSAGE = 2000
 """Characters; beyond them a message is cut off."""
 CLIENT_CLOSED_REQUEST = 499
@@ -89,11 +102,20 @@ def _kind(status: int) -> str:
     return "invalid_request_error" if status < 500 else "server_error"
 
 
+def anthropic_error(error: Exception, request_id: str | None = None) -> AnthropicError:
+    """The body for an error in Anthropic's form."""
+    known = _known(error)
+    kind = ANTHROPIC_KINDS.get(known.status, "invalid_request_error" if known.status < 500 else "api_error")
+    return AnthropicError({"type": kind, "message": _shortened(str(known))}, request_id)
+
+
 async def respond_to_error(request: Request, error: Exception) -> Response:
     known = _misdirected(request, error) if isinstance(error, HTTPException) else _known(error)
     headers = dict(known.headers or {})
     if id := request.scope.get(REQUEST_KEY):  # no middleware sees the answer to an unforeseen error
         headers[REQUEST_ID] = id
+    if request.scope["path"].startswith(MESSAGES):
+        return JsonResponse(anthropic_error(known, id), status_code=known.status, headers=headers)
     return JsonResponse(error_body(known), status_code=known.status, headers=headers)
 
 

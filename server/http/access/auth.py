@@ -122,8 +122,11 @@ def _found(keys: Keys, token: bytes, what: str, code: str) -> Key:
 
 
 def _bearer_token(request: Request) -> bytes:
+    """The key that a client sends; Anthropic's clients have a header of their own for it."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip(" ").encode("latin-1") if scheme.lower() == "bearer" else b""
+    if scheme.lower() != "bearer":
+        token = request.headers.get("x-api-key", "")
+    return token.strip(" ").encode("latin-1")
 
 
 def _address(request: Request) -> str:

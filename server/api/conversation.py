@@ -1,0 +1,100 @@
+"""Prepares a conversation for the engine: what every API that answers conversations does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+
+from turnout.core.types.request import RequestSpec
+from turnout.server.ab.arms import ServedArm
+from turnout.server.api.context import Context
+from turnout.server.api.request_sizes import check_copies, check_logprobs
+from turnout.server.generation.generation import Generation
+from turnout.server.http.access.auth import Client, client_of
+from turnout.server.http.disconnect import while_connected
+from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
+from turnout.text.engine_params import engine_params
+from turnout.text.model_format import ModelFormat
+from turnout.text.output.call_grammar import Wanted
+from turnout.text.output.splitter import OutputSplitter
+from turnout.text.template_process import TemplateProcesses
+
+__all__ = ["conversation_text", "prepared_generation", "rendered_tokens"]
+
+
+async def prepared_generation(
+    request: Request, context: Context, arm: ServedArm, body: ChatRequest, id: str, *, as_fits: bool = False
+) -> Generation:
+    """Returns the generation of an answer. Raises RequestError.
+
+    as_fits: `max_tokens` beyond the context means as many as fit; otherwise it is refused.
+    """
+    work = partial(_prepared, context.templates, arm, body, id, client_of(request, body.user), as_fits)
+    prepared = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
+    return Generation(
+        arm.client,
+        arm.tokenizer,
+        context.metrics[arm.name],
+        [prepared.spec],
+        body.n or 1,
+        token_ids=bool(body.return_token_ids),
+        splitter=prepared.splitter,
+        shown=arm.format.shown if prepared.splitter is not None else frozenset(),
+    )
+
+
+class _Prepared(NamedTuple):
+    """A conversation, ready for the engine."""
+
+    spec: RequestSpec
+    splitter: Callable[[], OutputSplitter] | None
+
+
+def _prepared(
+    templates: TemplateProcesses, arm: ServedArm, body: ChatRequest, id: str, client: Client, as_fits: bool
+) -> _Prepared:
+    params = engine_params(body.sampling_params(arm.client.ready.defaults), arm.tokenizer)
+    check_copies(params, 1)
+    text = conversation_text(templates, arm.format, body.messages, body, body.described())
+    limit = arm.client.ready.max_model_len
+    prompt = arm.tokenizer.encode(text, add_special_tokens=body.add_special_tokens, limit=limit)
+    tools, begun = body.callable_tools(), arm.format.begun(text)
+    wanted = Wanted(tools, "required" if body.must_call else "auto", not body.one_call)
+    form = arm.format.form(wanted, params.structured_outputs, begun)
+    params = msgspec.structs.replace(params, structured_outputs=form)
+    if as_fits and params.max_tokens is not None and params.max_tokens > limit - len(prompt):
+        params = msgspec.structs.replace(params, max_tokens=None)
+    spec = body.request_spec(id, prompt, params, *client)
+    check_logprobs([spec], limit)
+    return _Prepared(spec, arm.format.splitter(tools=bool(tools), begun=begun))
+
+
+def rendered_tokens(templates: TemplateProcesses, arm: ServedArm, body: ChatRequest) -> int:
+    """Returns how many tokens a conversation has."""
+    text = conversation_text(templates, arm.format, body.messages, body, body.described())
+    return len(arm.tokenizer.encode(text, add_special_tokens=body.add_special_tokens))
+
+
+def conversation_text(
+    templates: TemplateProcesses,
+    format: ModelFormat,
+    messages: Sequence[Message],
+    options: ChatOptions,
+    tools: Sequence[dict[str, Any]] = (),
+) -> str:
+    """What the chat template makes of a conversation, and of tools. Raises RequestError."""
+    told, variables = format.conversation(
+        [message.model_dump(exclude_none=True) for message in messages], tools
+    )
+    return templates.render(
+        format.tokenizer.chat_template,
+        told,
+        add_generation_prompt=options.add_generation_prompt,
+        continue_final_message=options.continue_final_message,
+        **variables,
+        **(options.chat_template_kwargs or {}),
+    )

@@ -1,0 +1,61 @@
+"""The responses of ``/v1/messages`` and the events of a streamed one, in Anthropic's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["AnthropicError", "Message", "MessageUsage", "NamedEvent", "TokenCount"]
+
+
+class MessageUsage(msgspec.Struct):
+    """The tokens of a request."""
+
+    input_tokens: int
+    """Prompt tokens that were computed: those found in the KV cache are counted apart."""
+    output_tokens: int
+    cache_read_input_tokens: int = 0
+    """Prompt tokens whose KV memory was found."""
+    cache_creation_input_tokens: int = 0
+
+
+class Message(msgspec.Struct):
+    """A message of the assistant."""
+
+    id: str
+    model: str
+    content: list[dict[str, Any]]
+    """Blocks: `thinking`, `text`, `tool_use`."""
+    stop_reason: str | None
+    """`end_turn`, `max_tokens`, `stop_sequence`, `tool_use`."""
+    stop_sequence: str | None
+    """The stop sequence that ended the text."""
+    usage: MessageUsage
+    type: str = "message"
+    role: str = "assistant"
+
+
+class NamedEvent(msgspec.Struct, omit_defaults=True):
+    """An event of a streamed message; `type` is its name."""
+
+    type: str
+    message: Message | None = None
+    index: int | None = None
+    content_block: dict[str, Any] | None = None
+    delta: dict[str, Any] | None = None
+    usage: MessageUsage | None = None
+
+
+class TokenCount(msgspec.Struct):
+    """The tokens of a conversation."""
+
+    input_tokens: int
+
+
+class AnthropicError(msgspec.Struct):
+    """An error."""
+
+    error: dict[str, str]
+    request_id: str | None = None
+    type: str = "error"

@@ -1,0 +1,215 @@
+"""The request of ``POST /v1/messages``, Anthropic's API, and what it means as a chat request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turnout.core.errors import RequestError
+from turnout.server.protocol.base import FailFastList
+
+__all__ = ["CountRequest", "MessagesRequest"]
+
+CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+Block = dict[str, Any]
+
+
+class _Lenient(BaseModel):
+    """Fields that are not known are ignored, as Anthropic's clients expect."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class MessageParam(_Lenient):
+    """A message of the conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | FailFastList[Block]
+    """Text, or blocks: `text`, `thinking`, `tool_use`, `tool_result`."""
+
+
+class ToolParam(_Lenient):
+    """A tool that the model may call."""
+
+    type: str | None = None
+    """`custom`; tools that Anthropic's servers run are refused."""
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    """A JSON schema of its input."""
+    strict: bool | None = None
+
+
+class ToolChoice(_Lenient):
+    """Whether the model must call a tool."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    """With `tool`: which."""
+    disable_parallel_tool_use: bool | None = None
+    """At most one call."""
+
+
+class Thinking(_Lenient):
+    """Whether the model reasons before it answers; for chat templates that know `enable_thinking`."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
+class Metadata(_Lenient):
+    """About the request."""
+
+    user_id: str | None = None
+
+
+class CountRequest(_Lenient):
+    """The body of a request to count the tokens of a conversation."""
+
+    model: str | None = None
+    """Another name than the served one gets 404. Default: the served one."""
+    messages: FailFastList[MessageParam]
+    """The conversation."""
+    system: str | FailFastList[Block] | None = None
+    """What the model is told first: text, or `text` blocks."""
+    tools: FailFastList[ToolParam] | None = None
+    """[Tools that the model may call](../how-to/tools.md)."""
+    tool_choice: ToolChoice | None = None
+    """Whether it must. Default: `{"type": "auto"}`."""
+    thinking: Thinking | None = None
+    """Whether it reasons first. Default: as the chat template has it."""
+
+    def chat_fields(self) -> dict[str, Any]:
+        """The fields of a chat request that asks for the same. Raises RequestError for what is not
+        supported."""
+        fields: dict[str, Any] = {"messages": [*self._told_first(), *self._conversation()]}
+        if self.tools:
+            fields["tools"] = [_tool(number, tool) for number, tool in enumerate(self.tools)]
+        if (choice := self.tool_choice) is not None and self.tools:
+            named = {"type": "function", "function": {"name": choice.name or ""}}
+            fields["tool_choice"] = CHOICES.get(choice.type, named)
+            if choice.disable_parallel_tool_use:
+                fields["parallel_tool_calls"] = False
+        if self.thinking is not None:
+            fields["chat_template_kwargs"] = {"enable_thinking": self.thinking.type != "disabled"}
+        return fields
+
+    def _told_first(self) -> Iterator[Block]:
+        if self.system:
+            text = self.system if isinstance(self.system, str) else _joined_text("system", self.system)
+            yield {"role": "system", "content": text}
+
+    def _conversation(self) -> Iterator[Block]:
+        for number, message in enumerate(self.messages):
+            where = f"messages[{number}].content"
+            if isinstance(message.content, str):
+                yield {"role": message.role, "content": message.content}
+            elif message.role == "assistant":
+                yield _said(where, message.content)
+            else:
+                yield from _asked(where, message.role, message.content)
+
+
+class MessagesRequest(CountRequest):
+    """The body of a request for a message."""
+
+    max_tokens: Annotated[int, Field(gt=0)]
+    """Most tokens to generate; more than fit means as many as fit."""
+    stop_sequences: list[str] | None = None
+    """Strings that end the text."""
+    stream: bool | None = None
+    """Answer in pieces."""
+    temperature: float | None = None
+    """0 always takes the most likely token."""
+    top_p: float | None = None
+    """Sample from the most likely tokens that together have this probability."""
+    top_k: int | None = None
+    """Sample from this many of the most likely."""
+    metadata: Metadata | None = None
+    """`user_id`: the client's user, as `user` in chat."""
+
+    def chat_fields(self) -> dict[str, Any]:
+        return {
+            **super().chat_fields(),
+            "max_tokens": self.max_tokens,
+            "stop": self.stop_sequences,
+            "stream": self.stream,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "user": self.metadata.user_id if self.metadata else None,
+        }
+
+
+def _tool(number: int, tool: ToolParam) -> Block:
+    if tool.type not in (None, "custom"):
+        raise RequestError(
+            f"tools[{number}] has the type {tool.type!r}, which runs on Anthropic's servers; here tools are "
+            "'custom', with a name and an input_schema"
+        )
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.input_schema,
+        "strict": tool.strict,
+    }
+    return {"type": "function", "function": function}
+
+
+def _asked(where: str, role: str, blocks: Sequence[Block]) -> Iterator[Block]:
+    """A user's message: the results of tools, then what the user says."""
+    said: list[Block] = []
+    for block in blocks:
+        if block.get("type") == "tool_result":
+            yield {
+                "role": "tool",
+                "tool_call_id": block.get("tool_use_id"),
+                "content": _result(f"{where} tool_result", block.get("content")),
+            }
+        else:
+            said.append(block)
+    if said:
+        yield {"role": role, "content": _joined_text(where, said)}
+
+
+def _result(where: str, content: object) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return _joined_text(where, content)
+
+
+def _said(where: str, blocks: Sequence[Block]) -> Block:
+    """An assistant's message: text, reasoning and calls."""
+    said: Block = {"role": "assistant", "content": None}
+    texts, thoughts, calls = [], [], []
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "tool_use":
+            function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+            calls.append({"id": block.get("id"), "type": "function", "function": function})
+        elif kind == "thinking":
+            thoughts.append(str(block.get("thinking", "")))
+        elif kind != "redacted_thinking":
+            texts.append(_text(where, block))
+    said["content"] = "\n".join(texts) or None
+    if thoughts:
+        said["reasoning_content"] = "\n".join(thoughts)
+    if calls:
+        said["tool_calls"] = calls
+    return said
+
+
+def _joined_text(where: str, blocks: object) -> str:
+    if not isinstance(blocks, list):
+        raise RequestError(f"{where} should be text or a list of blocks")
+    return "\n".join(_text(where, block) for block in blocks)
+
+
+def _text(where: str, block: object) -> str:
+    kind = block.get("type") if isinstance(block, dict) else None
+    text = block.get("text") if isinstance(block, dict) else None
+    if kind != "text" or not isinstance(text, str):
+        raise RequestError(f"{where} has a block of the type {kind!r}; only text is supported there")
+    return text

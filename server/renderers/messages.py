@@ -1,0 +1,155 @@
+"""Renders responses of ``/v1/messages``, Anthropic's API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from turnout.server.generation.generation import Generation
+from turnout.server.http.errors import anthropic_error
+from turnout.server.protocol.message_events import Message, MessageUsage, NamedEvent
+from turnout.server.renderers.renderer import Renderer
+from turnout.text.choice_text import TextDelta
+from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin, merged
+
+__all__ = ["MessagesRenderer"]
+
+Block = dict[str, Any]
+
+
+@dataclass
+class MessagesRenderer(Renderer):
+    """The one choice as a message, whose parts are blocks."""
+
+    id: str
+    model: str
+    _block: int = field(default=-1, init=False)
+    """The block that a stream is in."""
+    _kind: str = field(default="", init=False)
+    """Its type; empty: none is open."""
+
+    def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Message:
+        (choice,) = choices
+        blocks: list[Block] = []
+        arguments: dict[int, str] = {}
+        for event in _parts(choice, generation):
+            if isinstance(event, ToolArguments):
+                arguments[len(blocks) - 1] = arguments.get(len(blocks) - 1, "") + event.text
+            elif (block := _block_of(event)) is not None:
+                blocks.append(_filled(block, event))
+        for index, text in arguments.items():
+            blocks[index]["input"] = _input(text)
+        return self._message(blocks, _stop_reason(choice), _stop_sequence(choice), _usage(generation))
+
+    def opening(self, choice: int, generation: Generation) -> bytes:
+        message = self._message([], None, None, _usage(generation))
+        return _event(NamedEvent("message_start", message=message)) + _event(NamedEvent("ping"))
+
+    def delta(self, delta: TextDelta, generation: Generation) -> bytes:
+        events = b"".join(map(self._part, _parts(delta, generation)))
+        if delta.finish_reason is None:
+            return events
+        stopped = {"stop_reason": _stop_reason(delta), "stop_sequence": _stop_sequence(delta)}
+        end = NamedEvent("message_delta", delta=stopped, usage=_usage(generation))
+        return events + self._close() + _event(end)
+
+    def closing(self, generation: Generation) -> bytes:
+        return _event(NamedEvent("message_stop"))
+
+    def error(self, error: Exception) -> bytes:
+        return b"event: error\ndata: " + msgspec.json.encode(anthropic_error(error)) + b"\n\n"
+
+    def end(self) -> bytes:
+        return b""
+
+    # -------------------------------------------------------------- details
+
+    def _message(
+        self, blocks: list[Block], reason: str | None, sequence: str | None, usage: MessageUsage
+    ) -> Message:
+        return Message(self.id, self.model, blocks, reason, sequence, usage)
+
+    def _part(self, event: Event) -> bytes:
+        """The events of a part, after those that begin its block if it is not the open one."""
+        before, block = b"", _block_of(event)
+        if block is not None and (block["type"] != self._kind or isinstance(event, ToolBegin)):
+            before = self._close()
+            self._block, self._kind = self._block + 1, block["type"]
+            before += _event(NamedEvent("content_block_start", index=self._block, content_block=block))
+        content = _delta_of(event)
+        if content is None:
+            return before
+        return before + _event(NamedEvent("content_block_delta", index=self._block, delta=content))
+
+    def _close(self) -> bytes:
+        if not self._kind:
+            return b""
+        self._kind = ""
+        return _event(NamedEvent("content_block_stop", index=self._block))
+
+
+def _parts(delta: TextDelta, generation: Generation) -> Iterable[Event]:
+    if generation.splitter is None:
+        return [Text(delta.text)] if delta.text else []
+    return merged(delta.events)
+
+
+def _block_of(event: Event) -> Block | None:
+    """The empty block that an event belongs to; None for one that goes on with a call."""
+    if isinstance(event, Text):
+        return {"type": "text", "text": ""}
+    if isinstance(event, Reasoning):
+        return {"type": "thinking", "thinking": "", "signature": ""}
+    if isinstance(event, ToolBegin):
+        return {"type": "tool_use", "id": f"toolu_{uuid4().hex[:24]}", "name": event.name, "input": {}}
+    return None
+
+
+def _filled(block: Block, event: Event) -> Block:
+    if isinstance(event, Text):
+        return {**block, "text": event.text}
+    return {**block, "thinking": event.text} if isinstance(event, Reasoning) else block
+
+
+def _delta_of(event: Event) -> Block | None:
+    if isinstance(event, Text):
+        return {"type": "text_delta", "text": event.text}
+    if isinstance(event, Reasoning):
+        return {"type": "thinking_delta", "thinking": event.text}
+    if isinstance(event, ToolArguments):
+        return {"type": "input_json_delta", "partial_json": event.text}
+    return None
+
+
+def _input(text: str) -> object:
+    """The arguments of a call; of one that was cut short, none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
+def _stop_reason(delta: TextDelta) -> str:
+    if delta.finish_reason == "length":
+        return "max_tokens"
+    if isinstance(delta.stop_reason, str):
+        return "stop_sequence"
+    return "tool_use" if delta.calls else "end_turn"
+
+
+def _stop_sequence(delta: TextDelta) -> str | None:
+    return delta.stop_reason if isinstance(delta.stop_reason, str) else None
+
+
+def _usage(generation: Generation) -> MessageUsage:
+    cached = generation.cached_tokens
+    return MessageUsage(generation.prompt_tokens - cached, generation.completion_tokens, cached)
+
+
+def _event(event: NamedEvent) -> bytes:
+    return b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
