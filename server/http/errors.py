@@ -114,7 +114,7 @@ async def respond_to_error(request: Request, error: Exception) -> Response:
     headers = dict(known.headers or {})
     if id := request.scope.get(REQUEST_KEY):  # no middleware sees the answer to an unforeseen error
         headers[REQUEST_ID] = id
-    if request.scope["path"].startswith(MESSAGES):
+    if request.scope.get("path", "").startswith(MESSAGES):
         return JsonResponse(anthropic_error(known, id), status_code=known.status, headers=headers)
     return JsonResponse(error_body(known), status_code=known.status, headers=headers)
 
