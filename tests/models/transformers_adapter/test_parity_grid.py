@@ -1,0 +1,81 @@
+"""Random models of every architecture that the adapter serves give transformers' greedy tokens.
+
+A few run by default; all of them, and more shapes, with ``-m slow``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from turnout import LLM, SamplingParams
+from turnout.scripts.transformers_grid import RESULTS, SIZES
+
+TOKENS = 64
+SHARED = list(range(40, 60))
+"""More than a block of the KV memory: what all prompts begin with."""
+PROMPTS = [SHARED + [(7 * i + 11 * j) % 290 + 3 for j in range(4 + i)] for i in range(16)]
+TIE = 1e-4
+"""A logit that is less by this part of the largest is as good as the largest."""
+
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "paged": {"max_num_batched_tokens": 4096},
+    "contiguous": {"kv": "contiguous"},
+    "chunks": {"max_num_batched_tokens": 16},
+    "recompute": {"preemption": "recompute"},
+    "swap": {"preemption": "swap", "swap_memory": 2**26},
+    "drafts": {"decoding": "speculative:ngram=true,adaptive=false"},
+}
+UNTIED = {"tie_word_embeddings": False}
+"""A tied head of random weights mostly repeats the last token."""
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "its own": UNTIED,
+    "one key head": {**UNTIED, "num_key_value_heads": 1},
+    "all key heads": {**UNTIED, "num_key_value_heads": 4},
+    "tied": {"tie_word_embeddings": True},
+}
+MODELS = [kind for kind, each in json.loads(RESULTS.read_text())["models"].items() if "difference" in each]
+FEW = ("gpt2", "gpt_oss", "deepseek_v3")
+
+
+def cases() -> Iterator[Any]:
+    """Yields each architecture in its own shape served in each way, and in each shape in the hardest way."""
+    for kind in MODELS:
+        for shape, way in [("its own", way) for way in WAYS] + [(shape, "chunks") for shape in [*SHAPES][1:]]:
+            quick = shape == "its own" and (kind == "gemma2" or (kind in FEW and way == "chunks"))
+            marks = [] if quick else [pytest.mark.slow]
+            yield pytest.param(kind, shape, way, marks=marks, id=f"{kind}-{shape}-{way}")
+
+
+@torch.inference_mode()
+def are_greedy(model: Any, prompt: list[int], tokens: list[int]) -> bool:
+    """Is each the most likely after those before it, up to rounding? Then `generate` gives them, too."""
+    logits = model(torch.tensor([prompt + tokens[:-1]]), use_cache=False).logits[0, len(prompt) - 1 :]
+    chosen = logits.gather(1, torch.tensor(tokens)[:, None])[:, 0]
+    return bool((logits.max(-1).values - chosen <= TIE * logits.abs().max()).all())
+
+
+@pytest.mark.parametrize(("kind", "shape", "way"), list(cases()))
+def test_greedy_tokens_are_those_of_transformers(
+    kind: str, shape: str, way: str, small_model: Callable[..., Any]
+) -> None:
+    folder, model = small_model(kind, **{**SIZES.get(kind, {}), **SHAPES[shape]})
+    preempts = "preemption" in WAYS[way]
+    options = {"dtype": "float32", "max_model_len": 128, "max_num_seqs": 16, "kv_memory": 2**26, **WAYS[way]}
+    llm = LLM(str(folder), model_impl="transformers", **options)
+    if preempts:  # room for half of what the requests come to
+        room = sum(len(prompt) + TOKENS for prompt in PROMPTS) // 2 * llm.ready.kv_bytes_per_token
+        llm = LLM(str(folder), model_impl="transformers", **{**options, "kv_memory": room})
+    params = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
+    answers = llm.generate(PROMPTS, params, progress=False)
+    again = llm.generate(PROMPTS[:2], params, progress=False)
+    for prompt, answer in zip([*PROMPTS, *PROMPTS[:2]], [*answers, *again], strict=True):
+        tokens = list(answer.outputs[0].token_ids)
+        assert shape == "tied" or len(set(tokens)) > 3, "a model that repeats itself proves nothing"
+        assert are_greedy(model, prompt, tokens)
+    if preempts:
+        assert llm.engine.stats().preemptions

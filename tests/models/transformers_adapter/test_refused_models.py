@@ -1,0 +1,56 @@
+"""What cannot be served rightly is refused by one line that names the model and the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import CONFIG_MAPPING
+
+from turnout.core.errors import ModelError
+from turnout.models.transformers_adapter import TransformersAdapter
+from turnout.models.transformers_adapter.masks import window_of
+from turnout.models.transformers_adapter.small import shrunk
+
+REFUSED = {
+    ("mamba", "MambaForCausalLM"): "keeps a recurrent state",
+    ("qwen3_next", "Qwen3NextForCausalLM"): "keeps a recurrent state",
+    ("bart", "BartForConditionalGeneration"): "has an encoder and a decoder",
+    ("bert", "BertLMHeadModel"): "neither causal nor a sliding window",
+    ("gptj", "GPTJForCausalLM"): "attention code of its own",
+    ("gemma3", "Gemma3ForConditionalGeneration"): "reads images or sound",
+    ("diffllama", "DiffLlamaForCausalLM"): "attends twice in layer 0",
+    ("llama", "LlamaForSequenceClassification"): "is not a causal language model",
+}
+
+
+def config_of(kind: str, architecture: str, **sizes: object) -> dict[str, Any]:
+    return {**shrunk(CONFIG_MAPPING[kind](), **sizes).to_dict(), "architectures": [architecture]}
+
+
+@pytest.mark.parametrize(("model", "reason"), REFUSED.items(), ids=lambda each: each[0])
+def test_it_is_refused_with_the_reason(model: tuple[str, str], reason: str) -> None:
+    with pytest.raises(ModelError, match=reason) as refusal:
+        TransformersAdapter().spec(config_of(*model))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_model_that_transformers_does_not_know_is_refused() -> None:
+    with pytest.raises(ModelError, match="pip install -U transformers"):
+        TransformersAdapter().spec({"model_type": "not-yet", "architectures": ["NotYetForCausalLM"]})
+
+
+def test_a_context_ends_where_rotations_would_depend_on_the_batch() -> None:
+    config = config_of("llama", "LlamaForCausalLM")
+    config["rope_parameters"] = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
+    config["rope_parameters"]["original_max_position_embeddings"] = 64
+    assert TransformersAdapter().spec(config).max_positions == 64
+
+
+def test_masks_are_read_as_windows_or_refused() -> None:
+    assert window_of(lambda b, h, q, k: k <= q, 100) is None
+    assert window_of(lambda b, h, q, k: (k <= q) & (k > q - 7), 100) == 7
+    with pytest.raises(ValueError, match="neither causal nor a sliding window"):
+        window_of(lambda b, h, q, k: (k <= q) & (k // 8 == q // 8), 100)
+    with pytest.raises(ValueError, match="neither causal nor a sliding window"):
+        window_of(lambda b, h, q, k: k < 1000, 100)
