@@ -22,7 +22,7 @@ from turnout.plugins.evictions.lru import Lru
 from turnout.testing.toy.attention import toy_spec
 from turnout.testing.toy.decodings import ToyParallel
 
-__all__ = ["EXAMPLES", "Rules", "Traffic", "random_traffic", "spec_of"]
+__all__ = ["EXAMPLES", "Rules", "Traffic", "new_sequence", "random_traffic", "spec_of"]
 
 VOCABULARY, POSITIONS = 6, 160
 ROOM, FORKS = 60, 2
@@ -233,7 +233,7 @@ def random_traffic(traffic: Traffic, rng: random.Random, steps: int = 14) -> Non
     for _ in range(steps):
         if len(live) < 4:
             own = [rng.randrange(VOCABULARY) for _ in range(rng.randrange(1, 30))]
-            live.append(_sequence(common[: rng.randrange(38)] + own))
+            live.append(new_sequence(common[: rng.randrange(38)] + own))
         traffic.step([(each, rng.choice([1, 2, 5, 17, 40])) for each in live if _unfinished(each)])
         for each in list(live):
             if each.computed < len(each.tokens):
@@ -256,7 +256,7 @@ def _unfinished(each: TokenSequence) -> bool:
     return not each.held or each.computed < len(each.tokens)
 
 
-def _sequence(tokens: list[int]) -> TokenSequence:
+def new_sequence(tokens: list[int]) -> TokenSequence:
     """The first sequence of a new request."""
     spec = RequestSpec(id=f"a{next(_names)}", prompt=tokens, params=SamplingParams(n=1 + FORKS), seed=0)
     return Request(spec, ToyParallel(), 0.0, len(tokens) + ROOM, frozenset()).live[0]

@@ -39,10 +39,9 @@ class ContiguousAttention(GroupedAttention):
         """A class of its own: to read in place is quicker than to copy slabs into a batch."""
         return chunk.sequence.id
 
-    def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
-        (chunk,) = chunks
-        start = self._start(chunk)
-        return slice(start, start + chunk.end), chunk.end
+    def context(self, chunks: Sequence[Chunk], firsts: Slots) -> tuple[Tensor | slice, int, Slots]:
+        (chunk,), first, start = chunks, int(firsts[0]), self._start(chunks[0])
+        return slice(start + first, start + chunk.end), chunk.end - first, firsts
 
     def block_starts(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
         return np.array([[self._start(chunk)] for chunk in chunks]), self._cache.capacity

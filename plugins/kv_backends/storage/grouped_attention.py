@@ -41,11 +41,19 @@ class Group:
     """The rows of their tokens in the flat batch: [batch * length]."""
     batch: int
     length: int
-    context: Tensor | slice
-    """What the storage reads for all of them, context after context."""
-    masks: Mapping[int | None, Tensor | None]
-    """By the window of a layer: what is added to scores, [batch, 1, length, context length]; None if every
-    row attends to its whole context."""
+    contexts: Mapping[int | None, Context]
+    """By the window of a layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The positions that a group reads in layers of one window."""
+
+    where: Tensor | slice
+    """What the storage reads for all chunks, context after context."""
+    mask: Tensor | None
+    """What is added to scores, [batch, 1, length, context length]; None if every row attends to its whole
+    context."""
 
 
 class GroupedAttention(ABC):
@@ -77,8 +85,11 @@ class GroupedAttention(ABC):
         """Chunks of equal length and size class form a group."""
 
     @abstractmethod
-    def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
-        """What the storage reads for a group of chunks, and the number of positions of each chunk in it."""
+    def context(self, chunks: Sequence[Chunk], firsts: Slots) -> tuple[Tensor | slice, int, Slots]:
+        """What the storage reads for a group of chunks, how many positions of each, and from which on.
+
+        firsts: the first position of each chunk's context that is wanted; it may begin before.
+        """
 
     @abstractmethod
     def block_starts(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
@@ -132,17 +143,17 @@ class GroupedAttention(ABC):
     def _attend(self, layer: int, group: Group, q: Tensor, sinks: Tensor | None) -> Tensor:
         """[batch * length, heads, value_dim]. q: [batch * length, heads, key_dim]."""
         rule = self._rules[layer]
-        sides = (q, *self.storage.read(layer, group.context))
+        context = group.contexts[rule.window]
+        sides = (q, *self.storage.read(layer, context.where))
         queries, k, v = (side.view(group.batch, -1, *side.shape[1:]) for side in sides)
-        return attend_densely(rule, queries, k, v, group.masks[rule.window], sinks).flatten(0, 1)
+        return attend_densely(rule, queries, k, v, context.mask, sinks).flatten(0, 1)
 
     def _group(self, members: list[tuple[int, Chunk]], tokens: int) -> Group:
         chunks = [chunk for _, chunk in members]
         firsts = np.array([first for first, _ in members])
         length = len(chunks[0].tokens)
-        context, positions = self.context(chunks)
-        masks = {window: self._mask(chunks, positions, window) for window in self._windows}
-        return Group(self._rows(firsts, length), len(chunks), length, context, masks)
+        contexts = {window: self._context(chunks, window) for window in self._windows}
+        return Group(self._rows(firsts, length), len(chunks), length, contexts)
 
     def _rows(self, firsts: Slots, length: int) -> slice | Tensor:
         rows = (firsts[:, None] + np.arange(length)).reshape(-1)
@@ -150,16 +161,18 @@ class GroupedAttention(ABC):
             return slice(int(rows[0]), int(rows[-1]) + 1)
         return self._on_device(rows)
 
-    def _mask(self, chunks: Sequence[Chunk], positions: int, window: int | None) -> Tensor | None:
+    def _context(self, chunks: Sequence[Chunk], window: int | None) -> Context:
         starts = np.array([chunk.start for chunk in chunks])
+        firsts = np.zeros_like(starts) if window is None else np.maximum(0, starts + 1 - window)
+        where, positions, begins = self.context(chunks, firsts)
         length = len(chunks[0].tokens)
-        sees_all = window is None or positions <= window
-        if sees_all and length == 1 and (starts + 1 == positions).all():
-            return None
-        device, dtype = self._device, self._dtype
-        last = self._on_device(starts[:, None] + np.arange(length))
-        hidden = hidden_from(last[:, None, :, None], torch.arange(positions, device=device), window)
-        return torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, float("-inf"))
+        if length == 1 and (begins == firsts).all() and (starts + 1 - begins == positions).all():
+            return Context(where, None)
+        queries = self._on_device(starts[:, None] + np.arange(length))
+        places = self._on_device(begins[:, None] + np.arange(positions))
+        hidden = hidden_from(queries[:, None, :, None], places[:, None, None], window)
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
+        return Context(where, mask.masked_fill_(hidden, float("-inf")))
 
     def _on_device(self, array: npt.NDArray[np.int64]) -> Tensor:
         return to_device(array, self._device)

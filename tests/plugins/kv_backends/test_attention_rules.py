@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,18 @@ from torch import Tensor
 
 from turnout.core.interfaces.kv import KVBackend
 from turnout.core.types.layer_attention import ATTENTION_FEATURES
+from turnout.core.types.plan import Chunk
 from turnout.kernels import CpuKernels, choose_kernels, cpu_kernels
 from turnout.plugins.kv_backends.contiguous.backend import Contiguous
 from turnout.plugins.kv_backends.paged.backend import Paged
-from turnout.testing.checks.attention_traffic import EXAMPLES, Rules, Traffic, random_traffic, spec_of
+from turnout.testing.checks.attention_traffic import (
+    EXAMPLES,
+    Rules,
+    Traffic,
+    new_sequence,
+    random_traffic,
+    spec_of,
+)
 
 PLAIN = EXAMPLES["plain"][0]
 LATENT = EXAMPLES["values_in_keys"][0]
@@ -51,6 +60,28 @@ def test_compiled_attention_is_the_textbook(
     assert traffic.attention.summary == [] and traffic.attention.capabilities.in_place
     random_traffic(traffic, random.Random(11))
     assert traffic.checked > 200
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS)
+def test_what_lies_before_a_window_is_not_read(
+    kernels: CpuKernels, backend: KVBackend, compiled: bool
+) -> None:
+    """There is NaN in it, which would spread. The compiled kernels read in steps of 64 positions."""
+    rules = [replace(PLAIN, window=6)] * 2
+    traffic = Traffic(
+        backend, rules, dtype=torch.float32, tolerance=1e-5, kernels=kernels if compiled else None
+    )
+    one, other = (new_sequence([token] * 100) for token in (1, 2))
+    traffic.step([(one, 90), (other, 80)])
+    attention: Any = traffic.attention
+    for each in (one, other):
+        passed = attention.slots(Chunk(each, 0, each.tokens[:64], 0))
+        for tensor in attention.storage.tensors:
+            tensor[:, passed] = torch.nan
+    traffic.step([(one, 1), (other, 3)])
+    traffic.step([(one, 1), (other, 1)])
+    traffic.step([(one, 8), (other, 16)])
 
 
 def test_start_up_says_where_kernels_cannot_attend(kernels: CpuKernels) -> None:

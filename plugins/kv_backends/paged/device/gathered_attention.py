@@ -42,28 +42,31 @@ class PagedAttention(GroupedAttention):
         """One class for each doubling: a context is padded to at most twice its blocks."""
         return self._blocks(chunk).bit_length()
 
-    def context(self, chunks: Sequence[Chunk]) -> tuple[Tensor | slice, int]:
-        if len(chunks) == 1 and (consecutive := self._consecutive(chunks[0])) is not None:
-            return consecutive, chunks[0].end
-        most = max(self._blocks(chunk) for chunk in chunks)
-        tables = np.zeros((len(chunks), most), dtype=np.int64)
-        for row, chunk in zip(tables, chunks, strict=True):
-            count = self._blocks(chunk)
-            row[:count] = self._cache.tables[chunk.sequence.id][:count]
+    def context(self, chunks: Sequence[Chunk], firsts: Slots) -> tuple[Tensor | slice, int, Slots]:
+        passed = firsts // self._size  # blocks
+        if len(chunks) == 1 and (start := self._consecutive(chunks[0], int(passed[0]))) is not None:
+            first, end = int(firsts[0]), chunks[0].end
+            return slice(start + first, start + end), end - first, firsts
+        counts = [self._blocks(chunk) for chunk in chunks] - passed
+        tables = np.zeros((len(chunks), int(counts.max())), dtype=np.int64)
+        for row, chunk, begin, count in zip(tables, chunks, passed, counts, strict=True):
+            row[:count] = self._cache.tables[chunk.sequence.id][begin : begin + count]
             row[count:] = row[0]  # any block with finite numbers, which the mask hides
-        return self._on_device(tables.reshape(-1)), most * self._size
+        return self._on_device(tables.reshape(-1)), tables.shape[1] * self._size, passed * self._size
 
     def block_starts(self, chunks: Sequence[Chunk]) -> tuple[Slots, int]:
         tables = [self._cache.tables[chunk.sequence.id] for chunk in chunks]
         return slots_table(tables, self._size).astype(np.int64), self._size
 
-    def _consecutive(self, chunk: Chunk) -> slice | None:
-        """The slots of the chunk's context if its blocks are consecutive, to be read without a copy."""
-        table = self._cache.tables[chunk.sequence.id][: self._blocks(chunk)]
+    def _consecutive(self, chunk: Chunk, passed: int) -> int | None:
+        """The slot of position 0, as it were, if the blocks behind the `passed` ones are consecutive.
+
+        The context is then read without a copy.
+        """
+        table = self._cache.tables[chunk.sequence.id][passed : self._blocks(chunk)]
         if table != array("i", range(table[0], table[0] + len(table))):
             return None
-        start = table[0] * self._size
-        return slice(start, start + chunk.end)
+        return (table[0] - passed) * self._size
 
     def _blocks(self, chunk: Chunk) -> int:
         return -(-chunk.end // self._size)
