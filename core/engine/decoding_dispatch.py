@@ -237,6 +237,10 @@ class DecodingDispatch:
                 faults[request] = self._plugin_faults.report(decoding, "decide", error)
         return {**rows, **faults} if faults else rows
 
+    def any_drafts(self, decodings: Iterable[Decoding]) -> bool:
+        """Whether one of the strategies drafts, for which it has to know the latest tokens."""
+        return not self._drafting.isdisjoint(decodings)
+
     def trusts(self, decoding: Decoding) -> bool:
         """Whether quick checks are enough for what the strategy chooses."""
         return decoding not in self._thorough and decoding.streams

@@ -225,7 +225,7 @@ class Engine:
             for each, answer in chosen.items()
             if self._dispatch.trusts(each) and are_alike(ready[each], answer)
         }
-        later = self._overlaps and len(chosen) == len(answers)
+        later = self._overlaps and len(chosen) == len(answers) and not self._dispatch.any_drafts(chosen)
         later = later and all(each in alike or all(map(may_defer, ready[each])) for each in chosen)
         deltas = []
         for decoding, answer in answers.items():

@@ -129,7 +129,7 @@ class Decoding(ABC):
         A strategy that chooses one token for each sequence on the device may return ``Chosen(parents, tokens,
         read)`` without waiting for it, and the next step is computed meanwhile. `tokens` is int64 `[parents]`
         on the device, ``read()`` returns them as a list, and ``details()`` the log-probabilities, where
-        wanted. A strategy that drafts needs its tokens, and must not return `Chosen`.
+        wanted. Of a strategy that drafts, and so needs its tokens, they are read at once.
         """
 
     def forget(self, sequences: Sequence[TokenSequence]) -> None:  # noqa: B027

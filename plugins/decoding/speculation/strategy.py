@@ -121,13 +121,16 @@ class Speculative(Decoding):
 
     def decide(self, requests: Sequence[Request], logits: Logits) -> Iterable[Continuation]:
         from turnout.plugins.decoding.candidates import continue_each
-        from turnout.plugins.decoding.speculation.verification import verify
         from turnout.sampling.choose import choose
 
-        if not any(sequence.draft for request in requests for sequence in request.live):
-            self._lengths.count(sum(len(request.live) for request in requests))
-            yield from continue_each(requests, logits, choose)
-            return
+        if any(sequence.draft for request in requests for sequence in request.live):
+            return self._verified(requests, logits)
+        self._lengths.count(sum(len(request.live) for request in requests))
+        return continue_each(requests, logits, choose)
+
+    def _verified(self, requests: Sequence[Request], logits: Logits) -> Iterator[Continuation]:
+        from turnout.plugins.decoding.speculation.verification import verify
+
         drafts = [draft for request in requests for draft in self._drafts_of(request)]
         for draft, continuation in zip(drafts, verify(drafts, logits), strict=True):
             self._learn(draft, len(continuation.tokens) - 1)

@@ -7,7 +7,7 @@ import random
 import msgspec
 import pytest
 from random_serving import POLICIES
-from toy import toy_engine, toy_kv, toy_request
+from toy import ToyGreedy, toy_engine, toy_kv, toy_request
 
 from turnout.core.engine.decoding_dispatch import DecodingDispatch
 from turnout.core.engine.lockstep import Lockstep
@@ -104,3 +104,22 @@ def test_a_request_that_asks_for_log_probabilities_goes_the_general_way(overlaps
         for delta in engine.step():
             counts[delta.request_id] += len(delta.tokens)
     assert counts["b"] == 6
+
+
+class MayDraft(ToyGreedy):
+    """Drafts nothing, but has to be asked, with the latest token known."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def draft(self, sequences):
+        self.asked += len(sequences)
+        return ()
+
+
+def test_tokens_of_a_strategy_that_drafts_are_known_before_the_next_step():
+    strategy = MayDraft()
+    engine = toy_engine(Fcfs(), toy_kv(16, BLOCK), overlaps=True, decodings=[strategy])
+    steps, _ = trace(engine, [(0, toy_request("r", [1, 2, 3], "greedy", 6))])
+    tokens = sum(len(delta.tokens) for step in steps for delta in step)
+    assert strategy.asked == tokens - 1
