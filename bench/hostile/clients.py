@@ -69,8 +69,8 @@ ATTACKS: dict[str, Callable[[], bytes]] = {
     ),
     "1 MB to tokenize": lambda: _json("/tokenize", prompt="word, " * 170_000, return_token_strs=True),
     "260,000 tokens to text": lambda: _json("/detokenize", tokens=[5] * 260_000),
-    "2,000 tokens and their logprobs": lambda: _json(prompt=[5] * 2000, prompt_logprobs=20, n=64),
-    "64 choices with logprobs": lambda: _json(prompt="a", n=64, logprobs=20, max_tokens=400),
+    "2,000 tokens and their logprobs": lambda: _json(prompt=[5] * 2000, prompt_logprobs=20, n=2),
+    "16 choices with logprobs": lambda: _json(prompt="a", n=16, logprobs=20, max_tokens=400),
     "16,000 messages": lambda: _json(
         "/v1/chat/completions", messages=[{"role": "user", "content": "a"}] * 16_000
     ),

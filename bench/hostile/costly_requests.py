@@ -59,6 +59,8 @@ ATTACKS: dict[str, Callable[[], Request]] = {
     "16,000 messages": lambda: (CHAT, {"messages": USER * 16_000, "max_tokens": 1}),
     "1 MB to tokenize": lambda: ("/tokenize", {"prompt": "word, " * 170_000, "return_token_strs": True}),
     "260,000 tokens to text": lambda: ("/detokenize", {"tokens": [5] * 260_000}),
+    "a million token ids": lambda: _completion(prompt=[12345] * 1_000_000),
+    "2,048 prompts": lambda: _completion(prompt=["a"] * 2048),
     "a map of the pool": lambda: ("/admin/kv?map=true", None),
     "policies": lambda: ("/admin/scheduler", {"name": "mlfq"}),
     "metrics": lambda: ("/metrics", None),
