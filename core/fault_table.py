@@ -89,7 +89,12 @@ FAULTS = (
         Ends.REQUEST,
         "each request is asked about again, alone, so that only those end at which it fails again",
     ),
-    Fault("decoding", ("Chosen.read", "Chosen.details"), Ends.TOGETHER, "the other requests go on"),
+    Fault(
+        "decoding",
+        ("Chosen.read", "Chosen.details"),
+        Ends.TOGETHER,
+        "the other requests go on; where steps do not overlap, each is asked about again, alone",
+    ),
     Fault("decoding", ("forget", "counters"), Ends.NOTHING, "requests go on all the same"),
     Fault("decoding", ("figures",), Ends.NOTHING, _UNSEEN),
     Fault("decoding", ("start", "rows", "defaults", "parts"), Ends.START, _NOT_STARTED),

@@ -9,6 +9,7 @@ in `core/fault_table.py`.
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import suppress
 from types import FrameType
 from typing import Final, NamedTuple
@@ -16,10 +17,13 @@ from typing import Final, NamedTuple
 from turnout.core.errors import TurnoutError
 from turnout.core.fault_table import fault_of
 
-__all__ = ["PLUGIN_ERRORS", "PluginFaults", "blame", "blamed", "fault_message", "name_plugin", "title_of"]
+__all__ = ["PluginFaults", "blame", "blamed", "fault_message", "name_plugin", "plugin_errors", "title_of"]
 
-PLUGIN_ERRORS: Final = (Exception, SystemExit)
-"""What a guard survives. A plugin may call `sys.exit`; an interrupt of the user is none of its doing."""
+_SURVIVED: Final = (Exception, SystemExit)
+"""A plugin may call `sys.exit`; an interrupt of the user is none of its doing."""
+_PANIC: Final = "PanicException"
+"""What an extension written in Rust raises where it would end the process. It is no Exception, and each
+extension has a class of its own, so that it is known by its name alone."""
 MAX_TEXT = 2000
 """Characters of an error's text that a message repeats: a message goes to clients and into the log."""
 _TITLE = "_turnout_title"
@@ -32,6 +36,16 @@ _NOUNS = {
     "decoding": "decoding strategy",
     "model": "model family",
 }
+
+
+def plugin_errors() -> tuple[type[BaseException], ...]:
+    """Returns what a guard survives, the panic among it that is being handled: ``except plugin_errors():``.
+
+    Python evaluates that expression only once something was raised.
+    """
+    raised = sys.exc_info()[0]
+    panicked = raised is not None and raised.__name__ == _PANIC
+    return (*_SURVIVED, raised) if panicked and raised is not None else _SURVIVED
 
 
 def name_plugin(plugin: object, title: str) -> None:

@@ -18,7 +18,7 @@ from turnout.core.engine.engine import Engine
 from turnout.core.errors import as_plugin_errors, describe_error
 from turnout.core.interfaces.decoding import Decoding
 from turnout.core.interfaces.logits_processor import ServedModel
-from turnout.core.plugin_faults import PLUGIN_ERRORS, title_of
+from turnout.core.plugin_faults import plugin_errors, title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.scheduler import Scheduler
@@ -151,7 +151,7 @@ def _start_decodings(policies: Policies, resources: EngineResources) -> dict[str
         try:
             if decoding not in policies.decodings:
                 decoding.start(resources)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             logger.warning("decoding %s is not on offer: %s", name, describe_error(error))
         else:
             started[name] = decoding

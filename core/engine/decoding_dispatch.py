@@ -17,7 +17,7 @@ from turnout.core.engine.decision_checks import (
 )
 from turnout.core.errors import RequestError, did_you_mean
 from turnout.core.interfaces.decoding import Decoding
-from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults
+from turnout.core.plugin_faults import PluginFaults, plugin_errors
 from turnout.core.types.decision import Chosen, Completion, Continuation, Retry, resolve_tokens
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.plan import Logits
@@ -80,7 +80,7 @@ class DecodingDispatch:
                 width = decoding.width(params)
                 _check_width(decoding, params, width)
                 return decoding, width
-            except PLUGIN_ERRORS as error:
+            except plugin_errors() as error:
                 fault = self._plugin_faults.report(decoding, asked, error)
                 if decoding in self._named:
                     break
@@ -117,13 +117,16 @@ class DecodingDispatch:
 
     def _draft(self, decoding: Decoding, sequences: Mapping[TokenSequence, None]) -> None:
         try:
+            most = decoding.rows - 1  # memory is planned for no more rows of logits
             for sequence, draft_tokens in decoding.draft(list(sequences)):
                 if sequence not in sequences:
                     raise ValueError(f"drafted for {sequence!r}, which it was not asked about")
+                if len(draft_tokens) > most:
+                    raise ValueError(f"drafted {len(draft_tokens)} tokens; `rows` allows {most}")
                 draft_tokens = draft_tokens[: sequence.room - 1]
                 check_tokens(draft_tokens, self._vocab_size)
                 sequence.draft = draft_tokens
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self._plugin_faults.report(decoding, "draft", error)
 
     # -------------------------------------------------------------- decisions
@@ -138,7 +141,7 @@ class DecodingDispatch:
             if isinstance(decisions, Chosen):
                 return decisions
             return self._checked(decoding, requests, decisions)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             return self._one_by_one(decoding, requests, logits, error)
 
     def resolve_decisions(
@@ -147,7 +150,7 @@ class DecodingDispatch:
         """Waits for the chosen tokens, and returns what `decide` returns."""
         try:
             return self._checked(decoding, requests, chosen)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             return self._one_by_one(decoding, requests, logits, error)
 
     def _one_by_one(
@@ -161,7 +164,7 @@ class DecodingDispatch:
         for request in requests:
             try:
                 found |= self._checked(decoding, [request], decoding.decide([request], logits))
-            except PLUGIN_ERRORS as again:
+            except plugin_errors() as again:
                 found[request] = self._plugin_faults.report(decoding, "decide", again)
         return found
 
@@ -196,7 +199,7 @@ class DecodingDispatch:
                 else:
                     self._check_other(other)
                     changed[request] = other
-            except PLUGIN_ERRORS as error:
+            except plugin_errors() as error:
                 changed[request] = self._plugin_faults.report(decoding, "decide", error)
         return {**continued, **changed} if changed else continued
 
@@ -226,7 +229,7 @@ class DecodingDispatch:
                 if parent.request not in rows:
                     raise ValueError(f"chose for {parent.request!r}, which it was not asked about")
                 rows[parent.request].append((row, parent))
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             return dict.fromkeys(requests, self._plugin_faults.report(decoding, "decide", error))
         for request, owners in rows.items():
             if len(owners) == 1 and goes_on(request, owners[0][1]):
@@ -249,7 +252,7 @@ class DecodingDispatch:
         """Waits for tokens without details; returns None if one is invalid, for `resolve` to say which."""
         try:
             tokens = chosen.read()
-        except PLUGIN_ERRORS:
+        except plugin_errors():
             return None
         if len(tokens) != len(chosen.parents) or not are_tokens(tokens, self._vocab_size):
             return None
@@ -259,7 +262,7 @@ class DecodingDispatch:
         """Waits for the token of each parent and its details; returns a message if they cannot be read."""
         try:
             tokens = resolve_tokens(chosen)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             return self._plugin_faults.report(decoding, "Chosen.read", error)
         try:
             check_tokens((token for token, _ in tokens), self._vocab_size)
@@ -284,7 +287,7 @@ class DecodingDispatch:
             decoding: Decoding = request.decoding  # type: ignore[assignment]  # a Request knows it as a Strategy
             try:
                 decoding.forget(list(sequences))
-            except PLUGIN_ERRORS as error:
+            except plugin_errors() as error:
                 self._plugin_faults.report(decoding, "forget", error)
 
     def check(self, request: Request) -> None:
@@ -294,7 +297,7 @@ class DecodingDispatch:
             decoding.check(request)
         except RequestError:
             raise
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             raise RequestError(self._plugin_faults.report(decoding, "check", error)) from error
 
     def blame(self, request: Request, what: str) -> str:
@@ -308,7 +311,7 @@ class DecodingDispatch:
             try:
                 for name, value in decoding.counters().items():
                     totals[str(name)] = totals.get(name, 0) + float(value)
-            except PLUGIN_ERRORS as error:
+            except plugin_errors() as error:
                 self._plugin_faults.report(decoding, "counters", error)
         return totals
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from turnout.core import limits
 from turnout.core.interfaces.figures import Figures
-from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults, title_of
+from turnout.core.plugin_faults import PluginFaults, plugin_errors, title_of
 from turnout.core.types.messages import PluginFigure
 
 __all__ = ["Asked", "FigureCollector"]
@@ -39,7 +39,7 @@ class FigureCollector:
         for kind, plugin, figures in plugins:
             try:
                 found += list(_checked(title_of(plugin, kind), figures()))  # all or none
-            except PLUGIN_ERRORS as error:
+            except plugin_errors() as error:
                 faults = self._faults.setdefault(kind, PluginFaults(kind, logger))
                 faults.report(plugin, "figures", error)
         return found

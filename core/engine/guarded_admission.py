@@ -8,7 +8,7 @@ import math
 from turnout.core.engine.admission_rate import AdmissionRate
 from turnout.core.errors import Overloaded, PolicyError
 from turnout.core.interfaces.admission import AdmissionPolicy, Load, Refusal
-from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults
+from turnout.core.plugin_faults import PluginFaults, plugin_errors
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.request import Request
 from turnout.core.types.views import KVView
@@ -49,7 +49,7 @@ class GuardedAdmission:
         load = self._load(now)  # outside: a fault of the KV backend is none of the policy's
         try:
             answer = _checked(self.policy.admit(request.view, load))
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self._fault("admit", error)
             return
         if answer is not None:
@@ -61,7 +61,7 @@ class GuardedAdmission:
             return
         try:
             self.policy.observe(request.view)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self._fault("observe", error)
 
     def _load(self, now: float) -> Load:

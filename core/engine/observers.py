@@ -18,7 +18,7 @@ from turnout.core.interfaces.observers import (
     StepRecord,
     WatchingHook,
 )
-from turnout.core.plugin_faults import PLUGIN_ERRORS, fault_message, title_of
+from turnout.core.plugin_faults import fault_message, plugin_errors, title_of
 from turnout.core.types.request import Request
 
 __all__ = ["Observers"]
@@ -139,7 +139,7 @@ def _tell(observers: list[WatchingHook], hook: str, **record: object) -> None:
     for observer in list(observers):
         try:
             observer.hook(**record)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             message, instead = fault_message(observer.name, hook, error), fault_of("observer", hook).instead
             logger.error("%s; %s", message, instead, exc_info=error)
             observers.remove(observer)

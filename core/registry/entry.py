@@ -13,6 +13,7 @@ from typing import Any, Literal
 import pluggy
 
 from turnout.core.errors import PluginError
+from turnout.core.plugin_faults import plugin_errors
 from turnout.core.registry.hookspecs import Factory, Flag
 
 __all__ = ["UNKNOWN_KIND", "Origin", "PluginEntry", "explain", "printable"]
@@ -100,7 +101,7 @@ class PluginEntry:
             factory = _imported(self.factory) if isinstance(self.factory, str) else self.factory
             if not callable(factory):
                 raise TypeError(f"{self.factory!r} is {factory!r}, which cannot be called")
-        except (Exception, SystemExit) as error:
+        except plugin_errors() as error:
             raise PluginError(f"{self.title} cannot be loaded: {explain(error)}") from error
         return factory
 

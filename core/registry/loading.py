@@ -17,6 +17,7 @@ from pathlib import Path
 import pluggy
 
 from turnout.core.errors import ConfigError, PluginError, did_you_mean
+from turnout.core.plugin_faults import plugin_errors
 from turnout.core.registry import hookspecs
 from turnout.core.registry.entry import UNKNOWN_KIND, Origin, PluginEntry, explain, printable
 from turnout.core.registry.hookspecs import PROJECT, Factory, Flag, Register
@@ -119,7 +120,7 @@ def _offers(candidate: _Candidate, seen: list[object]) -> list[PluginEntry]:
             return []
         seen.append(plugin)
         _ask(plugin, candidate.origin, offered)
-    except (Exception, SystemExit) as error:  # a module may call sys.exit as it is imported
+    except plugin_errors() as error:  # a module may call sys.exit as it is imported
         message = str(error) if isinstance(error, PluginError) else explain(error)
         nameless = PluginEntry(UNKNOWN_KIND, candidate.origin.plugin, candidate.origin, None)
         return [replace(entry, state="broken", error=message, cause=error) for entry in offered or [nameless]]

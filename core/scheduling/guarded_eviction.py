@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from turnout.core.errors import PolicyError
 from turnout.core.interfaces.eviction import CachedBlock, EvictionPolicy
-from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults, fault_message, title_of
+from turnout.core.plugin_faults import PluginFaults, fault_message, plugin_errors, title_of
 
 __all__ = ["GuardedEviction"]
 
@@ -38,7 +38,7 @@ class GuardedEviction(EvictionPolicy):
             return
         try:
             self.policy.add(block)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self._fault("add", error)
 
     def remove(self, block: int) -> None:
@@ -47,14 +47,14 @@ class GuardedEviction(EvictionPolicy):
             return
         try:
             self.policy.remove(block)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self._fault("remove", error)
 
     def pop(self) -> int:
         if not self.failed:
             try:
                 return self._chosen()
-            except PLUGIN_ERRORS as error:
+            except plugin_errors() as error:
                 self._fault("pop", error)
         return self._given.popitem(last=False)[0]
 

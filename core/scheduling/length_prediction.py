@@ -6,7 +6,7 @@ import logging
 import math
 
 from turnout.core.interfaces.scheduling import LengthPredictor
-from turnout.core.plugin_faults import PLUGIN_ERRORS, PluginFaults
+from turnout.core.plugin_faults import PluginFaults, plugin_errors
 from turnout.core.types.request import RequestView
 
 __all__ = ["GuardedPredictor"]
@@ -28,14 +28,14 @@ class GuardedPredictor:
             if math.isfinite(guess) and guess >= 0:
                 return guess
             raise ValueError(f"predicted {guess} tokens for {request!r}")
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self._fault("predict", error)
             return float(request.choices * request.max_tokens)
 
     def observe(self, request: RequestView) -> None:
         try:
             self.predictor.observe(request)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self._fault("observe", error)
 
     def _fault(self, method: str, error: BaseException) -> None:

@@ -9,7 +9,7 @@ from turnout.core.clock import Clock, monotonic
 from turnout.core.errors import PolicyError, RequestError
 from turnout.core.fault_table import fault_of
 from turnout.core.interfaces.scheduling import Drop, Entry, SchedulingPolicy, Share
-from turnout.core.plugin_faults import PLUGIN_ERRORS, blame, fault_message, title_of
+from turnout.core.plugin_faults import blame, fault_message, plugin_errors, title_of
 from turnout.core.scheduling.order import Order
 from turnout.core.scheduling.queues import Queues
 from turnout.core.types.request import Request, RequestView, request_of
@@ -69,7 +69,7 @@ class PolicyGuard:
                     raise PolicyError(f"ordered {request!r} twice")
                 served.add(request)
                 yield turn
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self.fault("order", error)
             yield from arrival_order(view, served)
 
@@ -114,7 +114,7 @@ class PolicyGuard:
         try:
             victim = self.policy.victim(request.view, running)
             return None if victim is None else self._checked_victim(victim)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self.fault("victim", error)
             return self._queues.newest if request.status == "running" else None
 
@@ -129,7 +129,7 @@ class PolicyGuard:
             self.policy.check(request.view)
         except RequestError:
             raise
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self.fault("check", error)
 
     def observe(self, request: Request, tokens: int, now: float) -> None:
@@ -138,7 +138,7 @@ class PolicyGuard:
             return
         try:
             self.policy.observe(request.view, tokens, now)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             self.fault("observe", error)
 
     def fault(self, method: str, error: BaseException) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from turnout.core.engine.engine import Engine
 from turnout.core.errors import TurnoutError, describe_error
 from turnout.core.interfaces.kv import KVCache, PrefixPins
-from turnout.core.plugin_faults import PLUGIN_ERRORS
+from turnout.core.plugin_faults import plugin_errors
 from turnout.core.registry.registry import Registry
 from turnout.core.types.messages import (
     AdminCommand,
@@ -67,7 +67,7 @@ def carry_out(assembled: Assembled, command: AdminCommand) -> Reply:
         return Reply(id=command.id, error=str(refusal), error_kind=refusal.kind)
     except TurnoutError as error:
         return Reply(id=command.id, error=str(error), error_kind="invalid")
-    except PLUGIN_ERRORS as error:
+    except plugin_errors() as error:
         logger.exception("an admin command failed")
         return Reply(id=command.id, error=describe_error(error), error_kind="internal")
 

@@ -19,7 +19,7 @@ import zmq
 
 from turnout.config import EngineConfig
 from turnout.core.errors import ConfigError, NoRoom, PluginError, PolicyError, TurnoutError, describe_error
-from turnout.core.plugin_faults import PLUGIN_ERRORS, blamed, fault_message
+from turnout.core.plugin_faults import blamed, fault_message, plugin_errors
 from turnout.core.process import exit_with_parent, freeze_garbage
 from turnout.core.types.messages import Failed
 from turnout.server.engine.admin_commands import Assembled
@@ -42,7 +42,7 @@ def main() -> None:
     with context, EngineChannel(context, given.address) as channel:
         try:
             assembled = _assemble(given.factory)
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             bad_config = isinstance(error, ConfigError)
             _fail(channel, error, final=bad_config and not _may_pass(error), bad_config=bad_config)
         if assembled is None:
@@ -53,7 +53,7 @@ def main() -> None:
             Thread(target=assembled.engine.warm_up, name="warm-up", daemon=True).start()
             with freeze_garbage():
                 EngineLoop(assembled, channel).run()
-        except PLUGIN_ERRORS as error:
+        except plugin_errors() as error:
             _fail(channel, error, final=isinstance(error, PolicyError))
 
 

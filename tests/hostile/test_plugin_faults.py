@@ -21,10 +21,15 @@ class Unprintable(Exception):
         raise RuntimeError("not even that")
 
 
+class PanicException(BaseException):  # as pyo3 calls that of each extension
+    """An extension in Rust reached what it takes to be impossible."""
+
+
 ERRORS: dict[str, Callable[[], BaseException]] = {
     "error": lambda: RuntimeError("oops"),
     "exit": lambda: SystemExit(3),
     "unprintable": Unprintable,
+    "panic": lambda: PanicException("called `Option::unwrap()` on a `None` value"),
 }
 MOMENTS = ("first", "third", "always")
 NOT_ASKED = ("move", "bind", "__call__", "snapshot", "prefixes", "pin", "unpin", "pinned", "warm_up")

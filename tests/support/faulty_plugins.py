@@ -16,7 +16,7 @@ from turnout.core.interfaces.kv import PoolSize
 from turnout.core.interfaces.logits_processor import LogitsProcessor
 from turnout.core.interfaces.observers import Observer
 from turnout.core.interfaces.scheduling import SchedulingPolicy
-from turnout.core.plugin_faults import blamed, fault_message, name_plugin
+from turnout.core.plugin_faults import blamed, fault_message, name_plugin, plugin_errors
 from turnout.core.scheduling.guarded_eviction import GuardedEviction
 from turnout.core.scheduling.preemption import Swap
 from turnout.core.types.decision import Chosen
@@ -250,7 +250,7 @@ def serve(make: Callable[[], Engine], specs: Iterable[RequestSpec], engines: int
     for _ in range(engines):
         try:
             _live(make(), streams, outcome)
-        except (Exception, SystemExit) as error:
+        except plugin_errors() as error:
             plugin = blamed(error)
             assert plugin is not None, "an engine died, and no plugin is to blame"
             outcome.deaths.append(fault_message(*plugin, error))

@@ -87,6 +87,7 @@ def test_drafts_beyond_the_budget_are_left_out(monkeypatch):
 
     first = ToyParallel.choose
     monkeypatch.setattr(ToyParallel, "draft", draft)
+    monkeypatch.setattr(ToyParallel, "rows", 6)
     monkeypatch.setattr(ToyParallel, "choose", choose)
     engine = toy_engine(Fcfs(), toy_kv(64, 4), budget=5)
     spec = toy_request("r", [1, 2, 3], "parallel", 12, n=3)
@@ -99,6 +100,7 @@ def test_drafts_beyond_the_budget_are_left_out(monkeypatch):
 def test_a_draft_token_outside_the_vocabulary_is_not_made(monkeypatch, caplog, token):
     """The model looked it up beyond the end of its embedding, which ended the process."""
     monkeypatch.setattr(ToyGreedy, "draft", lambda self, sequences: [(s, [token]) for s in sequences])
+    monkeypatch.setattr(ToyGreedy, "rows", 2)
     engine = toy_engine(Fcfs(), toy_kv(64, 4))
     spec = toy_request("r", [1, 2, 3], "greedy", 12)
     outcome = drive(engine, [(0, spec)], max_steps=100)
@@ -132,3 +134,13 @@ def test_a_decision_that_cannot_be_ends_its_request_and_no_other(monkeypatch, de
     outcome = drive(engine, [(0, bad), (0, good)], max_steps=100, errors=True)
     assert outcome.outputs("good") == expected(good)
     assert message in outcome.errors["bad"]
+
+
+def test_a_draft_beyond_the_declared_rows_is_a_fault(monkeypatch, caplog):
+    """Memory is planned for `rows` rows of logits."""
+    monkeypatch.setattr(ToyGreedy, "draft", lambda self, sequences: [(s, [1] * 40) for s in sequences])
+    monkeypatch.setattr(ToyGreedy, "rows", 3)
+    spec = toy_request("r", [1, 2, 3], "greedy", 12)
+    outcome = drive(toy_engine(Fcfs(), toy_kv(64, 4), budget=64), [(0, spec)], max_steps=100)
+    assert outcome.outputs("r") == expected(spec)
+    assert "draft failed: ValueError: drafted 40 tokens; `rows` allows 2" in caplog.text

@@ -304,6 +304,7 @@ def test_drafts_are_verified_at_once_even_by_who_says_that_it_need_not_know(monk
         return [(sequence, [1, 2]) for sequence in sequences]
 
     monkeypatch.setattr(ToyGreedy, "draft", draft)
+    monkeypatch.setattr(ToyGreedy, "rows", 3)
     monkeypatch.setattr(ToyGreedy, "choose", lambda self, request, rows: _first_row(rows))
     engine, asked = overlapping(), []
     spec = toy_request("r", PROMPT, "greedy", 9)
