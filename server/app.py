@@ -26,6 +26,7 @@ from turnout.server.api.health import health
 from turnout.server.api.load import show_load
 from turnout.server.api.messages import count_tokens, messages
 from turnout.server.api.metrics import metrics
+from turnout.server.api.responses import responses
 from turnout.server.http.access.auth import AuthMiddleware
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.memory import BodyMemory, BodyMemoryMiddleware
@@ -52,6 +53,7 @@ ROUTES = [
     Route("/v1/chat/completions", chat, methods=["POST"]),
     Route("/v1/messages", messages, methods=["POST"]),
     Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+    Route("/v1/responses", responses, methods=["POST"]),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
     Route("/tokenizer_info", tokenization.show_tokenizer),

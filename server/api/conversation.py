@@ -11,10 +11,11 @@ from starlette.requests import Request
 
 from turnout.core.types.request import RequestSpec
 from turnout.server.ab.arms import ServedArm
-from turnout.server.api.context import Context
+from turnout.server.api.context import Context, context_of
 from turnout.server.api.request_sizes import check_copies, check_logprobs
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import Client, client_of
+from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
 from turnout.text.engine_params import engine_params
@@ -23,7 +24,7 @@ from turnout.text.output.call_grammar import Wanted
 from turnout.text.output.splitter import OutputSplitter
 from turnout.text.template_process import TemplateProcesses
 
-__all__ = ["conversation_text", "prepared_generation", "rendered_tokens"]
+__all__ = ["conversation_text", "prepared_generation", "rendered_tokens", "translated"]
 
 
 async def prepared_generation(
@@ -45,6 +46,18 @@ async def prepared_generation(
         splitter=prepared.splitter,
         shown=arm.format.shown if prepared.splitter is not None else frozenset(),
     )
+
+
+async def translated(request: Request, fields: Callable[[], dict[str, Any]], size: int) -> ChatRequest:
+    """Returns the chat request that another API's request means. Raises RequestError.
+
+    fields: makes its fields; it takes time for a request of many characters or items, `size`.
+    """
+
+    def translate() -> ChatRequest:
+        return validate_body(fields(), ChatRequest, may_be_deep=False)
+
+    return await while_connected(request.receive, context_of(request).texts.run(size, translate))
 
 
 class _Prepared(NamedTuple):

@@ -9,13 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.server.api.context import context_of
-from turnout.server.api.conversation import prepared_generation, rendered_tokens
+from turnout.server.api.conversation import prepared_generation, rendered_tokens, translated
 from turnout.server.api.respond import respond
 from turnout.server.http.bodies.body import read_body
-from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.protocol.chat import ChatRequest, text_size
+from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.message_events import TokenCount
 from turnout.server.protocol.messages import CountRequest, MessagesRequest
 from turnout.server.renderers.messages import MessagesRenderer
@@ -28,7 +27,7 @@ async def messages(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, MessagesRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
-    body, id = await _as_chat(request, asked), f"msg_{uuid.uuid4().hex}"
+    body, id = await translated(request, asked.chat_fields, asked.size), f"msg_{uuid.uuid4().hex}"
     with context.assigned_arm(request, body.user, id) as arm:
         generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
         renderer = MessagesRenderer(id, context.model_name)
@@ -40,17 +39,7 @@ async def count_tokens(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, CountRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
-    body = await _as_chat(request, asked)
+    body = await translated(request, asked.chat_fields, asked.size)
     work = partial(rendered_tokens, context.templates, context.arms.first, body)
     count = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
     return JsonResponse(TokenCount(count))
-
-
-async def _as_chat(request: Request, asked: CountRequest) -> ChatRequest:
-    """The same as a chat request. Raises RequestError."""
-
-    def translate() -> ChatRequest:
-        return validate_body(asked.chat_fields(), ChatRequest, may_be_deep=False)
-
-    size = sum(len(message.content) for message in asked.messages)  # characters or blocks
-    return await while_connected(request.receive, context_of(request).texts.run(size, translate))

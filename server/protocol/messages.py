@@ -81,6 +81,11 @@ class CountRequest(_Lenient):
     thinking: Thinking | None = None
     """Whether it reasons first. Default: as the chat template has it."""
 
+    @property
+    def size(self) -> int:
+        """Characters and blocks, about."""
+        return sum(len(message.content) for message in self.messages)
+
     def chat_fields(self) -> dict[str, Any]:
         """The fields of a chat request that asks for the same. Raises RequestError for what is not
         supported."""

@@ -34,6 +34,7 @@ TOLD = {
     "/v1/models/{name:path}": "http-api.md#models-and-version",
     "/v1/completions": "http-api.md#completions",
     "/v1/chat/completions": "http-api.md#chat",
+    "/v1/responses": "http-api.md#responses",
     "/v1/messages": "http-api.md#messages",
     "/v1/messages/count_tokens": "http-api.md#messages",
     "/tokenize": "http-api.md#tokens",

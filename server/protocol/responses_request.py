@@ -1,0 +1,214 @@
+"""The request of ``POST /v1/responses``, OpenAI's newer API, and what it means as a chat request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turnout.core.errors import RequestError
+from turnout.server.protocol.base import FailFastList
+
+__all__ = ["ResponsesRequest"]
+
+Item = dict[str, Any]
+TEXTS = frozenset({"input_text", "output_text", "text"})
+REFUSED = {
+    "background": (False,),
+    "conversation": (),
+    "previous_response_id": (),
+    "prompt": (),
+    "store": (False, True),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+"""Fields that would change the response, with the values that ask for nothing; None always does.
+
+A response is not stored whatever `store` says, and the response says so.
+"""
+
+
+class _Lenient(BaseModel):
+    """Fields that are not known are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class TextOptions(_Lenient):
+    """The form of the answer's text."""
+
+    format: Item | None = None
+    """`{"type": "text"}`, `{"type": "json_object"}`, or `{"type": "json_schema", "name": …, "schema": …}`."""
+
+
+class ReasoningOptions(_Lenient):
+    """How much the model reasons before it answers."""
+
+    effort: str | None = None
+    """For chat templates that know `reasoning_effort`; `none` is `enable_thinking: false` for the others."""
+
+
+class ResponsesRequest(BaseModel):
+    """The body of a request for a response."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    model: str | None = None
+    """Another name than the served one gets 404. Default: the served one."""
+    input: str | FailFastList[Item]
+    """A text, or items: messages, `function_call`, `function_call_output` and `reasoning`."""
+    instructions: str | None = None
+    """What the model is told first."""
+    tools: FailFastList[Item] | None = None
+    """[Functions that the model may call](../how-to/tools.md). Tools of other types are left out, as the
+    response's `tools` show."""
+    tool_choice: Literal["none", "auto", "required"] | Item | None = None
+    """As in chat; a named function is `{"type": "function", "name": …}`."""
+    parallel_tool_calls: bool | None = None
+    """Whether an answer may have several calls. Default: true."""
+    max_output_tokens: Annotated[int, Field(gt=0)] | None = None
+    """Most tokens to generate; more than fit means as many as fit. Default: as many as fit."""
+    temperature: float | None = None
+    """0 always takes the most likely token."""
+    top_p: float | None = None
+    """Sample from the most likely tokens that together have this probability."""
+    stream: bool | None = None
+    """Answer in pieces."""
+    text: TextOptions | None = None
+    """The form of the answer."""
+    reasoning: ReasoningOptions | None = None
+    """How much the model reasons."""
+    user: str | None = None
+    """The client, as in chat."""
+    metadata: dict[str, str] | None = None
+    """Given back with the response."""
+
+    def functions(self) -> list[Item]:
+        """The tools that are functions."""
+        return [tool for tool in self.tools or () if tool.get("type") == "function"]
+
+    def chat_fields(self) -> dict[str, Any]:
+        """The fields of a chat request that asks for the same. Raises RequestError for what is not
+        supported."""
+        for name, value in (self.model_extra or {}).items():
+            if name in REFUSED and value is not None and value not in REFUSED[name]:
+                raise RequestError(f"{name} is not supported; send the whole conversation as input", name)
+        functions = self.functions()
+        fields: dict[str, Any] = {
+            "messages": list(_merged(self._messages())),
+            "max_tokens": self.max_output_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "stream": self.stream,
+            "user": self.user,
+            "response_format": self._form(),
+            "chat_template_kwargs": self._template_variables(),
+        }
+        if functions:
+            fields["tools"] = [{"type": "function", "function": _function(tool)} for tool in functions]
+            fields["tool_choice"] = self._choice()
+            fields["parallel_tool_calls"] = self.parallel_tool_calls
+        return fields
+
+    def _form(self) -> Item | None:
+        form = self.text.format if self.text else None
+        if form is None or form.get("type") != "json_schema":
+            return form
+        return {"type": "json_schema", "json_schema": form}
+
+    def _template_variables(self) -> Item | None:
+        effort = self.reasoning.effort if self.reasoning else None
+        if effort is None:
+            return None
+        return {"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}
+
+    def _choice(self) -> object:
+        choice = self.tool_choice
+        if not isinstance(choice, dict):
+            return choice
+        if choice.get("type") != "function":
+            raise RequestError(
+                f"tool_choice should be a text or name a function, not {choice.get('type')!r}", "tool_choice"
+            )
+        return {"type": "function", "function": {"name": choice.get("name")}}
+
+    def _messages(self) -> Iterator[Item]:
+        if self.instructions:
+            yield {"role": "system", "content": self.instructions}
+        if isinstance(self.input, str):
+            yield {"role": "user", "content": self.input}
+            return
+        for number, item in enumerate(self.input):
+            yield from _message(f"input[{number}]", item)
+
+
+def _function(tool: Mapping[str, Any]) -> Item:
+    return {name: tool.get(name) for name in ("name", "description", "parameters", "strict")}
+
+
+def _message(where: str, item: Item) -> Iterator[Item]:
+    """An item as a chat message, or a part of the assistant's."""
+    kind = item.get("type", "message")
+    if kind == "message":
+        role = item.get("role")
+        content = _text(f"{where}.content", item.get("content"))
+        yield {"role": "system" if role == "developer" else role, "content": content}
+    elif kind == "function_call":
+        function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
+        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        yield {"role": "assistant", "content": None, "tool_calls": [call]}
+    elif kind == "function_call_output":
+        output = _text(f"{where}.output", item.get("output"))
+        yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
+    elif kind == "reasoning":
+        told = [part.get("text", "") for part in item.get("content") or () if isinstance(part, dict)]
+        if told:
+            yield {"role": "assistant", "content": None, "reasoning_content": "\n".join(told)}
+    elif kind != "item_reference":
+        raise RequestError(f"{where} has the type {kind!r}, which is not supported", "input")
+    else:
+        raise RequestError(f"{where} refers to a stored item; responses are not stored here", "input")
+
+
+def _text(where: str, content: object) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise RequestError(f"{where} should be text or a list of parts", "input")
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in TEXTS or not isinstance(part.get("text"), str):
+            raise RequestError(f"{where} has a part of the type {kind!r}; only text is supported", "input")
+        texts.append(part["text"])
+    return "\n".join(texts)
+
+
+def _merged(messages: Iterator[Item]) -> Iterator[Item]:
+    """Joins what an assistant did in one turn, and what stands before the conversation."""
+    last: Item | None = None
+    for message in messages:
+        if (
+            last is not None
+            and message["role"] == last["role"] == "assistant"
+            and not (last.get("tool_calls") and message.get("content"))
+        ):
+            last = _joined(last, message)
+        elif last is not None and message["role"] == last["role"] == "system":
+            last = {"role": "system", "content": f"{last['content']}\n\n{message['content']}"}
+        else:
+            if last is not None:
+                yield last
+            last = message
+    if last is not None:
+        yield last
+
+
+def _joined(first: Item, second: Item) -> Item:
+    both = {**first, **{key: value for key, value in second.items() if value is not None}}
+    if first.get("content") and second.get("content"):
+        both["content"] = f"{first['content']}\n{second['content']}"
+    if first.get("tool_calls") and second.get("tool_calls"):
+        both["tool_calls"] = [*first["tool_calls"], *second["tool_calls"]]
+    return both

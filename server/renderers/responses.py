@@ -1,0 +1,209 @@
+"""Renders responses of ``/v1/responses``, OpenAI's newer API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from turnout.server.generation.generation import Generation
+from turnout.server.http.errors import error_body
+from turnout.server.renderers.renderer import Renderer
+from turnout.text.choice_text import TextDelta
+from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin, ToolEnd, merged
+
+__all__ = ["ResponsesRenderer"]
+
+Item = dict[str, Any]
+PART_OF = {"message": "output_text", "reasoning": "reasoning_text"}
+"""The type of the one part of an item that has parts."""
+
+
+class Body(msgspec.Struct):
+    """A response's body."""
+
+    id: str
+    object: str
+    created_at: int
+    status: str
+    model: str
+    output: list[Item]
+    usage: Item | None
+    error: Item | None
+    incomplete_details: Item | None
+    instructions: str | None
+    max_output_tokens: int | None
+    parallel_tool_calls: bool
+    previous_response_id: None
+    reasoning: Item
+    store: bool
+    temperature: float | None
+    text: Item
+    tool_choice: Any
+    tools: list[Item]
+    top_p: float | None
+    truncation: str
+    user: str | None
+    metadata: dict[str, str]
+
+
+@dataclass
+class ResponsesRenderer(Renderer):
+    """The one choice as items: reasoning, a message, calls."""
+
+    id: str
+    model: str
+    created: int
+    echoed: Mapping[str, Any]
+    """The fields of the response that repeat the request's."""
+    _items: list[Item] = field(default_factory=list, init=False)
+    """The items so far; the last may be open."""
+    _open: bool = field(default=False, init=False)
+    _number: int = field(default=-1, init=False)
+    """Of the last event."""
+    _ended: TextDelta | None = field(default=None, init=False)
+
+    def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Body:
+        (choice,) = choices
+        for event in _parts(choice, generation):
+            self._part(event)
+        self._close()
+        return self._body(choice, generation)
+
+    def opening(self, choice: int, generation: Generation) -> bytes:
+        begun = self._body(None, generation)
+        return self._event("response.created", response=begun) + self._event(
+            "response.in_progress", response=begun
+        )
+
+    def delta(self, delta: TextDelta, generation: Generation) -> bytes:
+        events = b"".join(map(self._part, _parts(delta, generation)))
+        if delta.finish_reason is not None:
+            self._ended = delta
+            events += self._close()
+        return events
+
+    def closing(self, generation: Generation) -> bytes:
+        body = self._body(self._ended, generation)
+        return self._event(f"response.{body.status}", response=body)
+
+    def error(self, error: Exception) -> bytes:
+        told = error_body(error).error
+        return self._event("error", code=told.code, message=told.message, param=told.param)
+
+    def end(self) -> bytes:
+        return b""
+
+    # -------------------------------------------------------------- items
+
+    def _part(self, event: Event) -> bytes:
+        """The events of a part of the output, which is added to the items."""
+        if isinstance(event, ToolEnd):
+            return self._close()
+        if isinstance(event, ToolBegin):
+            call = {"type": "function_call", "call_id": f"call_{uuid4().hex[:24]}", "name": event.name}
+            return self._close() + self._begin({"id": f"fc_{uuid4().hex}", **call, "arguments": ""})
+        if isinstance(event, ToolArguments):
+            self._items[-1]["arguments"] += event.text
+            return self._of_item("response.function_call_arguments.delta", delta=event.text)
+        kind = "reasoning" if isinstance(event, Reasoning) else "message"
+        before = b""
+        if not self._open or self._items[-1]["type"] != kind:
+            before = self._close() + self._begin(_empty(kind)) + self._begin_part()
+        self._items[-1]["content"][0]["text"] += event.text
+        name = f"response.{PART_OF[kind]}.delta"
+        more: Item = {"logprobs": []} if kind == "message" else {}
+        return before + self._of_item(name, content_index=0, delta=event.text, **more)
+
+    def _begin(self, item: Item) -> bytes:
+        self._items.append({**item, "status": "in_progress"})
+        self._open = True
+        added = {**self._items[-1], "content": []} if "content" in item else self._items[-1]
+        return self._event("response.output_item.added", output_index=self._index, item=added)
+
+    def _begin_part(self) -> bytes:
+        (part,) = self._items[-1]["content"]
+        return self._of_item("response.content_part.added", content_index=0, part=part)
+
+    def _close(self) -> bytes:
+        """The events that end the open item, if one is."""
+        if not self._open:
+            return b""
+        self._open = False
+        item = self._items[-1]
+        item["status"] = "completed"
+        if item["type"] == "function_call":
+            done = self._of_item(
+                "response.function_call_arguments.done", name=item["name"], arguments=item["arguments"]
+            )
+        else:
+            (part,) = item["content"]
+            more: Item = {"logprobs": []} if item["type"] == "message" else {}
+            name = f"response.{PART_OF[item['type']]}.done"
+            done = self._of_item(name, content_index=0, text=part["text"], **more)
+            done += self._of_item("response.content_part.done", content_index=0, part=part)
+        return done + self._event("response.output_item.done", output_index=self._index, item=item)
+
+    @property
+    def _index(self) -> int:
+        return len(self._items) - 1
+
+    # -------------------------------------------------------------- events
+
+    def _of_item(self, name: str, /, **fields: Any) -> bytes:
+        return self._event(name, item_id=self._items[-1]["id"], output_index=self._index, **fields)
+
+    def _event(self, name: str, /, **fields: Any) -> bytes:
+        self._number += 1
+        content = {"type": name, "sequence_number": self._number, **fields}
+        return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+
+    def _body(self, ended: TextDelta | None, generation: Generation) -> Body:
+        """The response; before its end `ended` is None."""
+        cut = ended is not None and ended.finish_reason == "length"
+        status = "in_progress" if ended is None else "incomplete" if cut else "completed"
+        if cut and self._items:
+            self._items[-1]["status"] = "incomplete"
+        return Body(
+            id=self.id,
+            object="response",
+            created_at=self.created,
+            status=status,
+            model=self.model,
+            output=self._items if ended is not None else [],
+            usage=None if ended is None else _usage(generation),
+            error=None,
+            incomplete_details={"reason": "max_output_tokens"} if cut else None,
+            previous_response_id=None,
+            store=False,
+            truncation="disabled",
+            **self.echoed,
+        )
+
+
+def _empty(kind: str) -> Item:
+    part: Item = {"type": PART_OF[kind], "text": ""}
+    if kind == "reasoning":
+        return {"id": f"rs_{uuid4().hex}", "type": kind, "summary": [], "content": [part]}
+    part |= {"annotations": [], "logprobs": []}
+    return {"id": f"msg_{uuid4().hex}", "type": kind, "role": "assistant", "content": [part]}
+
+
+def _parts(delta: TextDelta, generation: Generation) -> Iterable[Event]:
+    if generation.splitter is None:
+        return [Text(delta.text)] if delta.text else []
+    return merged(delta.events)
+
+
+def _usage(generation: Generation) -> Item:
+    prompt, output = generation.prompt_tokens, generation.completion_tokens
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": generation.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + output,
+    }

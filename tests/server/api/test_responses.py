@@ -1,0 +1,137 @@
+"""OpenAI's client, in its strictest mode, understands the Responses API that the server speaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from tiny_server import TinyServer, serving
+
+MODEL = "turnout-tiny"
+ASKED = "How warm is it?"
+TOOL: Any = {
+    "type": "function",
+    "name": "forecast",
+    "description": "Weather.",
+    "strict": True,
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 8}, "days": {"enum": [1, 2]}},
+        "required": ["city", "days"],
+        "additionalProperties": False,
+    },
+}
+CALLED: Any = {"tools": [TOOL], "tool_choice": {"type": "function", "name": "forecast"}}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TinyServer]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: TinyServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key="none", max_retries=0, _strict_response_validation=True
+    ) as client:
+        yield client
+
+
+def ask(client: openai.OpenAI, **fields: Any) -> Any:
+    asked = {"input": ASKED, "max_output_tokens": 24, "temperature": 0, **fields}
+    return client.responses.create(model=MODEL, **asked)
+
+
+def test_it_says_what_chat_says(client: openai.OpenAI, server: TinyServer) -> None:
+    messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": ASKED}]
+    body = {"messages": messages, "max_tokens": 24, "temperature": 0}
+    chat = httpx.post(f"{server.url}/v1/chat/completions", json=body).json()
+    response = ask(client, instructions="Be short.")
+    assert response.output_text == chat["choices"][0]["message"]["content"]
+    assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens"
+    assert response.usage.output_tokens == 24 and response.store is False
+
+
+def test_a_streamed_response_is_the_same_as_a_whole_one(client: openai.OpenAI) -> None:
+    events = list(ask(client, stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type for event in events]
+    assert kinds[:4] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
+    assert kinds[-4:] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.incomplete",
+    ]
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert text == ask(client).output_text == events[-1].response.output_text
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_function_is_called(client: openai.OpenAI, streamed: bool) -> None:
+    response = ask(client, **CALLED, stream=streamed, max_output_tokens=300)
+    if streamed:
+        *events, last = response
+        response = last.response
+        pieces = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+        assert "".join(pieces) == response.output[0].arguments and len(pieces) > 3
+    (call,) = response.output
+    assert call.type == "function_call" and call.name == "forecast" and call.call_id.startswith("call_")
+    assert json.loads(call.arguments)["days"] in (1, 2) and response.status == "completed"
+
+
+def test_a_conversation_goes_on(client: openai.OpenAI) -> None:
+    (call,) = ask(client, **CALLED, max_output_tokens=300).output
+    items: Any = [
+        {"role": "developer", "content": "Be short."},
+        {"role": "user", "content": [{"type": "input_text", "text": ASKED}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        call.model_dump(exclude_none=True),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "18 degrees"},
+    ]
+    assert ask(client, input=items, tools=[TOOL]).usage.input_tokens > ask(client).usage.input_tokens
+
+
+def test_the_text_has_the_form_that_is_asked_for(client: openai.OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"yes": {"type": "boolean"}},
+        "required": ["yes"],
+        "additionalProperties": False,
+    }
+    form: Any = {"format": {"type": "json_schema", "name": "yes", "schema": schema, "strict": True}}
+    response = ask(client, text=form, max_output_tokens=200)
+    assert list(json.loads(response.output_text)) == ["yes"]
+
+
+def test_tools_of_other_types_are_left_out(client: openai.OpenAI) -> None:
+    response = ask(client, tools=[{"type": "web_search"}, TOOL])
+    assert [tool.type for tool in response.tools] == ["function"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"input": [{"type": "computer_call"}]}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(
+    client: openai.OpenAI, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, **fields)
+    assert refused.value.param == param
