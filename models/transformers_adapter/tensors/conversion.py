@@ -20,6 +20,9 @@ from turnout.core.types.placement import Index, Placement
 
 __all__ = ["converted"]
 
+UNCHANGED = ("Force16BytesAlignment",)
+"""Steps that change where numbers lie in memory, and not the numbers."""
+
 
 def converted(
     converter: WeightConverter, pattern: str, key: str, name: str, shapes: Mapping[str, Tensor]
@@ -29,19 +32,22 @@ def converted(
     pattern: which of its sources the tensor is; name: of the first tensor that it goes to; shapes: the
     model's tensors. Raises ModelError for conversions that no placement says.
     """
-    steps = [type(step) for step in converter.operations]
-    dims = [getattr(step, "dim", 0) for step in converter.operations]
+    operations = [step for step in converter.operations if type(step).__name__ not in UNCHANGED]
+    steps = [type(step) for step in operations]
+    dims = [getattr(step, "dim", 0) for step in operations]
     sources, targets = list(converter.source_patterns), list(converter.target_patterns)
+    if not steps:
+        return [Placement(name)]
     if steps == [MergeModulelist] and dims == [0]:
         return [Placement(name, into=(_number(pattern, key),))]
     if steps == [MergeModulelist, Concatenate] and dims == [0, 1]:
         part = _part(sources.index(pattern), len(sources), shapes[name].shape[1])
         return [Placement(name, into=(_number(pattern, key), part))]
-    if steps == [Concatenate] and dims == [0] and _are_equal(converter.operations[0]):
+    if steps == [Concatenate] and dims == [0] and _are_equal(operations[0]):
         return [Placement(name, into=(_part(sources.index(pattern), len(sources), shapes[name].shape[0]),))]
     if steps == [Chunk] and dims == [0]:
         return _chunks(name, targets, shapes)
-    if steps == [Transpose] and _are_last(converter.operations[0], shapes[name]):
+    if steps == [Transpose] and _are_last(operations[0], shapes[name]):
         return [Placement(name, transposed=True)]
     listed = ", ".join(step.__name__ for step in steps)
     raise ModelError(

@@ -19,7 +19,7 @@ REFUSED = {
     ("bert", "BertLMHeadModel"): "neither causal nor a sliding window",
     ("gptj", "GPTJForCausalLM"): "attention code of its own",
     ("gemma3", "Gemma3ForConditionalGeneration"): "reads images or sound",
-    ("diffllama", "DiffLlamaForCausalLM"): "attends twice in layer 0",
+    ("diffllama", "DiffLlamaForCausalLM"): "attends twice in layer 0|attention code of its own",
     ("llama", "LlamaForSequenceClassification"): "is not a causal language model",
 }
 
