@@ -15,10 +15,14 @@ def flatten_inputs(module: nn.Module, linears: Iterable[str], embeddings: Iterab
     Packed and quantized layers map [rows, inputs] to [rows, outputs]; what looks up packed weights maps
     tokens to rows. linears, embeddings: the names of these layers.
     """
+    like = next(iter(module.parameters()))
     for name in linears:
         layer = module.get_submodule(name)
         if type(layer).forward is not nn.Linear.forward:
             layer.forward = _flattened(layer.forward, inputs=1)
+            if not hasattr(layer, "weight"):
+                # Some code reads the dtype of a layer's weight; to compute with this one is an error.
+                layer.weight = like.new_empty(0)
     for name in embeddings:
         layer = module.get_submodule(name)
         if not isinstance(layer, nn.Embedding):

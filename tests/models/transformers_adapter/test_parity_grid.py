@@ -75,7 +75,8 @@ def test_greedy_tokens_are_those_of_transformers(
     again = llm.generate(PROMPTS[:2], params, progress=False)
     for prompt, answer in zip([*PROMPTS, *PROMPTS[:2]], [*answers, *again], strict=True):
         tokens = list(answer.outputs[0].token_ids)
-        assert shape == "tied" or len(set(tokens)) > 3, "a model that repeats itself proves nothing"
         assert are_greedy(model, prompt, tokens)
+    different = {token for answer in answers for token in answer.outputs[0].token_ids}
+    assert shape == "tied" or len(different) > 20, "a model that repeats itself proves nothing"
     if preempts:
         assert llm.engine.stats().preemptions
