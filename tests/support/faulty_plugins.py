@@ -100,9 +100,6 @@ class Own(Greedy):
 
     fault: Fault | None = None
 
-    def draft(self, sequences: Any) -> Any:
-        return ()
-
     def decide(self, requests: Any, logits: Any) -> Any:
         chosen = super().decide(requests, logits)
         assert isinstance(chosen, Chosen)
