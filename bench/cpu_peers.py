@@ -161,6 +161,8 @@ def features() -> str:
 @click.command(help=__doc__, params=options(PEERS, "torch,transformers"))
 @click.option("--workload", "names", multiple=True, default=WORKLOADS, show_default=True,
               type=click.Choice(WORKLOADS))  # fmt: skip
+@click.option("--gguf", default="", type=click.Choice(["", "bf16", "q8_0", "q4_0"]),
+              help="Turnout and llama.cpp serve one GGUF file of this type.")  # fmt: skip
 @click.option("--repeats", default=5, show_default=True, help="Turns of each; three times as many in W1.")
 @click.option("--reduced", is_flag=True, help="Half the requests, half the tokens of each.")
 @click.option("--threads", default=os.cpu_count(), show_default=True)
@@ -174,11 +176,12 @@ def main(
     reduced: bool,
     threads: int,
     folder: Path,
+    gguf: str,
     write: Path | None,
     mark: str,
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    setting = Setting(resolve_model(model).absolute(), quantized, dtype, threads, folder.absolute())
+    setting = Setting(resolve_model(model).absolute(), quantized, dtype, threads, folder.absolute(), gguf)
     workers = [turnout(setting)]
     try:
         workers += [PEERS[peer](setting) for peer in peers]
@@ -188,7 +191,11 @@ def main(
             worker.stop()
     size = ", half of the requests and tokens" if reduced else ""
     what = f"{machine()} ({features()}), {threads} threads; medians of {repeats} turns{size}."
-    publish(f"{what}\n\n{table(workers, figures, list(names))}", write, mark or setting.model.name)
+    publish(
+        f"{what}\n\n{table(workers, figures, list(names))}",
+        write,
+        mark or "-".join(filter(None, (setting.model.name, gguf))),
+    )
 
 
 if __name__ == "__main__":

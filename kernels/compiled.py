@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from turnout.core.interfaces.compute import FusedKernels
-from turnout.kernels import integers
+from turnout.kernels import blocks, integers
 from turnout.kernels.attention_rule import AttentionRule, plain_rule
+from turnout.kernels.blocks import BlockKernels
 from turnout.kernels.build import BuiltLibrary
 from turnout.kernels.integers import FLOAT, INT, LONG, POINTER, IntegerKernels, address
 from turnout.kernels.threads import kernel_threads
@@ -38,6 +39,7 @@ SIGNATURES = {
     "turnout_write": [POINTER] * 3 + [LONG] * 3 + [INT] * 3,
     "turnout_attend": [POINTER] * 10 + [LONG] * 6 + [INT] * 3,
     **integers.SIGNATURES,
+    **blocks.SIGNATURES,
     "turnout_layers": [POINTER, LONG, POINTER],
     "turnout_experts": [POINTER, LONG, POINTER],
 }
@@ -92,6 +94,7 @@ class CpuKernels:
         self._half_unit: int = library.turnout_half_unit()
         self._panel: int = library.turnout_panel()
         self.integers = IntegerKernels(library, self._panel)
+        self.blocks = BlockKernels(library, self.integers)
 
     @property
     def variant(self) -> str:

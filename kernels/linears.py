@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from turnout.kernels.blocks import BlockWeights
 from turnout.kernels.compiled import PackedWeights
 from turnout.kernels.integers import LONG, POINTER, IntegerKernels, IntegerWeights, address
 
@@ -27,9 +28,9 @@ class FloatWeights(NamedTuple):
         return self.packed.outputs
 
 
-LinearWeights = FloatWeights | IntegerWeights
+LinearWeights = FloatWeights | IntegerWeights | BlockWeights
 
-_FLOAT32, _BFLOAT16, _HALVES, _INTEGERS = 0, 1, 2, 3
+_FLOAT32, _BFLOAT16, _HALVES, _INTEGERS, _BLOCKS = 0, 1, 2, 3, 16
 
 
 class LinearStruct(ctypes.Structure):
@@ -45,7 +46,16 @@ class LinearStruct(ctypes.Structure):
 
 def linear_struct(weights: LinearWeights, kernels: IntegerKernels) -> LinearStruct:
     """Describes a layer. Its tensors must stay where they are while the result is used."""
-    return _integers(weights, kernels) if isinstance(weights, IntegerWeights) else _floats(weights)
+    if isinstance(weights, IntegerWeights):
+        return _integers(weights, kernels)
+    return _blocks(weights) if isinstance(weights, BlockWeights) else _floats(weights)
+
+
+def _blocks(weights: BlockWeights) -> LinearStruct:
+    return LinearStruct(
+        *(weights.numbers.data_ptr(), address(weights.bias)),
+        *(weights.inputs, weights.outputs, _BLOCKS + weights.bits),
+    )
 
 
 def _floats(weights: FloatWeights) -> LinearStruct:

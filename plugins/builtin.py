@@ -60,6 +60,7 @@ def register_quantizers(register: Register) -> None:
     register("compressed-tensors", "turnout.plugins.quantization.formats.readers:CompressedTensors")
     register("fp8", "turnout.plugins.quantization.schemes.fp8:Fp8")
     register("fp8wo", "turnout.plugins.quantization.schemes.fp8:Fp8WeightOnly")
+    register("gguf", "turnout.plugins.quantization.formats.readers:Gguf")
     register("gptq", "turnout.plugins.quantization.formats.readers:Gptq")
     register("int4wo", "turnout.plugins.quantization.schemes.int4:Int4WeightOnly")
     register("int8", "turnout.plugins.quantization.schemes.int8:Int8")

@@ -1,4 +1,4 @@
-"""A Qwen2 or Llama checkpoint to GGUF. Arguments: checkpoint, file to write, bf16 or q8_0.
+"""A Qwen2 or Llama checkpoint to GGUF. Arguments: checkpoint, file to write, bf16, q8_0 or q4_0.
 
 Without a vocabulary: the bench gives token ids.
 """
@@ -16,7 +16,7 @@ import numpy as np
 source, target, weights = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 config = json.loads((source / "config.json").read_text())
 heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-kind = {"bf16": gguf.GGMLQuantizationType.BF16, "q8_0": gguf.GGMLQuantizationType.Q8_0}[weights]
+kind = gguf.GGMLQuantizationType[weights.upper()]
 
 NAMES = {
     "model.embed_tokens": "token_embd",

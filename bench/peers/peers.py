@@ -32,6 +32,8 @@ class Setting:
     dtype: str
     threads: int
     folder: Path
+    gguf: str = ""
+    """The type of the GGUF file that Turnout and llama.cpp both serve; empty: each has a model of its own."""
 
     def worker(
         self, name: str, script: str, arguments: list[str], python: Path, variables: dict[str, str]
@@ -76,13 +78,16 @@ def turnout_torch(setting: Setting) -> Worker:
 
 
 def _turnout(setting: Setting, kernels: str) -> Worker:
-    arguments = [str(setting.model), setting.dtype, kernels, _scheme(setting), str(setting.threads)]
-    return setting.worker(f"turnout {kernels}", "turnout_worker.py", arguments, OWN, THIS_CHECKOUT)
+    model = str(_gguf(setting, setting.gguf) if setting.gguf else setting.model)
+    arguments = [model, setting.dtype, kernels, _scheme(setting), str(setting.threads)]
+    return setting.worker(
+        f"turnout {setting.gguf or kernels}", "turnout_worker.py", arguments, OWN, THIS_CHECKOUT
+    )
 
 
 def _scheme(setting: Setting) -> str:
     """In 8 bits with the head and the embedding, as OpenVINO and llama.cpp have them."""
-    return "int8:lm_head=true,embeddings=true" if setting.quantized else "none"
+    return "int8:lm_head=true,embeddings=true" if setting.quantized and not setting.gguf else "none"
 
 
 def turnout_server(setting: Setting) -> Server:
@@ -117,10 +122,13 @@ LLAMACPP = Environment(
 
 def llamacpp(setting: Setting) -> Worker:
     python = LLAMACPP.python(setting.folder)
-    weights = "q8_0" if setting.quantized else "bf16"
-    model = setting.converted(python, "llamacpp_convert.py", ".gguf", weights)
-    arguments = [str(model), str(setting.threads)]
+    weights = setting.gguf or ("q8_0" if setting.quantized else "bf16")
+    arguments = [str(_gguf(setting, weights)), str(setting.threads)]
     return setting.worker(f"llama.cpp {weights}", "llamacpp_worker.py", arguments, python, {})
+
+
+def _gguf(setting: Setting, weights: str) -> Path:
+    return setting.converted(LLAMACPP.python(setting.folder), "llamacpp_convert.py", ".gguf", weights)
 
 
 ZENTORCH = ["install --no-deps zentorch==2.13.0.2", "install deprecated"]

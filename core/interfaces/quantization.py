@@ -86,6 +86,9 @@ class Quantizer(ABC):
 class Adopter(ABC):
     """Builds the layers of a checkpoint that was quantized beforehand."""
 
+    embeddings: ClassVar[bool] = False
+    """Whether the format stores embeddings quantized, too, so that `adopt_embedding` may be called."""
+
     @abstractmethod
     def adopt(
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
@@ -97,6 +100,15 @@ class Adopter(ABC):
         on the target device; only a `bias` is cast to `context.dtype`. `like` has the layer's shape and no
         values. Raises ModelError, naming a tensor that is missing, wrong or left over.
         """
+
+    def adopt_embedding(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Embedding, context: ComputeContext
+    ) -> nn.Module:
+        """Returns the embedding of that name, which maps int64 `[tokens]` to `[tokens, embedding_dim]`.
+
+        Not called where it is tied to an adopted head whose `capabilities` have `rows`.
+        """
+        raise ModelError(f"{name} is stored quantized, which only linear layers may be")
 
 
 @dataclass(frozen=True)

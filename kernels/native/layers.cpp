@@ -42,6 +42,10 @@ void linear(const Linear& layer, const void* x, void* out, const Step& step) {
     if (layer.kind == HALVES)
         turnout_half_linear(layer.numbers, x, layer.bias, out, step.tokens, layer.inputs, layer.outputs,
                             layer.inputs, products > WORTHWHILE ? threads : 1);
+    else if (layer.kind >= BLOCKS)
+        turnout_block_linear(layer.numbers, (const float*)layer.bias, x, out, step.tokens, layer.inputs,
+                             layer.outputs, layer.inputs, (int)(layer.kind - BLOCKS), (int)step.half,
+                             products > WORTHWHILE ? threads : 1);
     else if (layer.kind >= INTEGERS)
         turnout_integer_linear(layer.numbers, layer.shift, layer.scale, layer.offset, (const float*)layer.bias, x,
                                out, step.tokens, layer.inputs, layer.depth, layer.outputs, layer.group,

@@ -9,82 +9,14 @@
 #include <algorithm>
 
 #include "linears.h"
+#include "panel_rows.h"
 #include "team.h"
-#include "tile.h"
 
 namespace {
 
 constexpr int64_t DEPTH = 256;
 constexpr int64_t BAND = 16 * ROWS;  // of x that stay in the second-level cache
 constexpr int64_t PANELS_AT_ONCE = 4, NUMBERS_AT_ONCE = 1 << 16;  // that a thread takes at least
-
-// Where the columns of a panel go.
-struct Target {
-    float* data;
-    int64_t stride;
-    int64_t columns;    // that there are, from the panel's first on
-    const float* bias;  // to add, or null
-    bool add;           // to what is there
-
-    Target next() const { return {data + PANEL, stride, columns - PANEL, bias ? bias + PANEL : bias, add}; }
-};
-
-inline void put(const Target& out, int64_t row, const Floats (&sums)[VECTORS]) {
-    float* line = out.data + row * out.stride;
-    if (out.columns >= PANEL) {
-        for (int v = 0; v < VECTORS; v++) {
-            Floats value = sums[v];
-            if (out.bias) value += load(out.bias + v * WIDTH);
-            if (out.add) value += load(line + v * WIDTH);
-            store(line + v * WIDTH, value);
-        }
-        return;
-    }
-    for (int64_t c = 0; c < out.columns; c++)
-        line[c] = sums[c / WIDTH][c % WIDTH] + (out.bias ? out.bias[c] : 0.0f) + (out.add ? line[c] : 0.0f);
-}
-
-// Panels that lie `apart`, from the one that `out` begins with.
-struct Panels {
-    int64_t count, apart;
-};
-
-template <int R, int G, typename T>
-inline void tile_rows(Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
-    Floats sums[G][R][VECTORS];
-    tile<R, G>(x, block, panels.apart, depth, sums);
-    for (int g = 0; g < G; g++, out = out.next())
-        for (int r = 0; r < R; r++) put(out, r, sums[g][r]);
-}
-
-template <int R, typename T>
-void all_panels(Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
-    for (; panels.count >= TOGETHER<R>; panels.count -= TOGETHER<R>, block += TOGETHER<R> * panels.apart)
-        for (int g = (tile_rows<R, TOGETHER<R>>(x, block, panels, depth, out), 0); g < TOGETHER<R>; g++)
-            out = out.next();
-    for (; panels.count > 0; panels.count--, block += panels.apart, out = out.next())
-        tile_rows<R, 1>(x, block, panels, depth, out);
-}
-
-template <int R, typename T>
-void some_rows(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
-    if constexpr (R > 0) {
-        if (rows == R)
-            all_panels<R>(x, block, panels, depth, out);
-        else
-            some_rows<R - 1>(rows, x, block, panels, depth, out);
-    }
-}
-
-template <typename T>
-void all_rows(int64_t rows, Matrix x, const T* block, Panels panels, int64_t depth, Target out) {
-    for (int64_t now; rows > 0; rows -= now) {
-        now = next_rows(rows);
-        some_rows<ROWS>(now, x, block, panels, depth, out);
-        x.data += now * x.stride;
-        out.data += now * out.stride;
-    }
-}
 
 // Few rows go through the panels side by side. Of many, all pass one panel before the next comes.
 template <typename T>

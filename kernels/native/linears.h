@@ -4,8 +4,8 @@
 #include <cstdint>
 
 // FLOAT32, BFLOAT16: how float32 layers keep their weights; HALVES: bfloat16 in and out; INTEGERS + n: what
-// turnout_integer_linear calls kind n.
-enum Kind : int64_t { FLOAT32, BFLOAT16, HALVES, INTEGERS };
+// turnout_integer_linear calls kind n; BLOCKS + bits: turnout_block_linear's.
+enum Kind : int64_t { FLOAT32, BFLOAT16, HALVES, INTEGERS, BLOCKS = 16 };
 
 // Joined layers have their outputs side by side. From `shift` on: of integers alone.
 struct Linear {
@@ -24,9 +24,13 @@ void half_panels(const void* packed, const void* x, const void* bias, void* out,
 void integer_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first,
                     int64_t last);
 
+void block_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first, int64_t last);
+
 inline void linear_panels(const Linear& layer, const void* x, void* out, int64_t rows, int half, int64_t first,
                           int64_t last) {
-    if (layer.kind >= INTEGERS)
+    if (layer.kind >= BLOCKS)
+        block_panels(layer, x, out, rows, half, first, last);
+    else if (layer.kind >= INTEGERS)
         integer_panels(layer, x, out, rows, half, first, last);
     else if (layer.kind == HALVES)
         half_panels(layer.numbers, x, layer.bias, out, rows, layer.inputs, layer.outputs, first, last);

@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 SINGLE_FILE = "model.safetensors"
+GGUF_FILE = "model.gguf"
 INDEX_FILE = "model.safetensors.index.json"
 MAX_JSON = 64 * 2**20
 """Bytes of a JSON file, without the tokenizer's: more than the index of the largest models has."""
@@ -62,6 +63,8 @@ def weight_files(folder: Path) -> list[Path]:
         return _shards(folder)
     if (folder / SINGLE_FILE).is_file():
         return [folder / SINGLE_FILE]
+    if (folder / GGUF_FILE).is_file():
+        return [folder / GGUF_FILE]
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         raise ModelError(

@@ -39,11 +39,14 @@ class TensorEntry:
     key: str
     """Its name in the checkpoint."""
     file: WeightFile
+    blocks: str = ""
+    """The blocks in which a quantized layer takes it as it is stored."""
 
     @property
     def name(self) -> str:
-        """The model's tensor, all or a part of which it fills."""
-        return self.placement.name
+        """The model's tensor, all or a part of which it fills; with `blocks`, a name beside it."""
+        name = self.placement.name
+        return f"{name.rpartition('.')[0]}.{self.blocks}" if self.blocks else name
 
     @property
     def described(self) -> str:
@@ -57,6 +60,8 @@ class QuantizedLayer:
     name: str
     parts: dict[str, TensorEntry] = field(default_factory=dict)
     """Its tensors, by the last part of their names."""
+    tied: tuple[str, ...] = ()
+    """The other layers that have its weight."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class CheckpointIndex:
 
 
 def index_checkpoint(
-    folder: Path, family: ModelFamily, slots: Mapping[str, ParameterSlot], adoptable: Mapping[str, nn.Linear]
+    folder: Path, family: ModelFamily, slots: Mapping[str, ParameterSlot], adoptable: Mapping[str, nn.Module]
 ) -> CheckpointIndex:
     """Find one tensor for each parameter, or all tensors of a layer that is stored quantized.
 
@@ -79,12 +84,15 @@ def index_checkpoint(
     """
     title = title_of(family, "model")
     files = [open_weights(file) for file in weight_files(folder)]
-    listed = [entry for file in files for entry in _listed(file, family, title)]
+    listed = [entry for file in files for entry in _listed(file, family, title, adoptable)]
     quantized = {
         layer: QuantizedLayer(layer)
         for entry in listed
         if entry.name not in slots and (layer := entry.name.rpartition(".")[0]) in adoptable
     }
+    for name, stored in quantized.items():
+        slot = slots.get(f"{name}.weight")
+        stored.tied = tuple(layer for layer in slot.layers if layer != name) if slot else ()
     units: dict[tuple[str, str], TensorEntry | QuantizedLayer] = {}
     tied: list[TensorEntry] = []
     for entry in listed:
@@ -101,7 +109,8 @@ def index_checkpoint(
         if (name := slots[entry.name].name) not in found:
             units.setdefault((name, str(entry.placement.into)), entry)
     found |= {name for name, _ in units}
-    _check_complete(folder, found, (slot for slot in slots.values() if set(slot.layers) - quantized.keys()))
+    covered = {layer for name, stored in quantized.items() for layer in (name, *stored.tied)}
+    _check_complete(folder, found, (slot for slot in slots.values() if set(slot.layers) - covered))
     return CheckpointIndex(list(units.values()), quantized)
 
 
@@ -126,21 +135,28 @@ def read_tensor(entry: TensorEntry, shape: torch.Size, device: torch.device, dty
 
 def read_unconverted(entry: TensorEntry, device: torch.device) -> Tensor:
     """Read a tensor in the dtype and shape in which it is stored."""
+    if entry.blocks:
+        return entry.file.read_blocks(entry.key, entry.placement.take).to(device)
     with entry.file.read(entry.key, entry.placement.take) as stored:
         return stored.to(device, copy=True)
 
 
-def _listed(file: WeightFile, family: ModelFamily, title: str) -> Iterator[TensorEntry]:
+def _listed(
+    file: WeightFile, family: ModelFamily, title: str, adoptable: Mapping[str, nn.Module]
+) -> Iterator[TensorEntry]:
     for key in file.names():
         with as_plugin_errors(f"{title}: rename of {key}"):
             placed = placements(family.rename(key))
+        blocks = file.blocks(key)
         for placement in placed:
-            yield TensorEntry(placement, key, file)
+            layer, _, part = placement.name.rpartition(".")
+            held = blocks and placement.of_rows and layer in adoptable and part == "weight"
+            yield TensorEntry(placement, key, file, (blocks or "") if held else "")
 
 
 def _unchanged(entry: TensorEntry) -> TensorEntry:
     """Raises ModelError unless a part of a layer that is stored quantized stays as it is."""
-    if not entry.placement.whole:
+    if not entry.placement.whole and not entry.blocks:
         raise ModelError(
             f"{entry.described} is stored quantized, and goes to several layers or is turned around, which "
             "only weights that are not quantized can; take the unquantized checkpoint, and --quantization"

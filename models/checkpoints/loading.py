@@ -35,7 +35,7 @@ from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
 from turnout.models.decoder.fused_experts import fuse_experts
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
-from turnout.models.meta_model import linear_layers, meta_model
+from turnout.models.meta_model import meta_model
 
 __all__ = ["load_model"]
 
@@ -69,14 +69,14 @@ def load_model(
             use_native_stack(module, compiled)
             fuse_experts(module, compiled)
     slots = parameter_slots(module)
-    index = index_checkpoint(folder, family, slots, linear_layers(module) if adopter else {})
+    index = index_checkpoint(folder, family, slots, _adoptable(module, adopter))
     loader = _Loader(module, context, index.quantized)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
     for unit in tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True):
         if isinstance(unit, QuantizedLayer):
             assert adopter is not None
             loader.adopt(unit, adopter)
-            complete = [unit.name]
+            complete = [unit.name, *unit.tied]
         else:
             slot = slots[unit.name]
             if not loader.fill(slot, unit):
@@ -97,6 +97,14 @@ def load_model(
     loader.freed.trim()
     _place_buffers(module, context.device)
     return module.eval()
+
+
+def _adoptable(module: nn.Module, adopter: Adopter | None) -> dict[str, nn.Module]:
+    """The layers that may be stored quantized, by name."""
+    if adopter is None:
+        return {}
+    kinds = (nn.Linear, nn.Embedding) if adopter.embeddings else nn.Linear
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, kinds)}
 
 
 class _Loader:
@@ -143,13 +151,28 @@ class _Loader:
         tensors = {part: read_unconverted(entry, context.device) for part, entry in stored.parts.items()}
         if "bias" in tensors:
             tensors["bias"] = tensors["bias"].to(context.dtype)
-        like = self.module.get_submodule(name)
-        assert isinstance(like, nn.Linear)
-        with as_plugin_errors(f"{_title(adopter)} on {name}: adopt"):
-            adopted = self._check.checked(adopter.adopt(name, tensors, like, context), like)
+        rows = None
+        layers = {each: self.module.get_submodule(each) for each in (name, *stored.tied)}
+        for each, like in layers.items():
+            if isinstance(like, nn.Linear):
+                with as_plugin_errors(f"{_title(adopter)} on {each}: adopt"):
+                    adopted = self._check.checked(adopter.adopt(each, tensors, like, context), like)
+                rows = layer_capabilities(adopted).rows
+                self._place_adopted(each, adopted, adopter)
+        for each, like in layers.items():
+            if isinstance(like, nn.Embedding):
+                with as_plugin_errors(f"{_title(adopter)} on {each}: adopt_embedding"):
+                    table = (
+                        adopter.adopt_embedding(each, tensors, like, context)
+                        if rows is None
+                        else PackedEmbedding(rows, context.dtype)
+                    )
+                self._place_adopted(each, table, adopter)
+        self.freed.add(sum(tensor.nbytes for tensor in tensors.values()))
+
+    def _place_adopted(self, name: str, adopted: nn.Module, adopter: Adopter) -> None:
         name_plugin(adopted, _title(adopter))
         self.module.set_submodule(name, adopted)
-        self.freed.add(sum(tensor.nbytes for tensor in tensors.values()))
 
     def convert(self, slot: ParameterSlot, quantizer: Quantizer) -> None:
         """Replace the layers that `slot` completed and the quantizer wants."""

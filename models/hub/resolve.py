@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from turnout.core.errors import ModelError
+from turnout.models.gguf.folder import folder_of
 
 __all__ = ["EMBEDDED_MODELS", "resolve_model"]
 
@@ -43,10 +44,21 @@ def _local(name: str, revision: str | None) -> Path | str:
     if (folder / "config.json").is_file():
         return folder
     if folder.is_dir():
-        return f"{folder.absolute()} holds no config.json"
+        return _only_gguf(folder)
+    if folder.suffix == ".gguf" and folder.is_file():
+        return folder_of(folder)
     if folder.exists():
-        return f"{folder.absolute()} is a file; expected a folder"
+        return f"{folder.absolute()} is a file; expected a folder, or a .gguf file"
     return f"{folder.absolute()} does not exist"
+
+
+def _only_gguf(folder: Path) -> Path | str:
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) == 1:
+        return folder_of(files[0])
+    if files:
+        return f"{folder.absolute()} holds {len(files)} GGUF files; name one, such as {files[0]}"
+    return f"{folder.absolute()} holds no config.json"
 
 
 def _embedded(name: str, revision: str | None) -> Path | str:

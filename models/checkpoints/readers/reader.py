@@ -34,3 +34,14 @@ class WeightFile(ABC):
         It may be a view of the file, which is valid inside of the context alone: its pages count as this
         process's memory, and an access after the file was truncated would end the process.
         """
+
+    def blocks(self, key: str) -> str | None:
+        """Says in which blocks of few bits a tensor is stored that a layer can hold as they are; None: none.
+
+        `read` gives such a tensor as floating point numbers.
+        """
+        return None
+
+    def read_blocks(self, key: str, take: Index = ()) -> Tensor:
+        """Returns a tensor's rows, or those of `take`, in blocks as they are stored: uint8 [rows, bytes]."""
+        raise NotImplementedError(f"{type(self).__name__} stores no blocks")

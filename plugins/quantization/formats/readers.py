@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from turnout.core.interfaces.compute import ComputeContext
 
-__all__ = ["Awq", "CompressedTensors", "Gptq"]
+__all__ = ["Awq", "CompressedTensors", "Gguf", "Gptq"]
 
 
 class FormatReader(Quantizer):
@@ -63,3 +63,14 @@ class Awq(FormatReader):
         from turnout.plugins.quantization.formats.awq import AwqAdopter
 
         return AwqAdopter(config)
+
+
+class Gguf(FormatReader):
+    """Reads llama.cpp's blocks: Q8_0 and Q4_0 as they are stored, other types as floating point numbers."""
+
+    name: ClassVar[str] = "gguf"
+
+    def adopter(self, config: Mapping[str, Any]) -> Adopter:
+        from turnout.plugins.quantization.formats.gguf import GgufAdopter
+
+        return GgufAdopter()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from turnout.core.errors import ModelError
+from turnout.models.gguf.numbers import QuantizedRows
 from turnout.plugins.quantization.gpu.layers import CodesLinear, WeightOnlyLinear
 from turnout.plugins.quantization.gpu.products import Weights
 
@@ -46,6 +47,15 @@ class GpuLayerFactory:
             scale, offset = (values.repeat_interleave(group // part, dim=1) for values in (scale, offset))
             group = part
         return WeightOnlyLinear(Weights("int4", _packed(codes, group), scale, offset, group), bias, order)
+
+    @staticmethod
+    def blocks(blocks: Tensor, kind: str, bias: Tensor | None) -> nn.Module:
+        rows = QuantizedRows.of(blocks, kind)
+        wide, group = rows.scale.float(), _group(rows.codes.shape[1], rows.scale)
+        if kind == "q8_0":
+            return WeightOnlyLinear(Weights("int8", rows.codes, wide, None, group), bias)
+        unsigned = (rows.codes + 8).view(torch.uint8)
+        return GpuLayerFactory.int4(unsigned, wide, torch.zeros_like(wide), bias, None)
 
     @staticmethod
     def fp8(codes: Tensor, scale: Tensor, bias: Tensor | None, activations: bool) -> nn.Module:

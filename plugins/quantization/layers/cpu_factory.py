@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from turnout.kernels import CpuKernels
 from turnout.kernels.integers import Precision
+from turnout.plugins.quantization.layers.blocks import BlockLinear, packed_blocks
 from turnout.plugins.quantization.layers.fp8 import Fp8BlockLinear, Fp8Linear
 from turnout.plugins.quantization.layers.int4 import Int4Linear
 from turnout.plugins.quantization.layers.int8 import Int8GroupLinear, Int8Linear, Int8WeightLinear
@@ -47,6 +48,11 @@ class CpuLayerFactory:
             return Int4Linear(codes, scale, offset, bias, order)
         packed = self._kernels.integers.pack(Precision.W4A16, codes, scale, offset, bias)
         return NativeLinear(packed, self._kernels.integers, order)
+
+    def blocks(self, blocks: Tensor, kind: str, bias: Tensor | None) -> nn.Module:
+        if self._kernels is None:
+            return BlockLinear(blocks, kind, bias)
+        return packed_blocks(blocks, kind, bias, self._kernels)
 
     def fp8(self, codes: Tensor, scale: Tensor, bias: Tensor | None, activations: bool) -> nn.Module:
         return Fp8Linear(codes, scale, bias)

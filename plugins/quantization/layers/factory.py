@@ -46,6 +46,10 @@ class LayerFactory(Protocol):
         """weight = (code - 8) · scale + offset. codes: uint8 [out, in], 0 to 15; the rest as for 8 bits."""
         ...
 
+    def blocks(self, blocks: Tensor, kind: str, bias: Tensor | None) -> nn.Module:
+        """Weights of a GGUF file, activations not quantized. blocks: uint8 [out, bytes] of `kind`."""
+        ...
+
     def fp8(self, codes: Tensor, scale: Tensor, bias: Tensor | None, activations: bool) -> nn.Module:
         """codes: float8_e4m3fn [out, in]; scale: float32 [out]. activations: in fp8, too, if the GPU can."""
         ...

@@ -1,0 +1,264 @@
+// x @ weight.T (+ bias), with weights of 8 or 4 bits in blocks of 32 inputs, each with a scale of its own, as
+// llama.cpp's Q8_0 and Q4_0. x is not rounded: sums are the same, to the bit, as of the float32 weights
+// code * scale that linear.cpp would pack, in the same order.
+//
+//   packed  [N / PANEL][K / 32] Block     a panel: PANEL output columns side by side
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+
+#include "kernels.h"
+#include "linears.h"
+#include "panel_rows.h"
+#include "team.h"
+
+namespace {
+
+constexpr int64_t BLOCK = 32;                  // inputs that share a scale
+constexpr int64_t DEPTH = 256;                 // inputs that are summed before they are added to others: as linear.cpp
+constexpr int64_t BAND = 16 * ROWS;            // of x that stay in the second-level cache
+constexpr int64_t PANELS_AT_ONCE = 4;          // that a thread takes at least
+constexpr int64_t NUMBERS_AT_ONCE = 1 << 14;
+
+struct Block8 {
+    uint16_t scale[PANEL];  // float16
+    int8_t codes[BLOCK][PANEL];
+};
+
+struct Block4 {
+    uint16_t scale[PANEL];
+    uint32_t codes[BLOCK / 8][PANEL];  // 8 inputs a word, the first lowest, of which 8 stands for 0
+};
+
+typedef int8_t Small __attribute__((vector_size(WIDTH)));
+
+// float16, by float32's bits: an exponent that is too small by 112, also where it is 0.
+inline Floats widened(const uint16_t* halves) {
+    const Words bits = __builtin_convertvector(load_as<Halves>(halves), Words);
+    const Floats size = (Floats)((bits & 0x7fffu) << 13) * 0x1p112f;
+    return (Floats)((Words)size | ((bits & 0x8000u) << 16));
+}
+
+// The numbers of a word's lowest nibble.
+inline Floats of_nibble(Words words) {
+#if defined(__AVX512F__)
+    const Floats numbers = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+    return __builtin_shuffle(numbers, (Ints)words);
+#else
+    return __builtin_convertvector((Ints)(words & 15u) - 8, Floats);
+#endif
+}
+
+// What is read of WIDTH columns at once, for STEP inputs, and of that the weights of input s, without their scale.
+struct Read8 {
+    static constexpr int STEP = 1;
+    Floats codes;
+    Read8() = default;
+    Read8(const Block8& block, int64_t k, int v)
+        : codes(__builtin_convertvector(load_as<Small>(block.codes[k] + v * WIDTH), Floats)) {}
+    Floats input(int) const { return codes; }
+};
+
+struct Read4 {
+    static constexpr int STEP = 8;
+    Words words;
+    Read4() = default;
+    Read4(const Block4& block, int64_t k, int v) : words(load_as<Words>(block.codes[k / 8] + v * WIDTH)) {}
+    Floats input(int s) const { return of_nibble(words >> (4 * s)); }
+};
+
+template <typename B>
+using Read = std::conditional_t<std::is_same_v<B, Block8>, Read8, Read4>;
+
+// As tile.h's, of blocks.
+template <int R, int G, typename B>
+inline void tile_blocks(Matrix x, const B* panels, int64_t apart, int64_t depth, Floats (&out)[G][R][VECTORS]) {
+    Floats sums[G][R][VECTORS] = {};
+    for (int64_t begin = 0; begin < depth; begin += BLOCK, panels++) {
+        Floats scale[G][VECTORS];
+#pragma GCC unroll 4
+        for (int g = 0; g < G; g++)
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++) scale[g][v] = widened(panels[g * apart].scale + v * WIDTH);
+        for (int64_t k = 0; k < BLOCK; k += Read<B>::STEP) {
+            Read<B> read[G][VECTORS];
+#pragma GCC unroll 4
+            for (int g = 0; g < G; g++) {
+                const B& block = panels[g * apart];
+                if constexpr (R <= FETCHED) __builtin_prefetch((const char*)&block + AHEAD + k * sizeof(B) / BLOCK);
+#pragma GCC unroll 4
+                for (int v = 0; v < VECTORS; v++) read[g][v] = Read<B>(block, k, v);
+            }
+#pragma GCC unroll 8
+            for (int s = 0; s < Read<B>::STEP; s++)
+#pragma GCC unroll 4
+                for (int g = 0; g < G; g++) {
+                    Floats columns[VECTORS];
+#pragma GCC unroll 4
+                    for (int v = 0; v < VECTORS; v++) columns[v] = read[g][v].input(s) * scale[g][v];
+#pragma GCC unroll 16
+                    for (int r = 0; r < R; r++) {
+                        const Floats value = splat(x.data[r * x.stride + begin + k + s]);
+#pragma GCC unroll 4
+                        for (int v = 0; v < VECTORS; v++) sums[g][r][v] += value * columns[v];
+                    }
+                }
+        }
+    }
+    std::memcpy(&out, &sums, sizeof sums);
+}
+
+struct Blocks {
+    const void* packed;
+    const float* bias;
+    int64_t inputs, outputs;
+
+    int64_t panels() const { return (outputs + PANEL - 1) / PANEL; }
+    int64_t blocks() const { return inputs / BLOCK; }
+
+    template <typename B>
+    const B* at(int64_t panel, int64_t k) const {
+        return (const B*)packed + panel * blocks() + k / BLOCK;
+    }
+
+    Target target(float* out, int64_t panel, int64_t k) const {
+        return {out + panel * PANEL, outputs, outputs - panel * PANEL, k == 0 && bias ? bias + panel * PANEL : nullptr,
+                k > 0};
+    }
+};
+
+template <int R, int G, typename B>
+void few_columns(Matrix x, const Blocks& layer, float* out, int64_t panel) {
+    for (int64_t k = 0; k < layer.inputs; k += DEPTH) {
+        Floats sums[G][R][VECTORS];
+        tile_blocks<R, G>({x.data + k, x.stride}, layer.at<B>(panel, k), layer.blocks(), std::min(DEPTH, layer.inputs - k),
+                          sums);
+        Target target = layer.target(out, panel, k);
+        for (int g = 0; g < G; g++, target = target.next())
+            for (int r = 0; r < R; r++) put(target, r, sums[g][r]);
+    }
+}
+
+// Few rows go through panels from end to end, as they lie in memory.
+template <int R, typename B>
+void few_rows(int64_t rows, Matrix x, const Blocks& layer, float* out, int64_t panel, int64_t last) {
+    if constexpr (R > 0) {
+        if (rows < R) return few_rows<R - 1, B>(rows, x, layer, out, panel, last);
+        for (; panel + TOGETHER<R> <= last; panel += TOGETHER<R>) few_columns<R, TOGETHER<R>, B>(x, layer, out, panel);
+        for (; panel < last; panel++) few_columns<R, 1, B>(x, layer, out, panel);
+    }
+}
+
+template <typename B>
+void widen_panel(const B* blocks, int64_t depth, float* to) {
+    for (int64_t begin = 0; begin < depth; begin += BLOCK, blocks++)
+        for (int v = 0; v < VECTORS; v++) {
+            const Floats scale = widened(blocks->scale + v * WIDTH);
+            for (int64_t k = 0; k < BLOCK; k += Read<B>::STEP) {
+                const Read<B> read(*blocks, k, v);
+                for (int s = 0; s < Read<B>::STEP; s++)
+                    store(to + (begin + k + s) * PANEL + v * WIDTH, read.input(s) * scale);
+            }
+        }
+}
+
+// Of many rows, all pass a piece of a panel, widened once for all of them, before the next comes.
+template <typename B>
+void many_rows(int64_t rows, Matrix x, const Blocks& layer, float* out, int64_t first, int64_t last) {
+    alignas(64) float wide[DEPTH * PANEL];
+    for (int64_t band = 0; band < rows; band += BAND)
+        for (int64_t k = 0; k < layer.inputs; k += DEPTH)
+            for (int64_t panel = first; panel < last; panel++) {
+                const int64_t depth = std::min(DEPTH, layer.inputs - k);
+                widen_panel(layer.at<B>(panel, k), depth, wide);
+                const Matrix part = {x.data + band * x.stride + k, x.stride};
+                all_rows(std::min(BAND, rows - band), part, wide, {1, 0}, depth,
+                         layer.target(out + band * layer.outputs, panel, k));
+            }
+}
+
+template <typename B>
+void multiply(int64_t rows, Matrix x, const Blocks& layer, float* out, int64_t first, int64_t last) {
+    if (rows > ROWS)
+        many_rows<B>(rows, x, layer, out, first, last);
+    else
+        few_rows<(int)ROWS, B>(rows, x, layer, out, first, last);
+}
+
+void multiply(int64_t rows, Matrix x, const Blocks& layer, float* out, int bits, int64_t first, int64_t last) {
+    if (bits == 8)
+        multiply<Block8>(rows, x, layer, out, first, last);
+    else
+        multiply<Block4>(rows, x, layer, out, first, last);
+}
+
+// Rows of bfloat16, widened, with room for the sums behind them.
+std::unique_ptr<float[]> widened_rows(const BFloat16* x, int64_t rows, int64_t stride, const Blocks& layer) {
+    std::unique_ptr<float[]> room(new float[rows * (layer.inputs + layer.outputs)]);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < layer.inputs; k += WIDTH)
+            store(room.get() + row * layer.inputs + k, load(x + row * stride + k));
+    return room;
+}
+
+template <typename B>
+void gather(const B* packed, const int64_t* tokens, float* out, int64_t count, int64_t inputs) {
+    for (int64_t row = 0; row < count; row++) {
+        const B* block = packed + tokens[row] / PANEL * (inputs / BLOCK);
+        const int64_t column = tokens[row] % PANEL, v = column / WIDTH, lane = column % WIDTH;
+        for (int64_t k = 0; k < inputs; k += BLOCK, block++) {
+            const float scale = widened(block->scale + v * WIDTH)[lane];
+            for (int64_t i = 0; i < BLOCK; i += Read<B>::STEP)
+                for (int s = 0; s < Read<B>::STEP; s++)
+                    out[row * inputs + k + i + s] = Read<B>(*block, i, (int)v).input(s)[lane] * scale;
+        }
+    }
+}
+
+}  // namespace
+
+void block_panels(const Linear& linear, const void* x, void* out, int64_t rows, int half, int64_t first, int64_t last) {
+    const Blocks layer = {linear.numbers, (const float*)linear.bias, linear.inputs, linear.outputs};
+    const int bits = (int)(linear.kind - BLOCKS);
+    if (!half) return multiply(rows, {(const float*)x, linear.inputs}, layer, (float*)out, bits, first, last);
+    const auto room = widened_rows((const BFloat16*)x, rows, linear.inputs, layer);
+    float* const sums = room.get() + rows * linear.inputs;
+    multiply(rows, {room.get(), linear.inputs}, layer, sums, bits, first, last);
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = first * PANEL; i < std::min(last * PANEL, linear.outputs); i++)
+            narrow(sums[row * linear.outputs + i], (BFloat16*)out + row * linear.outputs + i);
+}
+
+extern "C" {
+
+// out: [rows][outputs]; x: [rows][inputs], rows `stride` apart; both bfloat16 if `half`, else float32; bias:
+// float32, or null; bits: 8 or 4.
+void turnout_block_linear(const void* packed, const float* bias, const void* x, void* out, int64_t rows,
+                          int64_t inputs, int64_t outputs, int64_t stride, int bits, int half, int threads) {
+    const Blocks layer = {packed, bias, inputs, outputs};
+    Matrix wide = {(const float*)x, stride};
+    float* sums = (float*)out;
+    std::unique_ptr<float[]> room;
+    if (half) {
+        room = widened_rows((const BFloat16*)x, rows, stride, layer);
+        wide = {room.get(), inputs}, sums = room.get() + rows * inputs;
+    }
+    turnout::share_out(threads, layer.panels(), PANELS_AT_ONCE, [&](int64_t first, int64_t last) {
+        multiply(rows, wide, layer, sums, bits, first, last);
+    });
+    if (half)
+        turnout::share_out(threads, rows * outputs, NUMBERS_AT_ONCE, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; i++) narrow(sums[i], (BFloat16*)out + i);
+        });
+}
+
+// out: float32 [count][inputs], the rows `tokens` of the weight that was packed.
+void turnout_block_gather(const void* packed, const int64_t* tokens, float* out, int64_t count, int64_t inputs,
+                          int bits) {
+    if (bits == 8)
+        gather((const Block8*)packed, tokens, out, count, inputs);
+    else
+        gather((const Block4*)packed, tokens, out, count, inputs);
+}
+}

@@ -1,0 +1,137 @@
+"""Writes ``config.json`` and ``generation_config.json`` for a GGUF file, whose metadata says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from turnout.core.errors import ModelError
+from turnout.models.gguf.header import GGUFHeader
+from turnout.models.gguf.rope import rope_parameters
+
+__all__ = ["config_of", "generation_config_of"]
+
+END_TEXTS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|end_of_text|>")
+"""Texts of tokens that end a turn, where the metadata names one end token alone."""
+CONTROL = 3
+"""The type of tokens that no text stands for."""
+
+
+def config_of(header: GGUFHeader) -> dict[str, Any]:
+    """Returns what ``config.json`` says of the model. Raises ModelError for what is not read."""
+    if header.architecture not in KINDS:
+        raise ModelError(
+            f"{header.path}: GGUF files of the architecture {header.architecture!r} are not read, only "
+            f"{', '.join(KINDS)}; take the safetensors checkpoint"
+        )
+    if header.metadata.get("split.count", 1) > 1:
+        raise ModelError(f"{header.path} is one of several; join them with llama-gguf-split --merge")
+    name, model_type, more = KINDS[header.architecture]
+    heads = header.needed("attention.head_count")
+    width = header.needed("embedding_length")
+    stored = {tensor.type for tensor in header.tensors.values()}
+    config = {
+        "architectures": [name],
+        "model_type": model_type,
+        "vocab_size": _vocabulary(header),
+        "hidden_size": width,
+        "intermediate_size": header.needed("feed_forward_length"),
+        "num_hidden_layers": header.needed("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": header.own("attention.head_count_kv", heads),
+        "head_dim": header.own("attention.key_length", width // heads if type(heads) is int else None),
+        "max_position_embeddings": header.needed("context_length"),
+        "rms_norm_eps": header.needed("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": rope_parameters(header),
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+        "dtype": "bfloat16" if "bf16" in stored else "float16" if stored <= {"f16", "f32"} else "float32",
+        "eos_token_id": header.metadata.get("tokenizer.ggml.eos_token_id"),
+        "bos_token_id": header.metadata.get("tokenizer.ggml.bos_token_id"),
+        **more(header),
+    }
+    if not stored <= {"f32", "f16", "bf16", "f64"}:
+        config["quantization_config"] = {"quant_method": "gguf"}
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def generation_config_of(header: GGUFHeader) -> dict[str, Any]:
+    """Returns which tokens end a text: those that the metadata names, and known texts that end a turn."""
+    named = {header.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")}
+    tokens, kinds = (header.metadata.get(f"tokenizer.ggml.{key}", []) for key in ("tokens", "token_type"))
+    turns = {
+        i
+        for i, (text, kind) in enumerate(zip(tokens, kinds, strict=False))
+        if kind == CONTROL and text in END_TEXTS
+    }
+    return {"eos_token_id": sorted({token for token in named if token is not None} | turns)}
+
+
+def _vocabulary(header: GGUFHeader) -> int:
+    table = header.tensors.get("token_embd.weight")
+    if table is None:
+        raise ModelError(
+            f"{header.path} lacks the tensor 'token_embd.weight'; is it a language model's file?"
+        )
+    return table.shape[0]
+
+
+def _llama(header: GGUFHeader) -> dict[str, Any]:
+    bias = "blk.0.attn_q.bias" in header.tensors
+    return {"attention_bias": bias, "mlp_bias": "blk.0.ffn_up.bias" in header.tensors, "hidden_act": "silu"}
+
+
+def _silu(header: GGUFHeader) -> dict[str, Any]:
+    return {"hidden_act": "silu"}
+
+
+def _gemma2(header: GGUFHeader) -> dict[str, Any]:
+    layers, head = header.needed("block_count"), header.needed("attention.key_length")
+    # The largest model alone scales by its width: https://github.com/ggml-org/llama.cpp, llama-model.cpp
+    scaled = (
+        header.needed("embedding_length") // header.needed("attention.head_count") if layers == 46 else head
+    )
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": scaled,
+        "attn_logit_softcapping": header.own("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": header.own("final_logit_softcapping", 30.0),
+        "sliding_window": header.own("attention.sliding_window", 4096),
+        "layer_types": ["full_attention" if layer % 2 else "sliding_attention" for layer in range(layers)],
+    }
+
+
+def _gemma3(header: GGUFHeader) -> dict[str, Any]:
+    layers, head = header.needed("block_count"), header.needed("attention.key_length")
+    scaled = (
+        header.needed("embedding_length") // header.needed("attention.head_count") if layers == 62 else head
+    )
+    full = rope_parameters(header)
+    local = {"rope_type": "default", "rope_theta": 10_000.0}
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": scaled,
+        "sliding_window": header.needed("attention.sliding_window"),
+        "layer_types": [
+            "sliding_attention" if (layer + 1) % 6 else "full_attention" for layer in range(layers)
+        ],
+        "rope_parameters": {"full_attention": full, "sliding_attention": local},
+    }
+
+
+def _phi3(header: GGUFHeader) -> dict[str, Any]:
+    rotated = header.own("rope.dimension_count")
+    head = header.needed("embedding_length") // header.needed("attention.head_count")
+    partial = {} if rotated in (None, head) else {"partial_rotary_factor": rotated / head}
+    window = header.own("attention.sliding_window")
+    return {"hidden_act": "silu", "head_dim": None, "sliding_window": window or None, **partial}
+
+
+KINDS: Mapping[str, tuple[str, str, Callable[[GGUFHeader], dict[str, Any]]]] = {
+    "llama": ("LlamaForCausalLM", "llama", _llama),
+    "qwen2": ("Qwen2ForCausalLM", "qwen2", _silu),
+    "qwen3": ("Qwen3ForCausalLM", "qwen3", _silu),
+    "gemma2": ("Gemma2ForCausalLM", "gemma2", _gemma2),
+    "gemma3": ("Gemma3ForCausalLM", "gemma3_text", _gemma3),
+    "phi3": ("Phi3ForCausalLM", "phi3", _phi3),
+}
+"""Architecture and model type of Hugging Face's configuration, and what else it says."""

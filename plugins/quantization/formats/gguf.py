@@ -1,0 +1,64 @@
+"""Reads layers in blocks of a GGUF file.
+
+::
+
+    q8_0  uint8 [out, in / 32 · 34]    a block: scale float16, 32 codes int8
+    q4_0  uint8 [out, in / 32 · 18]    a block: scale float16, 16 bytes: codes 0 to 15 low, 16 to 31 high
+
+weight = code · scale, for 4 bits (code - 8) · scale. Activations are not quantized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from turnout.core.errors import ModelError
+from turnout.core.interfaces.compute import ComputeContext
+from turnout.core.interfaces.quantization import Adopter
+from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
+from turnout.plugins.quantization.layers.blocks import BlockEmbedding
+from turnout.plugins.quantization.layers.factory import layer_factory
+
+__all__ = ["GgufAdopter"]
+
+ROW_BYTES = {"q8_0": 34, "q4_0": 18}
+"""Bytes of a block, by type."""
+BLOCK = 32
+
+
+class GgufAdopter(Adopter):
+    """Builds layers that hold the file's codes and scales."""
+
+    embeddings = True
+
+    def adopt(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
+    ) -> nn.Module:
+        kind = _kind(name, tensors)
+        parts = LayerTensors(name, tensors, like)
+        row = parts.groups(BLOCK) * ROW_BYTES[kind]
+        blocks = parts.take(kind, [torch.uint8], [parts.outputs, row])
+        bias = parts.bias()
+        parts.finish()
+        return layer_factory(context).blocks(blocks, kind, bias)
+
+    def adopt_embedding(
+        self, name: str, tensors: Mapping[str, Tensor], like: nn.Embedding, context: ComputeContext
+    ) -> nn.Module:
+        kind = _kind(name, tensors)
+        rows, row = tensors[kind], like.embedding_dim // BLOCK * ROW_BYTES[kind]
+        if list(rows.shape) != [like.num_embeddings, row]:
+            raise ModelError(
+                f"{name}.{kind} has shape {list(rows.shape)}, expected {[like.num_embeddings, row]}"
+            )
+        return BlockEmbedding(rows, kind, context.dtype)
+
+
+def _kind(name: str, tensors: Mapping[str, Tensor]) -> str:
+    found = [kind for kind in ROW_BYTES if kind in tensors]
+    if len(found) != 1:
+        raise ModelError(f"{name} has {', '.join(tensors)}; expected one of {' and '.join(ROW_BYTES)}")
+    return found[0]

@@ -1,0 +1,98 @@
+"""Layers whose weights are codes with a scale for each 32 inputs, as GGUF files store them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from turnout.kernels import CpuKernels
+from turnout.kernels.blocks import PANELS_AT_ONCE, BlockKernels, BlockWeights
+from turnout.models.decoder.packed import LayerCapabilities
+from turnout.models.gguf.numbers import QuantizedRows
+from turnout.plugins.quantization.layers.base import DecodedLinear
+
+__all__ = ["BlockEmbedding", "BlockLinear", "NativeBlockLinear", "packed_blocks"]
+
+BITS = {"q8_0": 8, "q4_0": 4}
+
+
+class BlockLinear(DecodedLinear):
+    """Decodes blocks as it multiplies, by PyTorch's operators; activations are not quantized."""
+
+    blocks: Tensor
+
+    def __init__(self, blocks: Tensor, kind: str, bias: Tensor | None) -> None:
+        """blocks: uint8 [out, bytes], as they are stored."""
+        super().__init__(QuantizedRows.inputs(blocks, kind), len(blocks), bias)
+        self.register_buffer("blocks", blocks)
+        self._kind = kind
+
+    def decode(self, start: int, stop: int) -> Tensor:
+        return QuantizedRows.of(self.blocks[start:stop], self._kind).dequantized()
+
+
+class NativeBlockLinear(nn.Module):
+    """Computed by compiled kernels, as the float32 weights code · scale would be; activations as they are.
+
+    A row has the same results, to the bit, alone and in any batch.
+    """
+
+    def __init__(self, weights: BlockWeights, kernels: BlockKernels) -> None:
+        super().__init__()
+        self.weights, self.kernels = weights, kernels
+        self.in_features, self.out_features = weights.inputs, weights.outputs
+        self.register_buffer("numbers", weights.numbers)
+        self.register_buffer("bias", weights.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [..., in_features]; returns [..., out_features] in x's dtype."""
+        rows = x.reshape(-1, self.in_features)
+        rows = rows.float() if x.dtype == torch.float16 else rows
+        return self.kernels.linear(rows, self.weights).to(x.dtype).view(*x.shape[:-1], self.out_features)
+
+    @property
+    def capabilities(self) -> LayerCapabilities:
+        return LayerCapabilities(join=self.join, rows=self.rows, native_weights=self.weights)
+
+    def rows(self, tokens: Tensor) -> Tensor:
+        """tokens: int64 [tokens]; returns those rows of the weights, float32 [tokens, inputs]."""
+        return self.kernels.rows(self.weights, tokens)
+
+    def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
+        layers = [self, *(layer for layer in others if isinstance(layer, NativeBlockLinear))]
+        weights = [layer.weights for layer in layers]
+        if len(layers) <= len(others) or not self.kernels.joins(weights):
+            return None
+        return NativeBlockLinear(self.kernels.join(weights), self.kernels)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bits={self.weights.bits}"
+
+
+def packed_blocks(blocks: Tensor, kind: str, bias: Tensor | None, kernels: CpuKernels) -> NativeBlockLinear:
+    """Packs a layer, some rows at a time. blocks: uint8 [out, bytes], as they are stored."""
+    own, inputs = kernels.blocks, QuantizedRows.inputs(blocks, kind)
+    numbers = own.room(inputs, len(blocks), BITS[kind])
+    step = own.panel * PANELS_AT_ONCE
+    for first in range(0, len(blocks), step):
+        rows = QuantizedRows.of(blocks[first : first + step], kind)
+        own.fill(numbers, first, rows.codes, rows.scale)
+    wide = None if bias is None else bias.float()
+    return NativeBlockLinear(BlockWeights(numbers, wide, inputs, len(blocks), BITS[kind]), own)
+
+
+class BlockEmbedding(nn.Module):
+    """Keeps rows in blocks as a GGUF file stores them, and decodes those that are looked up."""
+
+    rows: Tensor
+
+    def __init__(self, rows: Tensor, kind: str, dtype: torch.dtype) -> None:
+        """rows: uint8 [tokens, bytes]; kind: ``q8_0`` or ``q4_0``; dtype: of what comes out."""
+        super().__init__()
+        self.register_buffer("rows", rows)
+        self._kind, self._dtype = kind, dtype
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return QuantizedRows.of(self.rows[tokens], self._kind).dequantized().to(self._dtype)

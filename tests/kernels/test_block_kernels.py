@@ -1,0 +1,86 @@
+"""Compiled layers in blocks of 8 and 4 bits give what their float32 weights give, to the bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from turnout.kernels import CpuKernels
+from turnout.kernels.blocks import BlockWeights
+
+ROWS = [1, 2, 3, 6, 14, 15, 40, 250]
+SHAPES = [(32, 7), (256, 32), (288, 100), (896, 65), (4864, 33)]
+BITS = [8, 4]
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def layer(
+    kernels: CpuKernels, inputs: int, outputs: int, bits: int, *, bias: bool = False
+) -> tuple[BlockWeights, Tensor]:
+    """Packed, and the weight in float32. Scales of all sizes that float16 has."""
+    most = 2 ** (bits - 1)
+    drawn = torch.Generator().manual_seed(3)
+    codes = torch.randint(-most, most, (outputs, inputs), generator=drawn).to(torch.int8)
+    scale = (normal(outputs, inputs // 32) * 10.0 ** normal(outputs, inputs // 32, seed=1)).half()
+    scale.view(-1)[0], scale.view(-1)[-1] = 2.0**-24, -65504.0
+    numbers = kernels.blocks.room(inputs, outputs, bits)
+    step = 2 * kernels.blocks.panel
+    for first in range(0, outputs, step):
+        kernels.blocks.fill(numbers, first, codes[first : first + step], scale[first : first + step])
+    own = normal(outputs, seed=5) if bias else None
+    return BlockWeights(numbers, own, inputs, outputs, bits), codes * scale.float().repeat_interleave(32, 1)
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize(("inputs", "outputs"), SHAPES)
+def test_results_are_those_of_float32_weights(
+    variant_kernels: CpuKernels, inputs: int, outputs: int, bits: int
+) -> None:
+    packed, weight = layer(variant_kernels, inputs, outputs, bits, bias=True)
+    floats = variant_kernels.pack([weight])
+    for rows in ROWS:
+        x = normal(rows, inputs, seed=7)
+        found = variant_kernels.blocks.linear(x, packed)
+        assert torch.equal(found, variant_kernels.linear(x, floats, packed.bias)), f"{rows} rows"
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_a_row_has_the_same_result_in_any_batch(variant_kernels: CpuKernels, bits: int) -> None:
+    packed, _ = layer(variant_kernels, 896, 96, bits)
+    x = normal(250, 896)
+    together = variant_kernels.blocks.linear(x, packed)
+    for row in (0, 13, 14, 249):
+        assert torch.equal(variant_kernels.blocks.linear(x[row : row + 1], packed)[0], together[row])
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_activations_in_bfloat16_are_widened(variant_kernels: CpuKernels, bits: int) -> None:
+    packed, _ = layer(variant_kernels, 288, 50, bits, bias=True)
+    for rows in (1, 40):
+        x = normal(rows, 288).bfloat16()
+        wide = variant_kernels.blocks.linear(x.float(), packed)
+        assert torch.equal(variant_kernels.blocks.linear(x, packed), wide.bfloat16())
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_rows_of_the_weight_are_read(variant_kernels: CpuKernels, bits: int) -> None:
+    packed, weight = layer(variant_kernels, 96, 70, bits)
+    tokens = torch.tensor([0, 69, 33, 5])
+    assert torch.equal(variant_kernels.blocks.rows(packed, tokens), weight[tokens])
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_layers_of_whole_panels_are_joined(variant_kernels: CpuKernels, bits: int) -> None:
+    blocks = variant_kernels.blocks
+    whole, _ = layer(variant_kernels, 64, 2 * blocks.panel, bits, bias=True)
+    last, _ = layer(variant_kernels, 64, blocks.panel, bits)
+    part, _ = layer(variant_kernels, 64, blocks.panel + 1, bits)
+    assert not blocks.joins([whole, part])
+    assert blocks.joins([whole, last])
+    x = normal(3, 64)
+    apart = torch.cat([blocks.linear(x, each) for each in (whole, last)], dim=1)
+    assert torch.equal(blocks.linear(x, blocks.join([whole, last])), apart)
