@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from turnout.core.errors import ModelError
-from turnout.models.gguf.folder import folder_of
 
 __all__ = ["EMBEDDED_MODELS", "resolve_model"]
 
@@ -46,16 +45,22 @@ def _local(name: str, revision: str | None) -> Path | str:
     if folder.is_dir():
         return _only_gguf(folder)
     if folder.suffix == ".gguf" and folder.is_file():
-        return folder_of(folder)
+        return _of_gguf(folder)
     if folder.exists():
         return f"{folder.absolute()} is a file; expected a folder, or a .gguf file"
     return f"{folder.absolute()} does not exist"
 
 
+def _of_gguf(file: Path) -> Path:
+    from turnout.models.gguf.folder import folder_of  # imports numpy
+
+    return folder_of(file)
+
+
 def _only_gguf(folder: Path) -> Path | str:
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
-        return folder_of(files[0])
+        return _of_gguf(files[0])
     if files:
         return f"{folder.absolute()} holds {len(files)} GGUF files; name one, such as {files[0]}"
     return f"{folder.absolute()} holds no config.json"

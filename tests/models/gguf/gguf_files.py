@@ -38,7 +38,7 @@ def write_gguf(
     kind: str = "Q8_0",
     *,
     tokenizer: bool = False,
-    metadata: Mapping[str, str | int | float] | None = None,
+    pre: str = "qwen2",
     widened: Path | None = None,
 ) -> Path:
     """Writes the checkpoint in `folder`; matrices in blocks of `kind`, where their width allows it.
@@ -49,12 +49,9 @@ def write_gguf(
     writer = gguf.GGUFWriter(file, config["model_type"])
     _describe(writer, config)
     if tokenizer:
-        _tokenizer(writer, folder)
+        _tokenizer(writer, folder, pre)
     else:
         writer.add_tokenizer_model("none")
-    for key, value in (metadata or {}).items():
-        add = writer.add_string if isinstance(value, str) else writer.add_uint32
-        (writer.add_float32 if isinstance(value, float) else add)(key, value)
     meant = {name: _put(writer, config, name, value, kind) for name, value in _tensors(folder)}
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -110,7 +107,7 @@ def _llama3(rope: Mapping[str, Any], config: Mapping[str, Any]) -> np.ndarray:
     return np.array(factors, dtype=np.float32)
 
 
-def _tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
+def _tokenizer(writer: gguf.GGUFWriter, folder: Path, pre: str) -> None:
     """A byte-level vocabulary. The embedded model's splits text as Qwen2's."""
     stored = json.loads((folder / "tokenizer.json").read_text())
     config = json.loads((folder / "tokenizer_config.json").read_text())
@@ -121,7 +118,7 @@ def _tokenizer(writer: gguf.GGUFWriter, folder: Path) -> None:
     special = {each["content"] for each in stored["added_tokens"]}
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types([CONTROL if token in special else NORMAL for token in tokens])
     writer.add_token_merges([" ".join(merge) for merge in stored["model"]["merges"]])
