@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from turnout.kernels.integers import INT, LONG, POINTER, IntegerKernels, address
-from turnout.kernels.joined import joint_bias
+from turnout.kernels.integers import INT, LONG, POINTER, IntegerKernels, address, joint_bias
 from turnout.kernels.threads import kernel_threads
 
 __all__ = ["BLOCK", "SIGNATURES", "BlockKernels", "BlockWeights"]

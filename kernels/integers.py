@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from turnout.kernels.joined import joint_bias, together
 from turnout.kernels.threads import kernel_threads
 
 __all__ = [
@@ -24,6 +23,8 @@ __all__ = [
     "IntegerWeights",
     "Precision",
     "address",
+    "joint_bias",
+    "together",
 ]
 
 POINTER, LONG, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -246,6 +247,21 @@ class IntegerKernels:
         sizes = outputs, inputs, PIECE_OF_BYTES
         self._library.turnout_integer_sums(codes.data_ptr(), sums.data_ptr(), *sizes, kernel_threads())
         return self._by_panel(sums.mul_(-self._zero).t(), more)
+
+
+def together(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    """Concatenates tensors by outputs. Layers of one kind all have the tensor, or none does: then None."""
+    there = [tensor for tensor in tensors if tensor is not None]
+    return torch.cat(there) if there else None
+
+
+def joint_bias(biases: Sequence[Tensor | None], outputs: Sequence[int]) -> Tensor | None:
+    """Concatenates biases, with zeros where one is missing; None where all are. outputs: of each layer."""
+    some = next((bias for bias in biases if bias is not None), None)
+    if some is None:
+        return None
+    pairs = zip(biases, outputs, strict=True)
+    return torch.cat([some.new_zeros(size) if bias is None else bias.detach() for bias, size in pairs])
 
 
 def address(tensor: Tensor | None) -> int | None:

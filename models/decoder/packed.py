@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import CpuKernels, cpu_kernels
-from turnout.kernels.joined import joint_bias
+from turnout.kernels.integers import joint_bias
 from turnout.kernels.linears import FloatWeights, LinearWeights
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from turnout.kernels.joined import joint_bias
+from turnout.kernels.integers import joint_bias
 from turnout.models.decoder.packed import LayerCapabilities
 from turnout.plugins.quantization.gpu.products import Kind, Weights, multiply, multiply_codes, quantize
 
