@@ -120,6 +120,13 @@ class Own(Greedy):
         return Chosen(chosen.parents, chosen.tokens, chosen.read, details)
 
 
+class Drafting(Own):
+    """Is asked to draft, so its tokens are read at once."""
+
+    def draft(self, sequences: Any) -> Any:
+        return ()
+
+
 class Theirs(LogitsProcessor):
     """Adds to a token's logit for the requests that ask for it."""
 
@@ -179,6 +186,8 @@ def build(kind: str, method: str, fault: Fault | None) -> Engine:
 
     def make(part: str, *given: Any, **named: Any) -> Any:
         base, broken = PARTS[part], fault is not None and part == kind
+        if part == "decoding" and not method.startswith("Chosen."):
+            base = Drafting
         if broken and not method.startswith("Chosen."):
             assert fault is not None
             base = faulty(base, method, fault)
