@@ -113,6 +113,7 @@ def register_logits_processors(register: Register) -> None:
 def register_models(register: Register) -> None:
     register("gemma2", "turnout.models.families.gemma:Gemma2")
     register("gemma3", "turnout.models.families.gemma:Gemma3")
+    register("gpt2", "turnout.models.families.gpt2:Gpt2")
     register("granite", "turnout.models.families.granite:Granite")
     register("llama", "turnout.models.families.llama:Llama")
     register("ministral", "turnout.models.families.mistral:Ministral")

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from turnout.core.interfaces.attention import Attend
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.gates import Gate, silu_gate
 from turnout.models.decoder.rope import Rotation
 
-__all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "Norm", "RMSNorm"]
+__all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "Norm", "PlainMLP", "RMSNorm"]
 
 
 class Linear(nn.Linear):
@@ -73,6 +74,19 @@ class GatedMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down_proj(self.gated(self.gate_proj(x), self.up_proj(x)))
+        return out
+
+
+class PlainMLP(nn.Module):
+    """An MLP without a gate: GELU, by its approximation with tanh, between two products (GPT-2)."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.up_proj = Linear(spec.hidden_size, spec.intermediate_size, bias=spec.mlp_bias)
+        self.down_proj = Linear(spec.intermediate_size, spec.hidden_size, bias=spec.mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(functional.gelu(self.up_proj(x), approximate="tanh"))
         return out
 
 

@@ -1,6 +1,7 @@
 """The model families that ship with Turnout. Importing them imports no torch."""
 
 from turnout.models.families.gemma import Gemma2, Gemma3
+from turnout.models.families.gpt2 import Gpt2
 from turnout.models.families.granite import Granite
 from turnout.models.families.llama import Llama
 from turnout.models.families.mistral import Ministral, Mistral
@@ -14,6 +15,7 @@ from turnout.models.families.smollm3 import SmolLM3
 __all__ = [
     "Gemma2",
     "Gemma3",
+    "Gpt2",
     "Granite",
     "Llama",
     "Ministral",

@@ -16,7 +16,7 @@ from turnout.models.rope_spec import reachable_positions, read_rope
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Biases", "DecoderFamily", "extended", "read_spec"]
+__all__ = ["Biases", "DecoderFamily", "extended", "read_dtype", "read_spec"]
 
 Spec = TypeVar("Spec", bound=ModelSpec)
 
@@ -85,7 +85,7 @@ def read_spec(architecture: str, config: Mapping[str, Any], biases: Biases) -> M
         output_bias=biases.output,
         mlp_bias=biases.mlp,
         tied_embeddings=reader.flag("tie_word_embeddings", False),
-        dtype=_dtype(reader),
+        dtype=read_dtype(reader),
         eos_token_ids=tuple(reader.token_ids("eos_token_id")),
         config=config,
     )
@@ -135,7 +135,8 @@ def _head_dim(reader: ConfigReader, heads: int) -> int:
     return head_dim
 
 
-def _dtype(reader: ConfigReader) -> str:
+def read_dtype(reader: ConfigReader) -> str:
+    """Returns the dtype that a checkpoint says it has."""
     dtype = reader.text("dtype", reader.text("torch_dtype", "float32")).removeprefix("torch.")
     if dtype not in DTYPES:
         raise ModelError(f"config.json: dtype = {dtype!r} is not supported, only {', '.join(DTYPES)}")

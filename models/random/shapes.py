@@ -13,6 +13,7 @@ ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
 }
 """By ``model_type``."""
@@ -31,12 +32,19 @@ class Shape:
     max_positions: int = 32_768
     theta: float = 1_000_000.0
     tied: bool = True
+    experts: int = 0
+    """Of a layer; 0: it has an MLP instead."""
+    top: int = 0
+    """How many experts a token goes to."""
+    expert_size: int = 0
+    """The width inside an expert."""
 
 
 SHAPES = {
     "qwen2.5-0.5b": Shape(hidden=896, layers=24, heads=14, kv_heads=2, intermediate=4864, vocab=151_936),
     "m2": Shape(hidden=384, layers=8, heads=6, kv_heads=2, intermediate=1024, vocab=8192),
     "1b": Shape(hidden=2048, layers=16, heads=32, kv_heads=8, intermediate=8192, vocab=128_256),
+    "moe-1b": Shape(*(1024, 12, 16, 4, 3072, 32_768), max_positions=4096, experts=64, top=8, expert_size=384),
     "8b": Shape(hidden=4096, layers=32, heads=32, kv_heads=8, intermediate=14_336, vocab=128_256, tied=False),
 }
 
@@ -55,6 +63,12 @@ def config_of(shape: Shape, family: str, *, rope: str = "default", dtype: str = 
     scaling = {**ROPES[rope], "rope_type": rope, "rope_theta": shape.theta}
     if rope in ("yarn", "llama3"):
         scaling["original_max_position_embeddings"] = int(shape.max_positions / scaling["factor"])
+    mixture = {
+        "num_experts": shape.experts,
+        "num_experts_per_tok": shape.top,
+        "moe_intermediate_size": shape.expert_size,
+        "norm_topk_prob": True,
+    }
     return {
         "architectures": [ARCHITECTURES[family]],
         "model_type": family,
@@ -71,4 +85,5 @@ def config_of(shape: Shape, family: str, *, rope: str = "default", dtype: str = 
         "rope_parameters": scaling,
         "tie_word_embeddings": shape.tied,
         "dtype": dtype,
+        **(mixture if shape.experts else {}),
     }

@@ -59,6 +59,10 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             **TIED,
         },
     ),
+    "gpt2": (
+        "gpt2",
+        {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 192, "n_inner": 104},
+    ),
     "granite": (
         "granite",
         {
@@ -101,7 +105,8 @@ def write_checkpoint(name: str, folder: Path) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     kind, more = FAMILIES[name]
-    config = AutoConfig.for_model(kind, **{**SMALL, **more})
+    shared = {} if "n_embd" in more else SMALL  # GPT-2 has names of its own
+    config = AutoConfig.for_model(kind, **{**shared, "vocab_size": VOCABULARY, **more})
     torch.manual_seed(len(name))
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     for key, parameter in model.named_parameters():
