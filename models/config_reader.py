@@ -74,6 +74,14 @@ class ConfigReader:
             raise self._wrong(key, value, "a list of integers")
         return tuple(value)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of positive numbers, which is not empty."""
+        value = self._value(key)
+        right = isinstance(value, list) and value
+        if not right or not all(type(each) in (int, float) and 0 < each <= MOST for each in value):
+            raise self._wrong(key, value, "a list of positive numbers")
+        return tuple(value)
+
     def mapping(self, key: str) -> Mapping[str, Any]:
         """An object; empty if absent."""
         value = self._value(key, {})
@@ -88,7 +96,7 @@ class ConfigReader:
         """The error for a well-formed value that is not supported."""
         return ModelError(f"{self.where}: {key} = {_short(self.config.get(key))} is not supported: {because}")
 
-    def _value(self, key: str, default: object) -> object:
+    def _value(self, key: str, default: Any = None) -> Any:
         value = self.config.get(key)
         if value is not None:
             return value

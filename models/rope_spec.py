@@ -17,6 +17,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "linear": ("factor",),
     "dynamic": ("factor",),
     "yarn": ("factor", "original_max_position_embeddings"),
+    "longrope": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
 
@@ -59,6 +60,10 @@ def _parameters(kind: str, scaling: ConfigReader, reader: ConfigReader) -> dict[
     if kind == "yarn":
         # If the factor is null, it is the ratio of the two lengths.
         parameters.setdefault("factor", reader.integer("max_position_embeddings") / original)
+    if kind == "longrope":
+        parameters.setdefault("factor", reader.integer("max_position_embeddings") / original)
+        for key in ("short_factor", "long_factor"):
+            parameters[key] = scaling.numbers(key)
     complete = ConfigReader(parameters, scaling.where)
     for key in REQUIRED[kind]:
         complete.number(key)
@@ -82,5 +87,5 @@ def _check_whole_head(scaling: ConfigReader, reader: ConfigReader) -> None:
         if source.number("partial_rotary_factor", 1.0) != 1.0:
             raise source.reject("partial_rotary_factor", "rotary embeddings must cover the whole head")
     for key, value in scaling.config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping):  # by kind of layer
             raise scaling.reject(key, "one scaling must hold for all layers")

@@ -120,6 +120,7 @@ def register_models(register: Register) -> None:
     register("mistral", "turnout.models.families.mistral:Mistral")
     register("mixtral", "turnout.models.families.mixtral:Mixtral")
     register("olmo2", "turnout.models.families.olmo2:Olmo2")
+    register("phi3", "turnout.models.families.phi3:Phi3")
     register("qwen2", "turnout.models.families.qwen2:Qwen2")
     register("qwen2-moe", "turnout.models.families.qwen_moe:Qwen2Moe")
     register("qwen3", "turnout.models.families.qwen3:Qwen3")

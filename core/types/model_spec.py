@@ -15,8 +15,9 @@ __all__ = ["ModelSpec", "RopeSpec"]
 class RopeSpec:
     """Rotary position embedding: base frequency and how it is scaled to longer contexts.
 
-    ``kind`` is one of ``default``, ``linear``, ``dynamic``, ``yarn``, ``llama3``; ``parameters`` are the
-    checkpoint's own ``rope_parameters`` (``factor``, ``original_max_position_embeddings``, …).
+    ``kind`` is one of ``default``, ``linear``, ``dynamic``, ``yarn``, ``longrope``, ``llama3``;
+    ``parameters`` are the checkpoint's own ``rope_parameters`` (``factor``,
+    ``original_max_position_embeddings``, …).
     """
 
     theta: float = 10_000.0

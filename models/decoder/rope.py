@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from turnout.core.errors import ModelError
 from turnout.core.types.model_spec import RopeSpec
 
 __all__ = ["Rotary", "RotaryByLayer", "Rotation", "make_rotary", "no_rotary"]
@@ -35,18 +37,29 @@ class Rotary(nn.Module):
     """Rotary embedding whose frequencies are the same for all positions."""
 
     inverse_frequencies: Tensor
+    amplitudes: Tensor | None
+    """Of each number of a head, where they differ."""
 
     def __init__(self, inverse_frequencies: Tensor, amplitude: float = 1.0) -> None:
         """inverse_frequencies: float32 [head_dim / 2]; amplitude: a factor of cosine and sine."""
         super().__init__()
         self.register_buffer("inverse_frequencies", inverse_frequencies, persistent=False)
         self.amplitude = amplitude
+        self.register_buffer("amplitudes", None, persistent=False)
 
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
         """Returns the rotation of tokens at `positions`, int64 [tokens]."""
         angles = positions[:, None].float() * self.frequencies(positions)
         angles = torch.cat((angles, angles), dim=-1)[:, None, :]
-        return Rotation((angles.cos() * self.amplitude).to(dtype), (angles.sin() * self.amplitude).to(dtype))
+        scale = self.amplitude if self.amplitudes is None else self.amplitudes
+        return Rotation((angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype))
+
+    def pad(self, count: int) -> None:
+        """Adds so many frequencies that turn nothing, and scale nothing."""
+        turned = len(self.inverse_frequencies)
+        self.inverse_frequencies = functional.pad(self.inverse_frequencies, (0, count))
+        amplitudes = torch.tensor([self.amplitude] * turned + [1.0] * count, device="cpu")
+        self.amplitudes = amplitudes.repeat(2)
 
     def frequencies(self, positions: Tensor) -> Tensor:
         """Returns inverse frequencies that broadcast over [tokens, head_dim / 2]."""
@@ -100,8 +113,55 @@ def no_rotary(head_dim: int) -> Rotary:
     return Rotary(torch.zeros(head_dim // 2, device="cpu"))
 
 
+class LongRotary(Rotary):
+    """LongRoPE: frequencies of their own for positions beyond the original length.
+
+    A token is rotated by its own position alone, as `DynamicRotary` explains; transformers rotates a whole
+    sequence by its length. The two agree for sequences within the original length.
+    """
+
+    long_frequencies: Tensor
+
+    def __init__(self, rope: RopeSpec, head_dim: int) -> None:
+        frequencies = []
+        for key in ("short_factor", "long_factor"):
+            factors = torch.tensor(rope.parameters[key], dtype=torch.float32, device="cpu")
+            if len(factors) != head_dim // 2:
+                raise ModelError(
+                    f"config.json: {key} should have {head_dim // 2} numbers, one for each frequency, "
+                    f"not {len(factors)}"
+                )
+            frequencies.append(1.0 / (factors * rope.theta ** _exponents(head_dim)))
+        super().__init__(frequencies[0], _long_amplitude(rope))
+        self.register_buffer("long_frequencies", frequencies[1], persistent=False)
+        self.original: int = rope.parameters["original_max_position_embeddings"]
+
+    def frequencies(self, positions: Tensor) -> Tensor:
+        within = positions[:, None] < self.original
+        return torch.where(within, self.inverse_frequencies, self.long_frequencies)
+
+    def pad(self, count: int) -> None:
+        super().pad(count)
+        self.long_frequencies = functional.pad(self.long_frequencies, (0, count))
+
+
 def make_rotary(rope: RopeSpec, head_dim: int) -> Rotary:
-    """Builds the module for a checkpoint's rotary embedding."""
+    """Builds the module for a checkpoint's rotary embedding.
+
+    With a ``partial_rotary_factor`` only the first numbers of each half of a head turn.
+    """
+    share = rope.parameters.get("partial_rotary_factor", 1.0)
+    if share == 1.0:
+        return _whole_rotary(rope, head_dim)
+    turned = round(head_dim * share)
+    rotary = _whole_rotary(rope, turned)
+    rotary.pad((head_dim - turned) // 2)
+    return rotary
+
+
+def _whole_rotary(rope: RopeSpec, head_dim: int) -> Rotary:
+    if rope.kind == "longrope":
+        return LongRotary(rope, head_dim)
     if rope.kind == "dynamic":
         return DynamicRotary(rope, head_dim)
     if rope.kind == "linear":
@@ -160,6 +220,14 @@ def _yarn_range(rope: RopeSpec, head_dim: int) -> tuple[float, float]:
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
     return (low, high + 0.001) if low == high else (low, high)
+
+
+def _long_amplitude(rope: RopeSpec) -> float:
+    given, factor = rope.parameters.get("attention_factor"), rope.parameters["factor"]
+    if given is not None:
+        return float(given)
+    original = rope.parameters["original_max_position_embeddings"]
+    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
 
 
 def _yarn_amplitude(rope: RopeSpec) -> float:

@@ -7,6 +7,7 @@ from turnout.models.families.llama import Llama
 from turnout.models.families.mistral import Ministral, Mistral
 from turnout.models.families.mixtral import Mixtral
 from turnout.models.families.olmo2 import Olmo2
+from turnout.models.families.phi3 import Phi3
 from turnout.models.families.qwen2 import Qwen2
 from turnout.models.families.qwen3 import Qwen3
 from turnout.models.families.qwen_moe import Qwen2Moe, Qwen3Moe
@@ -22,6 +23,7 @@ __all__ = [
     "Mistral",
     "Mixtral",
     "Olmo2",
+    "Phi3",
     "Qwen2",
     "Qwen2Moe",
     "Qwen3",

@@ -138,7 +138,7 @@ def test_scaling_extends_the_positions_a_model_can_serve(scaling: dict[str, Any]
     [
         ({"hidden_act": "gelu"}, "hidden_act"),
         ({"use_sliding_window": True, "sliding_window": -1}, "sliding_window"),
-        ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "longrope"),
+        ({"rope_scaling": {"type": "longrope", "factor": 2.0}}, "short_factor"),
         ({"rope_scaling": {"type": "linear"}}, "factor"),
         ({"rope_scaling": {"type": "linear", "factor": "2"}}, "factor"),
         ({"rope_scaling": {"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}}, "high_freq_factor"),

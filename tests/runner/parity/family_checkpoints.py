@@ -63,6 +63,20 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "gpt2",
         {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 192, "n_inner": 104},
     ),
+    "phi3": ("phi3", {"sliding_window": 60}),
+    "phi4-mini": (
+        "phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "original_max_position_embeddings": 256,
+            "rope_scaling": {
+                "type": "longrope",
+                "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+                "long_factor": [2.0, 2.1, 2.2, 2.3, 2.4, 2.5],
+            },
+            **TIED,
+        },
+    ),
     "granite": (
         "granite",
         {
