@@ -111,6 +111,8 @@ def register_logits_processors(register: Register) -> None:
 
 @hookimpl
 def register_models(register: Register) -> None:
+    register("deepseek-v2", "turnout.models.families.deepseek:DeepseekV2")
+    register("deepseek-v3", "turnout.models.families.deepseek:DeepseekV3")
     register("gemma2", "turnout.models.families.gemma:Gemma2")
     register("gemma3", "turnout.models.families.gemma:Gemma3")
     register("gpt2", "turnout.models.families.gpt2:Gpt2")

@@ -1,5 +1,6 @@
 """The model families that ship with Turnout. Importing them imports no torch."""
 
+from turnout.models.families.deepseek import DeepseekV2, DeepseekV3
 from turnout.models.families.gemma import Gemma2, Gemma3
 from turnout.models.families.gpt2 import Gpt2
 from turnout.models.families.granite import Granite
@@ -14,6 +15,8 @@ from turnout.models.families.qwen_moe import Qwen2Moe, Qwen3Moe
 from turnout.models.families.smollm3 import SmolLM3
 
 __all__ = [
+    "DeepseekV2",
+    "DeepseekV3",
     "Gemma2",
     "Gemma3",
     "Gpt2",

@@ -27,6 +27,15 @@ SMALL: Mapping[str, Any] = {
 }
 TIED = {"tie_word_embeddings": True}
 
+LATENT = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 20,
+}
+
 FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     # name: model_type, what differs from SMALL
     "qwen3": ("qwen3", {"head_dim": 24}),
@@ -75,6 +84,34 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
                 "long_factor": [2.0, 2.1, 2.2, 2.3, 2.4, 2.5],
             },
             **TIED,
+        },
+    ),
+    "deepseek-v2": (
+        "deepseek_v2",
+        {
+            **LATENT,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 40,
+            "first_k_dense_replace": 1,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
+    "deepseek-v3": (
+        "deepseek_v3",
+        {
+            **LATENT,
+            "q_lora_rank": None,
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 40,
+            "first_k_dense_replace": 1,
+            "n_group": 2,
+            "topk_group": 1,
+            "norm_topk_prob": True,
         },
     ),
     "granite": (
