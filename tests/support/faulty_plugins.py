@@ -186,7 +186,7 @@ def build(kind: str, method: str, fault: Fault | None) -> Engine:
 
     def make(part: str, *given: Any, **named: Any) -> Any:
         base, broken = PARTS[part], fault is not None and part == kind
-        if part == "decoding" and not method.startswith("Chosen."):
+        if base is Own and not method.startswith("Chosen."):
             base = Drafting
         if broken and not method.startswith("Chosen."):
             assert fault is not None
