@@ -145,6 +145,7 @@ FAULTS = (
     Fault("model", ("forward", "logits"), Ends.ENGINE, _RESUMES),
     Fault("model", ("spec", "parameter_count", "build", "rename"), Ends.START, _NOT_STARTED),
     Fault("router", ("route",), Ends.COMMAND, "nothing is simulated"),
+    Fault("format", ("found_by",), Ends.START, _NOT_STARTED),
 )
 """Every method of every kind."""
 
