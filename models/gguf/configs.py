@@ -84,54 +84,9 @@ def _silu(header: GGUFHeader) -> dict[str, Any]:
     return {"hidden_act": "silu"}
 
 
-def _gemma2(header: GGUFHeader) -> dict[str, Any]:
-    layers, head = header.needed("block_count"), header.needed("attention.key_length")
-    # The largest model alone scales by its width: https://github.com/ggml-org/llama.cpp, llama-model.cpp
-    scaled = (
-        header.needed("embedding_length") // header.needed("attention.head_count") if layers == 46 else head
-    )
-    return {
-        "hidden_activation": "gelu_pytorch_tanh",
-        "query_pre_attn_scalar": scaled,
-        "attn_logit_softcapping": header.own("attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": header.own("final_logit_softcapping", 30.0),
-        "sliding_window": header.own("attention.sliding_window", 4096),
-        "layer_types": ["full_attention" if layer % 2 else "sliding_attention" for layer in range(layers)],
-    }
-
-
-def _gemma3(header: GGUFHeader) -> dict[str, Any]:
-    layers, head = header.needed("block_count"), header.needed("attention.key_length")
-    scaled = (
-        header.needed("embedding_length") // header.needed("attention.head_count") if layers == 62 else head
-    )
-    full = rope_parameters(header)
-    local = {"rope_type": "default", "rope_theta": 10_000.0}
-    return {
-        "hidden_activation": "gelu_pytorch_tanh",
-        "query_pre_attn_scalar": scaled,
-        "sliding_window": header.needed("attention.sliding_window"),
-        "layer_types": [
-            "sliding_attention" if (layer + 1) % 6 else "full_attention" for layer in range(layers)
-        ],
-        "rope_parameters": {"full_attention": full, "sliding_attention": local},
-    }
-
-
-def _phi3(header: GGUFHeader) -> dict[str, Any]:
-    rotated = header.own("rope.dimension_count")
-    head = header.needed("embedding_length") // header.needed("attention.head_count")
-    partial = {} if rotated in (None, head) else {"partial_rotary_factor": rotated / head}
-    window = header.own("attention.sliding_window")
-    return {"hidden_act": "silu", "head_dim": None, "sliding_window": window or None, **partial}
-
-
 KINDS: Mapping[str, tuple[str, str, Callable[[GGUFHeader], dict[str, Any]]]] = {
     "llama": ("LlamaForCausalLM", "llama", _llama),
     "qwen2": ("Qwen2ForCausalLM", "qwen2", _silu),
     "qwen3": ("Qwen3ForCausalLM", "qwen3", _silu),
-    "gemma2": ("Gemma2ForCausalLM", "gemma2", _gemma2),
-    "gemma3": ("Gemma3ForCausalLM", "gemma3_text", _gemma3),
-    "phi3": ("Phi3ForCausalLM", "phi3", _phi3),
 }
 """Architecture and model type of Hugging Face's configuration, and what else it says."""

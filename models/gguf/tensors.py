@@ -1,6 +1,6 @@
 """Which tensors of a GGUF file are which of a Hugging Face checkpoint, and how they differ.
 
-llama.cpp stores the rows of Llama's queries and keys in another order, and the norms of Gemma plus one.
+llama.cpp stores the rows of Llama's queries and keys in another order.
 """
 
 from __future__ import annotations
@@ -29,18 +29,10 @@ LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 QK_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-GEMMA = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
 ARCHITECTURES: Mapping[str, Mapping[str, str]] = {
     "llama": LAYER,
     "qwen2": LAYER,
     "qwen3": LAYER | QK_NORMS,
-    "gemma2": LAYER | GEMMA,
-    "gemma3": LAYER | QK_NORMS | GEMMA,
-    "phi3": LAYER | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
 }
 """The tensors of a layer, for each architecture that is read."""
 SKIPPED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -55,8 +47,6 @@ class StoredTensor:
     stored: GGUFTensor
     heads: int = 0
     """Heads whose rows are in llama.cpp's order; 0: rows are in their own order."""
-    added: float = 0.0
-    """What the file added to the numbers."""
 
     def in_order(self, rows: Tensor) -> Tensor:
         """Returns rows, or what stands for each row, in the order of a Hugging Face checkpoint."""
@@ -86,8 +76,7 @@ def _named(header: GGUFHeader, tensor: GGUFTensor) -> StoredTensor:
             f"{header.architecture}; take the safetensors checkpoint"
         )
     name = f"model.layers.{in_layer[1]}.{known}.{part}" if in_layer else f"{known}.{part}"
-    gemma = header.architecture.startswith("gemma")
-    return StoredTensor(name, tensor, _heads(header, known), 1.0 if gemma and "norm" in known else 0.0)
+    return StoredTensor(name, tensor, _heads(header, known))
 
 
 def _heads(header: GGUFHeader, known: str) -> int:

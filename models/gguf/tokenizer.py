@@ -110,18 +110,15 @@ def _bytes(header: GGUFHeader, tokens: list[str]) -> Tokenizer:
 
 
 def _sentencepiece(header: GGUFHeader, tokens: list[str]) -> Tokenizer:
-    """SentencePiece's BPE: merges follow from the tokens' scores, or for Gemma from their order."""
-    gemma = header.architecture.startswith("gemma")
-    if gemma:  # a run of spaces is stored as it is, but looked up like any other
-        tokens = ["▁" * len(token) if not token.strip() and " " in token else token for token in tokens]
-    scores = [-float(i) for i in range(len(tokens))] if gemma else _listed(header, "scores")
+    """SentencePiece's BPE: merges follow from the tokens' scores."""
+    scores = _listed(header, "scores")
     vocabulary = {token: index for index, token in enumerate(tokens)}
     unknown = header.metadata.get("tokenizer.ggml.unknown_token_id", 0)
     merges = _merges(vocabulary, scores)
     made = Tokenizer(
         models.BPE(vocabulary, merges, unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True)
     )
-    prefixed = header.metadata.get("tokenizer.ggml.add_space_prefix", not gemma)
+    prefixed = header.metadata.get("tokenizer.ggml.add_space_prefix", True)
     steps = [normalizers.Prepend("▁")] if prefixed else []
     made.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
     back: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]

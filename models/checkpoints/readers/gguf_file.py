@@ -44,7 +44,7 @@ class GGUFFile(WeightFile):
             numbers = tensor.in_order(dequantized(rows, tensor.stored.type).flatten())
         else:
             numbers = dequantized(tensor.in_order(rows), tensor.stored.type).view(tensor.stored.shape)
-        yield (numbers.sub_(tensor.added) if tensor.added else numbers)[take]
+        yield numbers[take]
 
     def read_blocks(self, key: str, take: Index = ()) -> Tensor:
         tensor = self._tensors[key]

@@ -60,7 +60,7 @@ def kernels() -> CpuKernels:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])
 def test_blocks_are_held_as_they_are(
     gguf_file: GGUF, served: Any, kernels: CpuKernels, kind: str, family: str, tied: bool
