@@ -109,8 +109,8 @@ def test_what_is_not_a_json_object(server: RunningServer, body: bytes) -> None:
         (CHAT, {"messages": HI, "logprobs": 5}, "logprobs"),
         (CHAT, {"messages": HI, "top_logprobs": 5}, "top_logprobs"),
         (CHAT, {"messages": HI, "logprobs": True, "top_logprobs": 50}, "top_logprobs"),
-        (CHAT, {"messages": HI, "tools": [{"type": "function"}]}, "tools"),
-        (CHAT, {"messages": HI, "tools": [{"type": "function"}], "tool_choice": "auto"}, "tools"),
+        (CHAT, {"messages": HI, "tools": [{"type": "function"}]}, "tools[0].function"),
+        (CHAT, {"messages": HI, "tools": [{"type": "magic"}], "tool_choice": "auto"}, "tools[0].type"),
         (CHAT, {"messages": HI, "echo": True}, "echo"),
         (CHAT, {"messages": HI, "max_tokens": 0}, "max_tokens"),
         (CHAT, {"messages": HI, "response_format": {"type": "xml"}}, "response_format"),
@@ -131,7 +131,8 @@ def test_what_is_wrong_is_named(
 
 
 def test_what_asks_for_nothing_is_accepted(server: RunningServer) -> None:
-    nothing = {"tools": [{"type": "function"}], "tool_choice": "none", "echo": False, "typical_p": 1.0}
+    tool = {"type": "function", "function": {"name": "f"}}
+    nothing = {"tools": [tool], "tool_choice": "none", "echo": False, "typical_p": 1.0}
     assert server.post(CHAT, messages=HI, max_tokens=1, **nothing).status_code == 200
     nothing = {"stop_regex": None, "verbosity": "medium", "repeat_penalty": 1, "lora": [], "unheard_of": 5}
     assert server.post(COMPLETIONS, prompt="a", max_tokens=1, **nothing).status_code == 200

@@ -38,7 +38,7 @@ def test_token_strings(server: RunningServer, tokenizer: Tokenizer) -> None:
         ({}, "prompt"),
         ({"prompt": "a", "messages": HI}, "prompt"),
         ({"messages": []}, "prompt"),
-        ({"messages": HI, "tools": [{"type": "function"}]}, "tools"),
+        ({"messages": HI, "tools": [{"type": "function"}]}, "tools[0].function"),
         ({"messages": HI, "chat_template": "x"}, "chat_template"),
         ({"messages": HI, "chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
         ({"messages": HI, "continue_final_message": True}, "continue_final_message"),

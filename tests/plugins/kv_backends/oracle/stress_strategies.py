@@ -116,6 +116,7 @@ class Guesses(Choices):
 
     name = "guesses"
     later = False
+    rows = 6
 
     def __init__(self, known: Callable[[str], Answers]) -> None:
         self._known = known
