@@ -120,6 +120,7 @@ class RequestTable:
         if not gone:
             return
         self._scheduler.kv.release(gone)
+        self._scheduler.caught_up.difference_update(gone)
         self._dispatch.forget(request, gone)
         request.live = tuple(sequence for sequence in request.live if sequence not in gone)
         if not request.live:

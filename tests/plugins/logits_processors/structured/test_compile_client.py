@@ -25,8 +25,13 @@ SLOW = StructuredOutputs(json='{"properties": {"a": {"type": "integer", "multipl
 CHAIN = "\n".join(["start: r0", *(f"r{i}: r{i + 1}" for i in range(5000)), 'r5000: "z"'])
 
 
+OTHERS: set[int] = set()
+"""Processes that other tests have started."""
+
+
 @pytest.fixture(scope="module")
 def process() -> Iterator[CompileProcess]:
+    OTHERS.update(children(os.getpid()))
     vocabulary = read_vocabulary(ServedModel(resolve_model("turnout-tiny"), 4096, frozenset({0})))
     yield CompileProcess(lambda: vocabulary)
 
@@ -40,7 +45,7 @@ def compile_process() -> int:
     (pid,) = [
         pid
         for pid in children(os.getpid())
-        if b"compile_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        if pid not in OTHERS and b"compile_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     return pid
 
