@@ -21,7 +21,7 @@ from turnout.text.library_faults import is_fault, refused_by_library
 from turnout.text.text_length import check_length
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
-__all__ = ["FAST", "Tokenizer", "load_tokenizer", "template_source", "tokenizer_json"]
+__all__ = ["FAST", "Tokenizer", "is_marker", "load_tokenizer", "template_source", "tokenizer_json"]
 
 FAST = "tokenizer.json"
 OTHERS = ("tokenizer.model", "vocab.json")
@@ -77,7 +77,7 @@ class Tokenizer:
         self.markers = {
             t.content: id
             for id, t in backend.get_added_tokens_decoder().items()
-            if _is_marker(t.special, t.content)
+            if is_marker(t.special, t.content)
         }
         """The ids of the tokens that structured output names by their ids, since no text may hold them."""
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
@@ -235,7 +235,7 @@ def _convert(folder: Path) -> Backend:
     return backend
 
 
-def _is_marker(special: bool, text: str) -> bool:
+def is_marker(special: bool, text: str) -> bool:
     """Whether llguidance treats an added token as special."""
     return special or (text.startswith("<") and text.endswith(">"))
 

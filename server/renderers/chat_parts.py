@@ -17,7 +17,7 @@ from turnout.server.protocol.responses import (
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin
 
-__all__ = ["ROLE", "delta_of", "finish_reason", "message_of"]
+__all__ = ["ROLE", "call_id", "delta_of", "finish_reason", "message_of"]
 
 ROLE = "assistant"
 
@@ -30,7 +30,7 @@ def delta_of(event: Event) -> ChatDelta:
         return ChatDelta(reasoning_content=event.text, reasoning=event.text)
     if isinstance(event, ToolBegin):
         function = CalledFunction(event.name)
-        return ChatDelta(tool_calls=[ToolCallDelta(event.index, function, _call_id(), "function")])
+        return ChatDelta(tool_calls=[ToolCallDelta(event.index, function, call_id(), "function")])
     if isinstance(event, ToolArguments):
         return ChatDelta(tool_calls=[ToolCallDelta(event.index, CalledFunction(arguments=event.text))])
     return ChatDelta()
@@ -46,7 +46,7 @@ def message_of(events: Iterable[Event]) -> ChatMessage:
         elif isinstance(event, Reasoning):
             thoughts += event.text
         elif isinstance(event, ToolBegin):
-            calls.append(ToolCall(_call_id(), CalledFunction(event.name)))
+            calls.append(ToolCall(call_id(), CalledFunction(event.name)))
         elif isinstance(event, ToolArguments):
             calls[-1].function.arguments += event.text
     return ChatMessage(
@@ -63,5 +63,6 @@ def finish_reason(delta: TextDelta) -> str | None:
     return "tool_calls" if delta.calls and delta.finish_reason == "stop" else delta.finish_reason
 
 
-def _call_id() -> str:
+def call_id() -> str:
+    """The id of a new tool call."""
     return f"call_{uuid4().hex[:24]}"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import anthropic_error
 from turnout.server.protocol.message_events import Message, MessageUsage, NamedEvent
-from turnout.server.renderers.renderer import Renderer
+from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
-from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin, merged
+from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin
 
 __all__ = ["MessagesRenderer"]
 
@@ -37,7 +35,7 @@ class MessagesRenderer(Renderer):
         (choice,) = choices
         blocks: list[Block] = []
         arguments: dict[int, str] = {}
-        for event in _parts(choice, generation):
+        for event in parts_of(choice, generation):
             if isinstance(event, ToolArguments):
                 arguments[len(blocks) - 1] = arguments.get(len(blocks) - 1, "") + event.text
             elif (block := _block_of(event)) is not None:
@@ -51,7 +49,7 @@ class MessagesRenderer(Renderer):
         return _event(NamedEvent("message_start", message=message)) + _event(NamedEvent("ping"))
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
-        events = b"".join(map(self._part, _parts(delta, generation)))
+        events = b"".join(map(self._part, parts_of(delta, generation)))
         if delta.finish_reason is None:
             return events
         stopped = {"stop_reason": _stop_reason(delta), "stop_sequence": _stop_sequence(delta)}
@@ -62,7 +60,7 @@ class MessagesRenderer(Renderer):
         return _event(NamedEvent("message_stop"))
 
     def error(self, error: Exception) -> bytes:
-        return b"event: error\ndata: " + msgspec.json.encode(anthropic_error(error)) + b"\n\n"
+        return named_event("error", anthropic_error(error))
 
     def end(self) -> bytes:
         return b""
@@ -91,12 +89,6 @@ class MessagesRenderer(Renderer):
             return b""
         self._kind = ""
         return _event(NamedEvent("content_block_stop", index=self._block))
-
-
-def _parts(delta: TextDelta, generation: Generation) -> Iterable[Event]:
-    if generation.splitter is None:
-        return [Text(delta.text)] if delta.text else []
-    return merged(delta.events)
 
 
 def _block_of(event: Event) -> Block | None:
@@ -152,4 +144,4 @@ def _usage(generation: Generation) -> MessageUsage:
 
 
 def _event(event: NamedEvent) -> bytes:
-    return b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
+    return named_event(event.type, event)

@@ -11,8 +11,9 @@ from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_body
 from turnout.server.http.json_slices import encode_in_slices
 from turnout.text.choice_text import TextDelta
+from turnout.text.output.events import Event, Text, merged
 
-__all__ = ["Renderer", "event"]
+__all__ = ["Renderer", "event", "named_event", "parts_of"]
 
 
 class Renderer(ABC):
@@ -46,3 +47,15 @@ class Renderer(ABC):
 def event(content: msgspec.Struct) -> bytes:
     """A server-sent event, its data as JSON. It may be large: it may have a prompt's log-probabilities."""
     return b"data: " + encode_in_slices(content) + b"\n\n"
+
+
+def named_event(name: str, content: object) -> bytes:
+    """A server-sent event with a name."""
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+
+
+def parts_of(delta: TextDelta, generation: Generation) -> list[Event]:
+    """The parts of the output that a delta completes; where they are not told apart, all of it is text."""
+    if generation.splitter is None:
+        return [Text(delta.text)] if delta.text else []
+    return merged(delta.events)

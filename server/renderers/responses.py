@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -11,9 +11,10 @@ import msgspec
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_body
-from turnout.server.renderers.renderer import Renderer
+from turnout.server.renderers.chat_parts import call_id
+from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
-from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin, ToolEnd, merged
+from turnout.text.output.events import Event, Reasoning, ToolArguments, ToolBegin, ToolEnd
 
 __all__ = ["ResponsesRenderer"]
 
@@ -68,7 +69,7 @@ class ResponsesRenderer(Renderer):
 
     def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Body:
         (choice,) = choices
-        for event in _parts(choice, generation):
+        for event in parts_of(choice, generation):
             self._part(event)
         self._close()
         return self._body(choice, generation)
@@ -80,7 +81,7 @@ class ResponsesRenderer(Renderer):
         )
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
-        events = b"".join(map(self._part, _parts(delta, generation)))
+        events = b"".join(map(self._part, parts_of(delta, generation)))
         if delta.finish_reason is not None:
             self._ended = delta
             events += self._close()
@@ -104,7 +105,7 @@ class ResponsesRenderer(Renderer):
         if isinstance(event, ToolEnd):
             return self._close()
         if isinstance(event, ToolBegin):
-            call = {"type": "function_call", "call_id": f"call_{uuid4().hex[:24]}", "name": event.name}
+            call = {"type": "function_call", "call_id": call_id(), "name": event.name}
             return self._close() + self._begin({"id": f"fc_{uuid4().hex}", **call, "arguments": ""})
         if isinstance(event, ToolArguments):
             self._items[-1]["arguments"] += event.text
@@ -159,7 +160,7 @@ class ResponsesRenderer(Renderer):
     def _event(self, name: str, /, **fields: Any) -> bytes:
         self._number += 1
         content = {"type": name, "sequence_number": self._number, **fields}
-        return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+        return named_event(name, content)
 
     def _body(self, ended: TextDelta | None, generation: Generation) -> Body:
         """The response; before its end `ended` is None."""
@@ -190,12 +191,6 @@ def _empty(kind: str) -> Item:
         return {"id": f"rs_{uuid4().hex}", "type": kind, "summary": [], "content": [part]}
     part |= {"annotations": [], "logprobs": []}
     return {"id": f"msg_{uuid4().hex}", "type": kind, "role": "assistant", "content": [part]}
-
-
-def _parts(delta: TextDelta, generation: Generation) -> Iterable[Event]:
-    if generation.splitter is None:
-        return [Text(delta.text)] if delta.text else []
-    return merged(delta.events)
 
 
 def _usage(generation: Generation) -> Item:

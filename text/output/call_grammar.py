@@ -74,10 +74,8 @@ class _Grammar:
         for number, tool in enumerate(self.wanted.tools):
             self._tool(number, tool)
         self._rules += [
-            f"JSON_SPACE: /{_JSON_SPACE}/",
             r"SPACE: /[ \t\r\n]{1,4}/",
             r"TEXT: /(.|\n)*/",
-            "json_space: JSON_SPACE?",
             "space: SPACE?",
         ]
         return "%llguidance {}\n" + "\n".join(self._rules) + "\n"
@@ -160,16 +158,16 @@ class _Grammar:
         return f"{lead} space {call} {close} {more} space {self._marker(calls.after)}"
 
     def _tool(self, number: int, tool: Tool) -> None:
-        schema = _dumped(constraint(tool.parameters, strict=tool.strict))
+        schema = _literal(constraint(tool.parameters, strict=tool.strict))
         self._rule(f"arguments_{number}", f"%json {schema}")
         assert self.calls is not None
         body = self.calls.body
         if isinstance(body, JsonCall):
-            texts = ["{", _dumped(body.name), ":", _dumped(tool.name), ",", _dumped(body.arguments), ":"]
-            before = " json_space ".join(map(_literal, texts))
-            rule = f'{before} json_space arguments_{number} json_space "}}"'
+            texts = ["{", _literal(body.name), ":", _literal(tool.name), ",", _literal(body.arguments), ":"]
+            before = " space ".join(map(_literal, texts))
+            rule = f'{before} space arguments_{number} space "}}"'
         else:
-            rule = f"{_literal(tool.name)} {self._marker(body.separators[0])} json_space arguments_{number}"
+            rule = f"{_literal(tool.name)} {self._marker(body.separators[0])} space arguments_{number}"
         self._rule(f"tool_{number}", rule)
 
     # -------------------------------------------------------------- markers
@@ -198,9 +196,6 @@ class _Grammar:
         self._rules.append(f"{name}: {body}")
 
 
-_JSON_SPACE = r"[ \t\r\n]{1,4}"
-
-
 def _pieces(marker: str, tokens: Mapping[str, int]) -> Iterator[int | str]:
     inside = [text for text in tokens if text in marker]
     if not inside:
@@ -212,9 +207,6 @@ def _pieces(marker: str, tokens: Mapping[str, int]) -> Iterator[int | str]:
             yield tokens.get(piece, piece)
 
 
-def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _dumped(value: object) -> str:
+def _literal(value: object) -> str:
+    """A text or a schema as JSON, which is how Lark has them, too."""
     return json.dumps(value, ensure_ascii=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.core.types.structured_outputs import StructuredOutputs
 
-__all__ = ["answer_expression", "constraint"]
+__all__ = ["WHITE_SPACE", "answer_expression", "constraint"]
 
 DESCRIBING = frozenset(
     {

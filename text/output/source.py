@@ -77,6 +77,16 @@ class Source:
                 return word
         return None
 
+    def comes_first(self, words: Sequence[str]) -> Reading[str | None]:
+        """Returns the first of `words` that comes behind white space, which is taken only then."""
+        self.remember()
+        yield from self.skip_white_space()
+        word = yield from self.starts_with(words)
+        skipped = self.forget()
+        if word is None:
+            self.text = skipped + self.text
+        return word
+
     def expect(self, word: str) -> Reading[None]:
         """Takes a word. Raises Malformed if something else follows."""
         if (yield from self.starts_with((word,))) is None:

@@ -79,13 +79,7 @@ class OutputSplitter:
         opens = {each.open: each for each in self._format.regions}
         if not opens:
             return
-        source.remember()
-        yield from source.skip_white_space()
-        marker = yield from source.starts_with(list(opens))
-        skipped = source.forget()
-        if marker is None:
-            source.text = skipped + source.text
-        else:
+        if (marker := (yield from source.comes_first(list(opens)))) is not None:
             source.take(len(marker))
             yield from self._region(opens[marker])
 
@@ -98,15 +92,8 @@ class OutputSplitter:
     # -------------------------------------------------------------- calls
 
     def _calls_at_start(self, calls: Calls) -> Reading[None]:
-        source = self._source
-        source.remember()
-        yield from source.skip_white_space()
-        begins = (yield from source.starts_with(("{",))) is not None
-        skipped = source.forget()
-        if begins:
+        if (yield from self._source.comes_first(("{",))) is not None:
             yield from self._call_list(calls, "")
-        else:
-            source.text = skipped + source.text
 
     def _call_list(self, calls: Calls, marker: str) -> Reading[None]:
         """Reads calls, from behind the marker of the first on. What is none after all is text."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from turnout.core.interfaces.logits_processor import ServedModel
 from turnout.plugins.logits_processors.structured.vocabulary import Vocabulary
-from turnout.text.tokenizer import tokenizer_json
+from turnout.text.tokenizer import is_marker, tokenizer_json
 
 __all__ = ["read_vocabulary"]
 
@@ -28,7 +28,9 @@ def read_vocabulary(model: ServedModel) -> Vocabulary:
     tokenizer = json.loads(tokenizer_json(model.folder))
     tokenizer["normalizer"] = _spelling(tokenizer.get("normalizer"))
     added = tokenizer.get("added_tokens", ())
-    specials = {token["content"]: token["id"] for token in added if _special(token)}
+    specials = {
+        token["content"]: token["id"] for token in added if is_marker(token["special"], token["content"])
+    }
     _hide(tokenizer, {name: f"<{secrets.token_hex(16)}>" for name in specials})
     return Vocabulary(
         tokenizer=json.dumps(tokenizer, ensure_ascii=False),
@@ -47,12 +49,6 @@ def _spelling(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
         return {**normalizer, "normalizers": parts} if parts else None
     writes_spaces = normalizer["type"] == "Replace" and normalizer["content"] == SPACE
     return normalizer if writes_spaces else None
-
-
-def _special(token: dict[str, Any]) -> bool:
-    """Whether llguidance treats an added token as special."""
-    name: str = token["content"]
-    return bool(token["special"]) or (name.startswith("<") and name.endswith(">"))
 
 
 def _hide(tokenizer: dict[str, Any], names: dict[str, str]) -> None:

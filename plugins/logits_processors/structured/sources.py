@@ -10,11 +10,10 @@ from llguidance import LLMatcher, grammar_from
 
 from turnout.core import limits
 from turnout.core.types.structured_outputs import StructuredOutputs
+from turnout.text.output.schemas import WHITE_SPACE
 
 __all__ = ["source"]
 
-WHITE_SPACE = r"[\x20\x0A\x0D\x09]{1,20}"
-"""Allowed between the parts of JSON. The limit ends an output that would otherwise continue with blanks."""
 TEXT_ENDS = re.compile(r'[|()\[\]*+?{}"\n]')
 """In an expression or a grammar, what repeats, groups or ends a text."""
 LARK_PARTS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/|//[^\n]*|(?P<special><[^<>\s]+>)')
