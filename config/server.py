@@ -1,0 +1,111 @@
+"""The configuration of a server around the engine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from turnout.config.fields import Config, Listed, Texts
+from turnout.core import limits
+from turnout.core.sizes import ByteSize
+
+__all__ = ["ServerConfig"]
+
+
+class ServerConfig(Config):
+    """The configuration of a server around the engine: its address, keys, limits and live test."""
+
+    host: str = Field("127.0.0.1", description="Address to bind.")
+    """The default answers on this machine only; `0.0.0.0` answers on all interfaces: then set an API key."""
+    port: int = Field(
+        8000, ge=0, le=65535, description="Port to bind; 0: any free one, which start-up prints."
+    )
+    served_model_name: str | None = Field(
+        None, description="Name of the model in the API; default: `--model` as given."
+    )
+    api_key: Texts = Field(
+        (),
+        description="Key that clients must send as a bearer token; repeat the flag for several; default: the "
+        "environment variable `TURNOUT_API_KEY`, or no key is required.",
+    )
+    """The header is `Authorization: Bearer KEY`. Flags show in the list of processes; a file does not."""
+    api_key_file: str | None = Field(
+        None, description="File of keys that clients may send, with names and limits if you like."
+    )
+    """See [keys](../how-to/serve.md#require-an-api-key)."""
+    admin_key: Texts = Field(
+        (),
+        description="Key that `/admin` requires as a bearer token; default: the environment variable "
+        "`TURNOUT_ADMIN_KEY`, or `/admin` answers only this machine.",
+    )
+    """See [access](admin-api.md#access)."""
+    admin_key_file: str | None = Field(None, description="File of keys that `/admin` accepts.")
+    allowed_hosts: Listed = Field(
+        (),
+        description="Host names that the server answers to besides those of this machine; `*`: any; default: "
+        "none on a loopback address without a key, elsewhere any.",
+    )
+    """`*.example.com` stands for all names below. The header `Host` is checked. See
+    [web pages](../how-to/serve.md#web-pages)."""
+    allowed_origins: Listed = Field(
+        (),
+        description="Origins whose web pages may use the server, such as `https://chat.example.com`; `*`: "
+        "any; default: without a key this machine's own, with a key none.",
+    )
+    """The server answers them with the headers of CORS. See [web pages](../how-to/serve.md#web-pages)."""
+    engine_restarts: int = Field(
+        3,
+        ge=0,
+        description="Restarts of the engine within ten minutes when it dies; requests continue where they "
+        "were. 0: the server ends with the engine.",
+    )
+    """See [when the engine dies](../how-to/serve.md#when-the-engine-dies)."""
+    shutdown_timeout: float = Field(
+        25,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds that running requests get to end after Ctrl-C or SIGTERM; a second signal ends "
+        "them at once.",
+    )
+    """See [how a server stops](../how-to/serve.md#shut-down)."""
+    ab: Texts = Field(
+        (),
+        description="Serve a part of the sessions by another configuration, as `NAME:field=value,…`, where "
+        "each field is an option of `serve`, and compare the two.",
+    )
+    """See [two configurations at once](../how-to/serve.md#serve-two-configurations-at-once)."""
+    split: float | None = Field(
+        None, gt=0, lt=1, description="Share of the sessions that the arm of `--ab` gets; default: 0.5."
+    )
+    max_body_size: ByteSize = Field(
+        limits.BODY.whole, description="Size of the largest request body; larger ones get status 413."
+    )
+    body_memory: ByteSize = Field(
+        limits.BODIES.whole,
+        description="Memory for all request bodies in flight together; beyond it, requests get status 503.",
+    )
+    """The memory is estimated from a body's bytes and its number of values. A lone body is always
+    taken."""
+    keep_alive_timeout: int = Field(
+        limits.KEEP_ALIVE.whole,
+        gt=0,
+        description="Seconds after which a connection without a request closes.",
+    )
+    """A proxy in front should close its idle connections earlier."""
+    max_connections: int = Field(
+        limits.CONNECTIONS.whole,
+        gt=0,
+        description="Most open connections; beyond it, the server closes the one that was idle longest.",
+    )
+    """`ulimit -n` may allow fewer."""
+    max_connections_per_address: int | None = Field(
+        None,
+        gt=0,
+        description="Most connections of an address that have no request in service; more get status 429; "
+        "default: any number.",
+    )
+    """Behind a proxy all clients have its address."""
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Lowest severity to log; the log goes to standard error."
+    )
