@@ -13,6 +13,7 @@ from turnout.server.api.conversation import prepared_generation, rendered_tokens
 from turnout.server.api.respond import respond
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
+from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.message_events import TokenCount
@@ -27,6 +28,7 @@ async def messages(request: Request) -> Response:
     context = context_of(request)
     asked = await read_body(request, MessagesRequest, limit=context.config.max_body_size)
     context.check_model(asked.model)
+    _refuse_threads(asked)
     body, id = await translated(request, asked.chat_fields, asked.size), f"msg_{uuid.uuid4().hex}"
     with context.assigned_arm(request, body.user, id) as arm:
         generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
@@ -43,3 +45,13 @@ async def count_tokens(request: Request) -> Response:
     work = partial(rendered_tokens, context.templates, context.arms.first, body)
     count = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
     return JsonResponse(TokenCount(count))
+
+
+def _refuse_threads(asked: MessagesRequest) -> None:
+    """A client that is refused a thread sends the whole conversation; else it would send its latest part."""
+    if asked.thread is not None:
+        raise ApiError(
+            400,
+            "conversations are not kept here; send the whole conversation, without a thread",
+            code="thread_unsupported_request",
+        )

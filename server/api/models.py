@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 from starlette.requests import Request
@@ -9,6 +10,7 @@ from starlette.responses import Response
 
 from turnout.server.api.context import Context, context_of
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.protocol.message_events import ModelInfo, ModelPage
 from turnout.server.protocol.responses import ModelCard
 
 __all__ = ["index", "list_models", "show_model", "show_version"]
@@ -27,6 +29,9 @@ async def show_version(request: Request) -> Response:
 
 async def list_models(request: Request) -> Response:
     """Lists the one model."""
+    if _of_anthropic(request):
+        info = _info(context_of(request))
+        return JsonResponse(ModelPage([info], info.id, info.id))
     return JsonResponse({"object": "list", "data": [_card(context_of(request))]})
 
 
@@ -34,7 +39,17 @@ async def show_model(request: Request) -> Response:
     """Describes the model."""
     context = context_of(request)
     context.check_model(request.path_params["name"])
-    return JsonResponse(_card(context))
+    return JsonResponse(_info(context) if _of_anthropic(request) else _card(context))
+
+
+def _of_anthropic(request: Request) -> bool:
+    """Whether a client of Anthropic asks, whose list of models lies under the same path as OpenAI's."""
+    return "anthropic-version" in request.headers
+
+
+def _info(context: Context) -> ModelInfo:
+    name, created = context.model_name, datetime.fromtimestamp(context.created, UTC)
+    return ModelInfo(name, created, name, context.arms.first.client.ready.max_model_len)
 
 
 def _card(context: Context) -> ModelCard:

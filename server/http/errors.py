@@ -106,7 +106,8 @@ def anthropic_error(error: Exception, request_id: str | None = None) -> Anthropi
     """The body for an error in Anthropic's form."""
     known = _known(error)
     kind = ANTHROPIC_KINDS.get(known.status, "invalid_request_error" if known.status < 500 else "api_error")
-    return AnthropicError({"type": kind, "message": _shortened(str(known))}, request_id)
+    details = {} if known.code is None else {"details": {"error_code": known.code}}
+    return AnthropicError({"type": kind, "message": _shortened(str(known)), **details}, request_id)
 
 
 async def respond_to_error(request: Request, error: Exception) -> Response:

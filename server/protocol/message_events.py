@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-__all__ = ["AnthropicError", "Message", "MessageUsage", "NamedEvent", "TokenCount"]
+__all__ = ["AnthropicError", "Message", "MessageUsage", "ModelInfo", "ModelPage", "NamedEvent", "TokenCount"]
 
 
 class MessageUsage(msgspec.Struct):
@@ -53,9 +54,30 @@ class TokenCount(msgspec.Struct):
     input_tokens: int
 
 
+class ModelInfo(msgspec.Struct):
+    """A model, as ``/v1/models`` lists it for Anthropic's clients."""
+
+    id: str
+    created_at: datetime
+    display_name: str
+    max_input_tokens: int
+    type: str = "model"
+    lifecycle: str = "active"
+
+
+class ModelPage(msgspec.Struct):
+    """The list of models."""
+
+    data: list[ModelInfo]
+    first_id: str
+    last_id: str
+    has_more: bool = False
+
+
 class AnthropicError(msgspec.Struct):
     """An error."""
 
-    error: dict[str, str]
+    error: dict[str, Any]
+    """`type`, `message` and, where clients look for a code, `details` with an `error_code`."""
     request_id: str | None = None
     type: str = "error"

@@ -13,6 +13,8 @@ from turnout.server.protocol.base import FailFastList
 
 __all__ = ["CountRequest", "MessagesRequest"]
 
+EFFORTS = {"xhigh": "high", "max": "high"}
+"""Those that only Anthropic's models know, and what stands for them."""
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 Block = dict[str, Any]
 
@@ -56,7 +58,17 @@ class ToolChoice(_Lenient):
 class Thinking(_Lenient):
     """Whether the model reasons before it answers; for chat templates that know `enable_thinking`."""
 
-    type: Literal["enabled", "disabled", "adaptive"]
+    type: str
+    """`disabled`: it does not; anything else: it does."""
+
+
+class OutputConfig(_Lenient):
+    """The form of the answer, and how much the model reasons before it."""
+
+    effort: str | None = None
+    """For chat templates that know `reasoning_effort`, whose highest is `high`."""
+    format: Block | None = None
+    """`{"type": "json_schema", "schema": …}`."""
 
 
 class Metadata(_Lenient):
@@ -71,7 +83,7 @@ class CountRequest(_Lenient):
     model: str | None = None
     """Another name than the served one gets 404. Default: the served one."""
     messages: FailFastList[MessageParam]
-    """The conversation."""
+    """The conversation. If its last message is the assistant's, the answer goes on from there."""
     system: str | FailFastList[Block] | None = None
     """What the model is told first: text, or `text` blocks."""
     tools: FailFastList[ToolParam] | None = None
@@ -80,6 +92,10 @@ class CountRequest(_Lenient):
     """Whether it must. Default: `{"type": "auto"}`."""
     thinking: Thinking | None = None
     """Whether it reasons first. Default: as the chat template has it."""
+    output_config: OutputConfig | None = None
+    """`format`: the form of the answer, by a JSON schema; `effort`: how much the model reasons."""
+    output_format: Block | None = None
+    """The older name of `output_config.format`."""
 
     @property
     def size(self) -> int:
@@ -97,9 +113,32 @@ class CountRequest(_Lenient):
             fields["tool_choice"] = CHOICES.get(choice.type, named)
             if choice.disable_parallel_tool_use:
                 fields["parallel_tool_calls"] = False
-        if self.thinking is not None:
-            fields["chat_template_kwargs"] = {"enable_thinking": self.thinking.type != "disabled"}
+        fields["chat_template_kwargs"] = self._template_variables() or None
+        if (form := self._form()) is not None:
+            fields["response_format"] = form
+        if _is_begun(fields["messages"][-1:]):
+            fields |= {"add_generation_prompt": False, "continue_final_message": True}
         return fields
+
+    def _template_variables(self) -> Block:
+        variables: Block = {}
+        if self.thinking is not None:
+            variables["enable_thinking"] = self.thinking.type != "disabled"
+        if self.output_config is not None and (effort := self.output_config.effort) is not None:
+            variables["reasoning_effort"] = EFFORTS.get(effort, effort)
+        return variables
+
+    def _form(self) -> Block | None:
+        form = self.output_format
+        if self.output_config is not None and self.output_config.format is not None:
+            form = self.output_config.format
+        if form is None:
+            return None
+        if form.get("type") != "json_schema":
+            raise RequestError(
+                f"output_config.format should have the type 'json_schema', not {form.get('type')!r}"
+            )
+        return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.get("schema")}}
 
     def _told_first(self) -> Iterator[Block]:
         if self.system:
@@ -134,6 +173,8 @@ class MessagesRequest(CountRequest):
     """Sample from this many of the most likely."""
     metadata: Metadata | None = None
     """`user_id`: the client's user, as `user` in chat."""
+    thread: Block | None = None
+    """Refused, so that the client sends the whole conversation: nothing of it is kept here."""
 
     def chat_fields(self) -> dict[str, Any]:
         return {
@@ -146,6 +187,14 @@ class MessagesRequest(CountRequest):
             "top_k": self.top_k,
             "user": self.metadata.user_id if self.metadata else None,
         }
+
+
+def _is_begun(last: Sequence[Block]) -> bool:
+    """Whether the client has begun the answer, which then goes on from there."""
+    return any(
+        message["role"] == "assistant" and message["content"] and not message.get("tool_calls")
+        for message in last
+    )
 
 
 def _tool(number: int, tool: ToolParam) -> Block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
 
 import llguidance.numpy as masks
@@ -29,6 +30,7 @@ class Babbler:
         self._first = self._tokenizer.vocab_size
         self.tokens = {text: self._first + number for number, text in enumerate(specials)}
         """The ids of the special tokens by their texts."""
+        self._special = f"({'|'.join(map(re.escape, specials))})"
         self._texts = {id: text for text, id in self.tokens.items()}
         eos = self._tokenizer.eos_token_id
         assert eos is not None
@@ -51,6 +53,16 @@ class Babbler:
             matcher.consume_token(token)
             written.append(token)
         return self._text(written) if matcher.is_stopped() else None
+
+    def may_write(self, grammar: str, output: str) -> bool:
+        """Whether an output is one of this grammar, in Lark."""
+        matcher = LLMatcher(self._table, grammar_from("grammar", grammar))
+        written = [token for piece in re.split(self._special, output) for token in self._ids(piece)]
+        return all(map(matcher.consume_token, written)) and matcher.is_accepting()
+
+    def _ids(self, piece: str) -> list[int]:
+        """The tokens of a special token's text, or of a text without one."""
+        return [self.tokens[piece]] if piece in self.tokens else self._table.tokenize_str(piece)
 
     def _with_specials(self, described: dict[str, list[object]]) -> LLTokenizer:
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)

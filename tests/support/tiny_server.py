@@ -1,4 +1,4 @@
-"""`turnout serve turnout-tiny` in a process of its own, for clients that mean it harm."""
+"""`turnout serve` in a process of its own, mostly of `turnout-tiny`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ PROMPT = {"prompt": "def add(a, b):", "max_tokens": 8, "temperature": 0}
 class TinyServer:
     """A server, and whether it still serves others as it did at first."""
 
-    def __init__(self, *flags: str, key: str | None = None, **options: Any) -> None:
-        command = [sys.executable, "-m", "turnout", "serve", "turnout-tiny", "--port", "0", *flags]
+    def __init__(
+        self, *flags: str, key: str | None = None, model: str = "turnout-tiny", **options: Any
+    ) -> None:
+        command = [sys.executable, "-m", "turnout", "serve", model, "--port", "0", *flags]
         self.popen = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
         )

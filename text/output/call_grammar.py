@@ -150,7 +150,11 @@ class _Grammar:
     def _call_list(self, calls: Calls) -> str:
         """The calls, from behind the marker of the first on."""
         call = "(" + " | ".join(f"tool_{n}" for n in range(len(self.wanted.tools))) + ")"
-        close = "" if calls.close in self.ends else self._marker(calls.close)
+        close = (
+            ""
+            if calls.close in self.ends
+            else f"{self._space_before(calls.close)} {self._marker(calls.close)}"
+        )
         lead = f"space {self._marker(calls.lead)} space" if calls.lead else ""
         following = f"{self._marker(calls.between)} space {self._marker(calls.open)}"
         several = self.wanted.parallel and (calls.between or calls.open) and calls.close not in self.ends
@@ -171,6 +175,11 @@ class _Grammar:
         self._rule(f"tool_{number}", rule)
 
     # -------------------------------------------------------------- markers
+
+    @staticmethod
+    def _space_before(marker: str) -> str:
+        """A rule for what models write before a marker, such as Qwen's line break before ``</tool_call>``."""
+        return "space" if marker and not marker[0].isspace() else ""
 
     def _text_up_to(self, marker: str) -> str:
         """A rule for any text that ends with its first `marker`."""

@@ -55,3 +55,14 @@ def test_what_only_describes_a_schema_is_left_out() -> None:
     for events in written(wanted, count=3):
         (arguments,) = [event.text for event in events if isinstance(event, ToolArguments)]
         assert json.loads(arguments) == {"description": "a"}
+
+
+def test_white_space_is_free_where_models_are_trained_to_write_it() -> None:
+    """Qwen breaks the line before the closing marker; a grammar without room for it would bend each call."""
+    call = '<tool_call>\n{"name": "f", "arguments": {"description": "a"}}\n</tool_call>'
+    wrong = call.replace('"a"', '"b"')
+    for babbler in (Babbler(SPECIALS), Babbler(("<unused>",))):
+        known = {text: id for text, id in babbler.tokens.items() if text in SPECIALS}
+        grammar = call_grammar(hermes(), Wanted([Tool("f", DESCRIBED)]), known)
+        assert babbler.may_write(grammar, f"Let me see.\n{call}\n{call}")
+        assert not babbler.may_write(grammar, f"Let me see.\n{wrong}")
