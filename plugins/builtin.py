@@ -65,6 +65,7 @@ def register_quantizers(register: Register) -> None:
     register("int4wo", "turnout.plugins.quantization.schemes.int4:Int4WeightOnly")
     register("int8", "turnout.plugins.quantization.schemes.int8:Int8")
     register("int8wo", "turnout.plugins.quantization.schemes.int8:Int8WeightOnly")
+    register("mxfp4", "turnout.plugins.quantization.formats.readers:Mxfp4")
     register("none", "turnout.plugins.quantization.schemes.none:NoQuantization")
 
 
@@ -116,6 +117,7 @@ def register_models(register: Register) -> None:
     register("gemma2", "turnout.models.families.gemma:Gemma2")
     register("gemma3", "turnout.models.families.gemma:Gemma3")
     register("gpt2", "turnout.models.families.gpt2:Gpt2")
+    register("gpt-oss", "turnout.models.families.gpt_oss:GptOss")
     register("granite", "turnout.models.families.granite:Granite")
     register("llama", "turnout.models.families.llama:Llama")
     register("ministral", "turnout.models.families.mistral:Ministral")

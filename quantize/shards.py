@@ -59,7 +59,7 @@ class ShardWriter:
     def write(self) -> None:
         """Write the files that are not there yet, their index and config.json."""
         family = self.checkpoint.family
-        shards = _shards([open_weights(file) for file in weight_files(self.checkpoint.folder)], family)
+        shards = _shards(open_weights(weight_files(self.checkpoint.folder)), family)
         names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
         total = sum(len(shard) for shard in shards)
         with tqdm(total=total, desc="quantizing", unit="tensor", disable=None) as bar:

@@ -66,7 +66,10 @@ def _check_room(checkpoint: Checkpoint, context: ComputeContext) -> None:
 def quantization_of(checkpoint: Checkpoint, asked: str) -> str:
     """Names the quantization of its weights in memory."""
     method = (checkpoint.quantization or {}).get("quant_method")
-    return asked if method is None else f"{method} (the checkpoint's own)"
+    own = f"{method} (the checkpoint's own)"
+    if method is None or PluginSpec.parse(asked).name in (UNQUANTIZED, method):
+        return asked if method is None else own
+    return f"{asked}, of {own}"
 
 
 def _adopter(registry: Registry, checkpoint: Checkpoint, asked: str) -> Adopter | None:
@@ -74,17 +77,21 @@ def _adopter(registry: Registry, checkpoint: Checkpoint, asked: str) -> Adopter 
     if config is None:
         return None
     method, name = config.get("quant_method"), PluginSpec.parse(asked).name
+    quantizer = (
+        registry.create("quantization", str(method)) if method in registry.names("quantization") else None
+    )
+    if quantizer is not None and quantizer.decodes and name not in (UNQUANTIZED, method):
+        return None
     if name not in (UNQUANTIZED, method):
         raise ConfigError(
             f"{checkpoint.folder} is quantized already, by {method}; leave --quantization {name} out, or "
             "take the checkpoint with unquantized weights"
         )
-    if method not in registry.names("quantization"):
+    if quantizer is None:
         raise ModelError(
             f"{checkpoint.folder / 'config.json'}: quantization_config: quant_method = {method!r} is not "
             "supported; take the checkpoint with unquantized weights, and choose --quantization"
         )
-    quantizer = registry.create("quantization", str(method))
     title = title_of(quantizer, "quantization")
     with as_plugin_errors(f"{title}: adopter"):
         adopter = quantizer.adopter(config)

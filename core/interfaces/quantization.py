@@ -6,7 +6,7 @@ Nothing here imports torch; tensors appear in annotations alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,6 +26,9 @@ class Quantizer(ABC):
     reads_only: ClassVar[bool] = False
     """True: the quantizer only reads checkpoints of its name. ``turnout plugins show`` then does not suggest
     choosing it, and its `wants` should raise ConfigError."""
+    decodes: ClassVar[bool] = False
+    """True: checkpoints of its name can also be read as floating-point numbers, so that another quantization
+    may be chosen for them."""
 
     @abstractmethod
     def wants(self, name: str, linear: nn.Linear) -> bool:
@@ -88,6 +91,13 @@ class Adopter(ABC):
 
     embeddings: ClassVar[bool] = False
     """Whether the format stores embeddings quantized, too, so that `adopt_embedding` may be called."""
+
+    def held_blocks(self, context: ComputeContext) -> Collection[str]:
+        """Returns the kinds of blocks, such as ``q8_0``, which `adopt` takes as weight files have them.
+
+        Weights in other blocks are read as floating-point numbers. By default all are.
+        """
+        return ()
 
     @abstractmethod
     def adopt(

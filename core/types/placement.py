@@ -39,11 +39,9 @@ class Placement:
         """Whether the tensor stays as it is, under another name at most."""
         return not (self.take or self.transposed or self.change or self.into)
 
-    @property
-    def of_rows(self) -> bool:
-        """Whether the tensor, or some consecutive rows of it, stay as they are."""
-        rows = len(self.take) <= 1 and all(isinstance(each, slice) for each in self.take)
-        return rows and not (self.transposed or self.change or self.into)
+    def takes_rows(self, dims: int) -> bool:
+        """Says whether rows stay as they are, all or some, of a tensor with `dims` dimensions of rows."""
+        return len(self.take) <= dims and not (self.transposed or self.change or self.into)
 
     def of(self, tensor: Tensor) -> Tensor:
         """Returns what is placed of `tensor`, the part that `take` says."""

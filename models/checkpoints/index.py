@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,16 +75,20 @@ class CheckpointIndex:
 
 
 def index_checkpoint(
-    folder: Path, family: ModelFamily, slots: Mapping[str, ParameterSlot], adoptable: Mapping[str, nn.Module]
+    folder: Path,
+    family: ModelFamily,
+    slots: Mapping[str, ParameterSlot],
+    adoptable: Mapping[str, nn.Module],
+    held: Collection[str] = (),
 ) -> CheckpointIndex:
     """Find one tensor for each parameter, or all tensors of a layer that is stored quantized.
 
-    adoptable: the layers that may be stored quantized, by name. Raises ModelError, naming tensor and file,
-    where a tensor is missing, unknown or there twice.
+    adoptable: the layers that may be stored quantized, by name; held: the kinds of blocks in which they take
+    weights. Raises ModelError, naming tensor and file, where a tensor is missing, unknown or there twice.
     """
     title = title_of(family, "model")
-    files = [open_weights(file) for file in weight_files(folder)]
-    listed = [entry for file in files for entry in _listed(file, family, title, adoptable)]
+    files = open_weights(weight_files(folder))
+    listed = [entry for file in files for entry in _listed(file, family, title, adoptable, held)]
     quantized = {
         layer: QuantizedLayer(layer)
         for entry in listed
@@ -98,7 +102,7 @@ def index_checkpoint(
     for entry in listed:
         layer, _, part = entry.name.rpartition(".")
         if layer in quantized:
-            _add_once(quantized[layer].parts, part, _unchanged(entry))
+            _add_once(quantized[layer].parts, part, _checked_part(entry, part))
             units[layer, ""] = quantized[layer]
         elif _slot_of(entry, slots).name == entry.name:
             _add_once(units, (entry.name, str(entry.placement.into)), entry)
@@ -134,29 +138,34 @@ def read_tensor(entry: TensorEntry, shape: torch.Size, device: torch.device, dty
 
 
 def read_unconverted(entry: TensorEntry, device: torch.device) -> Tensor:
-    """Read a tensor in the dtype and shape in which it is stored."""
+    """Read what an entry places, in the dtype in which it is stored."""
     if entry.blocks:
         return entry.file.read_blocks(entry.key, entry.placement.take).to(device)
     with entry.file.read(entry.key, entry.placement.take) as stored:
-        return stored.to(device, copy=True)
+        return entry.placement.of(stored).to(device, copy=True)
 
 
 def _listed(
-    file: WeightFile, family: ModelFamily, title: str, adoptable: Mapping[str, nn.Module]
+    file: WeightFile,
+    family: ModelFamily,
+    title: str,
+    adoptable: Mapping[str, nn.Module],
+    held: Collection[str],
 ) -> Iterator[TensorEntry]:
     for key in file.names():
         with as_plugin_errors(f"{title}: rename of {key}"):
             placed = placements(family.rename(key))
-        blocks = file.blocks(key)
+        blocks = (file.blocks(key) if held else None) or ""
+        rows = len(file.shape(key)) - 1 if blocks in held else 0
         for placement in placed:
             layer, _, part = placement.name.rpartition(".")
-            held = blocks and placement.of_rows and layer in adoptable and part == "weight"
-            yield TensorEntry(placement, key, file, (blocks or "") if held else "")
+            fits = placement.takes_rows(rows) and layer in adoptable and part == "weight"
+            yield TensorEntry(placement, key, file, blocks if fits else "")
 
 
-def _unchanged(entry: TensorEntry) -> TensorEntry:
-    """Raises ModelError unless a part of a layer that is stored quantized stays as it is."""
-    if not entry.placement.whole and not entry.blocks:
+def _checked_part(entry: TensorEntry, part: str) -> TensorEntry:
+    """Raises ModelError unless a part of a layer that is stored quantized stays as it is, or is its bias."""
+    if not (entry.placement.whole or entry.blocks or (part == "bias" and not entry.placement.into)):
         raise ModelError(
             f"{entry.described} is stored quantized, and goes to several layers or is turned around, which "
             "only weights that are not quantized can; take the unquantized checkpoint, and --quantization"

@@ -69,7 +69,8 @@ def load_model(
             use_native_stack(module, compiled)
             fuse_experts(module, compiled)
     slots = parameter_slots(module)
-    index = index_checkpoint(folder, family, slots, _adoptable(module, adopter))
+    held = () if adopter is None else adopter.held_blocks(context)
+    index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held)
     loader = _Loader(module, context, index.quantized)
     # tqdm stays silent on its own (disable=None) where stderr is not a terminal.
     for unit in tqdm(index.units, desc="loading weights", unit="tensor", disable=None if progress else True):

@@ -36,6 +36,7 @@ from turnout.models.decoder.packed import (
 )
 from turnout.models.decoder.rope import Rotation
 from turnout.models.decoder.routers import Router
+from turnout.models.decoder.sinks import SinkAttention, Sinks
 
 __all__ = [
     "FusedAttention",
@@ -179,9 +180,9 @@ class FusedAttention(JoiningLayer):
         if rotates(attend):
             q, k, v = self._parts(x)
             q, k = self.prepared(q, k)
-            mixed = attend.rotating(self.layer, q, k, v, rotation.cos, rotation.sin)
+            mixed = attend.rotating(self.layer, q, k, v, rotation.cos, rotation.sin, *self.passed())
         else:
-            mixed = attend(self.layer, *self._rotated(x, rotation))
+            mixed = attend(self.layer, *self._rotated(x, rotation), *self.passed())
         mixed = mixed if rows is None else mixed[rows]
         out: Tensor = self.o_proj(mixed.flatten(1))
         return out
@@ -195,6 +196,10 @@ class FusedAttention(JoiningLayer):
     def prepared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Returns queries and keys as they are to be rotated, as `Attention.prepared` does."""
         return q, k
+
+    def passed(self) -> tuple[Tensor, ...]:
+        """Returns what attention is given beside queries, keys and values, as `Attention.passed` does."""
+        return ()
 
     def _rotated(self, x: Tensor, rotation: Rotation) -> Sequence[Tensor]:
         """Returns queries, keys and values, rotated."""
@@ -227,8 +232,17 @@ class FusedWideNormedAttention(WideNorms, FusedAttention):
         self.q_norm, self.k_norm = like.q_norm, like.k_norm
 
 
+class FusedSinkAttention(Sinks, FusedAttention):
+    """Computes what `SinkAttention` does."""
+
+    def __init__(self, like: SinkAttention, kernels: FusedKernels) -> None:
+        FusedAttention.__init__(self, like, kernels)
+        self.sinks = like.sinks
+
+
 FUSED_ATTENTION: Mapping[type[nn.Module], Callable[..., nn.Module]] = {
     Attention: FusedAttention,
     HeadNormedAttention: FusedHeadNormedAttention,
+    SinkAttention: FusedSinkAttention,
     WideNormedAttention: FusedWideNormedAttention,
 }

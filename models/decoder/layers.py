@@ -106,7 +106,8 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend, rows: Tensor | None = None) -> Tensor:
         """Returns [tokens, hidden_size], or the `rows` of it. x: [tokens, hidden_size], normed."""
         q, k = self.prepared(self._heads(self.q_proj(x)), self._heads(self.k_proj(x)))
-        mixed = attend(self.layer, rotation.apply(q), rotation.apply(k), self._heads(self.v_proj(x)))
+        v = self._heads(self.v_proj(x))
+        mixed = attend(self.layer, rotation.apply(q), rotation.apply(k), v, *self.passed())
         mixed = mixed if rows is None else mixed[rows]
         out: Tensor = self.o_proj(mixed.flatten(1))
         return out
@@ -114,6 +115,10 @@ class Attention(nn.Module):
     def prepared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Returns queries and keys, [tokens, heads, head_dim], as they are to be rotated."""
         return q, k
+
+    def passed(self) -> tuple[Tensor, ...]:
+        """Returns what attention is given beside queries, keys and values."""
+        return ()
 
     def _heads(self, x: Tensor) -> Tensor:
         # The number of heads is read off the tensor: a sharded projection yields fewer.

@@ -3,6 +3,7 @@
 from turnout.models.families.deepseek import DeepseekV2, DeepseekV3
 from turnout.models.families.gemma import Gemma2, Gemma3
 from turnout.models.families.gpt2 import Gpt2
+from turnout.models.families.gpt_oss import GptOss
 from turnout.models.families.granite import Granite
 from turnout.models.families.llama import Llama
 from turnout.models.families.mistral import Ministral, Mistral
@@ -20,6 +21,7 @@ __all__ = [
     "Gemma2",
     "Gemma3",
     "Gpt2",
+    "GptOss",
     "Granite",
     "Llama",
     "Ministral",

@@ -12,6 +12,7 @@ from turnout.models.config_reader import ConfigReader
 
 if TYPE_CHECKING:
     from turnout.models.decoder.experts import Experts
+    from turnout.models.decoder.gates import Gate
 
 __all__ = ["MoeSpec", "sparse_layers"]
 
@@ -47,12 +48,13 @@ class MoeSpec(ModelSpec):
         shared = 3 * self.shared_size * self.hidden_size
         return sum(self.sparse) * (self.experts * (expert + self.hidden_size) + shared - plain)
 
-    def make_experts(self) -> Experts:
-        """Builds the experts of a layer."""
+    def make_experts(self, gated: Gate | None = None) -> Experts:
+        """Builds the experts of a layer. gated: what lies between their products; None: SwiGLU."""
         from turnout.models.decoder.experts import Experts
+        from turnout.models.decoder.gates import silu_gate
         from turnout.models.decoder.layers import GatedMLP
 
-        return Experts(GatedMLP(self, self.expert_size) for _ in range(self.experts))
+        return Experts(GatedMLP(self, self.expert_size, gated or silu_gate) for _ in range(self.experts))
 
 
 def sparse_layers(reader: ConfigReader, layers: int) -> tuple[bool, ...]:

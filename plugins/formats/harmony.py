@@ -9,8 +9,9 @@ __all__ = ["harmony"]
 
 def harmony() -> OutputFormat:
     """Messages in channels: ``analysis`` is reasoning, ``final`` the answer, ``commentary`` calls tools."""
+    constrained = "<|constrain|>json<|message|>"
     calls = Calls(
-        NamedCall((" <|constrain|>json<|message|>", "<|constrain|>json<|message|>", "<|message|>")),
+        NamedCall((f" {constrained}", constrained, " json<|message|>", " code<|message|>", "<|message|>")),
         open="<|channel|>commentary to=functions.",
         close="<|call|>",
     )
@@ -20,7 +21,8 @@ def harmony() -> OutputFormat:
         Region("text", "<|channel|>final<|message|>", "<|return|>"),
     )
     return OutputFormat(
-        found_by=("<|channel|>", "<|constrain|>"),
+        # The published template itself writes calls without <|constrain|>.
+        found_by=("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
         calls=calls,
         regions=regions,
         outside="skip",

@@ -1,11 +1,12 @@
-"""Chooses the reader of a weight file by its suffix."""
+"""Chooses the reader of a weight file by its suffix, and by what it stores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from turnout.models.checkpoints.readers.gguf_file import GGUFFile
+from turnout.models.checkpoints.readers.mxfp4 import with_mxfp4
 from turnout.models.checkpoints.readers.reader import WeightFile
 from turnout.models.checkpoints.readers.safetensors_file import SafetensorsFile
 
@@ -14,6 +15,6 @@ __all__ = ["READERS", "open_weights"]
 READERS: Mapping[str, type[WeightFile]] = {".safetensors": SafetensorsFile, ".gguf": GGUFFile}
 
 
-def open_weights(file: Path) -> WeightFile:
-    """Returns the reader of `file`."""
-    return READERS[file.suffix](file)
+def open_weights(files: Sequence[Path]) -> list[WeightFile]:
+    """Returns a reader of each of a checkpoint's files."""
+    return with_mxfp4([READERS[file.suffix](file) for file in files])

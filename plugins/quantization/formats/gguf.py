@@ -10,7 +10,7 @@ weight = code · scale, for 4 bits (code - 8) · scale. Activations are not quan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Adopter
+from turnout.kernels import cpu_kernels
 from turnout.plugins.quantization.formats.layer_tensors import LayerTensors
 from turnout.plugins.quantization.layers.blocks import BlockEmbedding
 from turnout.plugins.quantization.layers.factory import layer_factory
 
-__all__ = ["GgufAdopter"]
+__all__ = ["GgufAdopter", "Mxfp4Adopter"]
 
 ROW_BYTES = {"q8_0": 34, "q4_0": 18}
 """Bytes of a block, by type."""
@@ -33,6 +34,9 @@ class GgufAdopter(Adopter):
     """Builds layers that hold the file's codes and scales."""
 
     embeddings = True
+
+    def held_blocks(self, context: ComputeContext) -> Collection[str]:
+        return ROW_BYTES
 
     def adopt(
         self, name: str, tensors: Mapping[str, Tensor], like: nn.Linear, context: ComputeContext
@@ -55,6 +59,18 @@ class GgufAdopter(Adopter):
                 f"{name}.{kind} has shape {list(rows.shape)}, expected {[like.num_embeddings, row]}"
             )
         return BlockEmbedding(rows, kind, context.dtype)
+
+
+class Mxfp4Adopter(GgufAdopter):
+    """Builds layers of MXFP4's numbers in blocks of 8 bits, which hold them exactly, for a CPU's kernels.
+
+    Elsewhere they are read as floating-point numbers, which dtypes of 16 bits hold exactly, too.
+    """
+
+    embeddings = False
+
+    def held_blocks(self, context: ComputeContext) -> Collection[str]:
+        return () if cpu_kernels(context.kernels) is None else ("q8_0",)
 
 
 def _kind(name: str, tensors: Mapping[str, Tensor]) -> str:

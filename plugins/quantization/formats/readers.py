@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from turnout.core.interfaces.compute import ComputeContext
 
-__all__ = ["Awq", "CompressedTensors", "Gguf", "Gptq"]
+__all__ = ["Awq", "CompressedTensors", "Gguf", "Gptq", "Mxfp4"]
 
 
 class FormatReader(Quantizer):
@@ -74,3 +74,19 @@ class Gguf(FormatReader):
         from turnout.plugins.quantization.formats.gguf import GgufAdopter
 
         return GgufAdopter()
+
+
+class Mxfp4(FormatReader):
+    """Reads weights of 4 bits with a power of two for each 32 inputs, as gpt-oss has them for its experts.
+
+    A CPU's kernels hold them in 8 bits, otherwise they are widened to ``--dtype``, both exactly; or they are
+    quantized anew, as ``--quantization`` says.
+    """
+
+    name: ClassVar[str] = "mxfp4"
+    decodes = True
+
+    def adopter(self, config: Mapping[str, Any]) -> Adopter:
+        from turnout.plugins.quantization.formats.gguf import Mxfp4Adopter
+
+        return Mxfp4Adopter()

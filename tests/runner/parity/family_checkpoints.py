@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mxfp4 import encode_experts
 from torch import Tensor
 
 __all__ = ["FAMILIES", "write_checkpoint"]
@@ -71,6 +72,26 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "gpt2": (
         "gpt2",
         {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 192, "n_inner": 104},
+    ),
+    "gpt-oss": (
+        "gpt_oss",
+        {
+            "head_dim": 16,
+            "sliding_window": 17,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 150_000.0,
+                "factor": 8.0,
+                "truncate": False,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "gpt-oss-mxfp4": (
+        "gpt_oss",
+        {"head_dim": 16, "sliding_window": 30, "num_local_experts": 5, "num_experts_per_tok": 3, **TIED},
     ),
     "phi3": ("phi3", {"sliding_window": 60}),
     "phi4-mini": (
@@ -163,11 +184,15 @@ def write_checkpoint(name: str, folder: Path) -> None:
     for key, parameter in model.named_parameters():
         _draw(key, parameter.data)
     model.save_pretrained(folder)
+    if name.endswith("mxfp4"):
+        encode_experts(folder)
 
 
 def _draw(name: str, out: Tensor) -> None:
     if "norm" in name or ".ln_" in name:
         out.add_(torch.randn_like(out) * 0.1)
+    elif name.endswith("sinks"):
+        out.normal_()
     elif out.dim() == 1:
         out.normal_(std=0.1)
     else:

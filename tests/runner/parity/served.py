@@ -13,6 +13,7 @@ from turnout.config import EngineConfig
 from turnout.core.engine.engine import Engine
 from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams
+from turnout.models.checkpoints.checkpoint import read_config
 from turnout.runner.assembly import build_engine
 
 TOKENS = 64
@@ -45,9 +46,11 @@ def decided(folder: Path, token_by_token: bool) -> Checkpoint:
 
 
 def _load(folder: Path) -> Any:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, Mxfp4Config
 
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    stored = read_config(folder).get("quantization_config")
+    options = {"quantization_config": Mxfp4Config(dequantize=True)} if stored else {}
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **options).eval()
 
 
 def _decided(decode: Callable[[list[int]], Decoded]) -> Iterator[tuple[list[int], list[int]]]:

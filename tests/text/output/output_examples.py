@@ -97,6 +97,11 @@ EXAMPLES = {
         '<|constrain|>json<|message|>{"x": 1}<|call|>',
         [Reasoning("think"), *call(0, "f", '{"x": 1}')],
     ),
+    "harmony: a call as the template writes it": Example(
+        harmony(),
+        '<|channel|>commentary to=functions.f json<|message|>{"x": 1}<|call|>',
+        [*call(0, "f", '{"x": 1}')],
+    ),
     "harmony: an answer": Example(
         harmony(),
         "<|channel|>analysis<|message|>think<|end|><|start|>assistant<|channel|>final<|message|>Hello",

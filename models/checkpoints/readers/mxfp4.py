@@ -1,0 +1,120 @@
+"""Weights in MXFP4 (https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf).
+
+::
+
+    NAME_blocks  uint8 […, outputs, inputs / 32, 16]   a byte: codes of inputs 2 j (low) and 2 j + 1 (high)
+    NAME_scales  uint8 […, outputs, inputs / 32]       the scale is 2^(byte - 127)
+
+A code is one of 16 numbers, halves at the finest. Twice that number is an integer of at most 12, so that
+8-bit blocks with scales in float16 hold a weight exactly, unless its scale is beyond float16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from turnout.core.errors import ModelError
+from turnout.core.types.placement import Index
+from turnout.models.checkpoints.readers.reader import WeightFile
+
+__all__ = ["Mxfp4File", "decoded", "with_mxfp4"]
+
+BLOCKS, SCALES = "_blocks", "_scales"
+NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+PAIRS = torch.tensor([(NUMBERS[byte & 15], NUMBERS[byte >> 4]) for byte in range(256)], dtype=torch.bfloat16)
+"""The two numbers of a byte."""
+FACTORS = torch.tensor([2.0 ** (byte - 127) for byte in range(255)] + [float("nan")])
+LOWEST, HIGHEST = 104, 143
+"""Scales of which a half is a number of float16."""
+
+
+def with_mxfp4(files: Sequence[WeightFile]) -> list[WeightFile]:
+    """Returns `files`, those with blocks of MXFP4 as files of the numbers. Scales may lie in another file."""
+    scales = {key: file for file in files for key in file.names() if key.endswith(SCALES)}
+    found = []
+    for file in files:
+        blocks = {key: f"{key.removesuffix(BLOCKS)}{SCALES}" for key in file.names() if _is_blocks(file, key)}
+        if any(key not in scales for key in blocks.values()):
+            key = next(key for key in blocks.values() if key not in scales)
+            raise ModelError(f"{file.path} has blocks of MXFP4 whose scales {key!r} are missing")
+        found.append({key: (scales[scale], scale) for key, scale in blocks.items()})
+    hidden = {scale for blocks in found for _, scale in blocks.values()}
+    if not hidden:
+        return list(files)
+    return [Mxfp4File(file, blocks, hidden) for file, blocks in zip(files, found, strict=True)]
+
+
+def _is_blocks(file: WeightFile, key: str) -> bool:
+    return key.endswith(BLOCKS) and file.shape(key)[-1:] == (16,)
+
+
+class Mxfp4File(WeightFile):
+    """Gives the numbers for which blocks and scales stand, under the blocks' name: […, outputs, inputs]."""
+
+    def __init__(
+        self, file: WeightFile, blocks: Mapping[str, tuple[WeightFile, str]], hidden: set[str]
+    ) -> None:
+        """blocks: where the scales of blocks are, by the blocks' names; hidden: names of scales."""
+        super().__init__(Path(file.path))
+        self._file, self._blocks, self._hidden = file, blocks, hidden
+
+    def names(self) -> list[str]:
+        return [key for key in self._file.names() if key not in self._hidden]
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        stored = self._file.shape(key)
+        return (*stored[:-2], 32 * stored[-2]) if key in self._blocks else stored
+
+    @contextmanager
+    def read(self, key: str, take: Index = ()) -> Iterator[Tensor]:
+        if key not in self._blocks:
+            with self._file.read(key, take) as stored:
+                yield stored
+            return
+        rows = len(self.shape(key)) - 1
+        numbers = decoded(*self._stored(key, take[:rows]))
+        yield numbers[..., take[rows]] if len(take) > rows else numbers
+
+    def blocks(self, key: str) -> str | None:
+        if key not in self._blocks:
+            return self._file.blocks(key)
+        file, name = self._blocks[key]
+        with file.read(name) as scales:
+            beyond = (scales < LOWEST) | (scales > HIGHEST)
+        return None if beyond.any() and self._has_numbers(key, beyond) else "q8_0"
+
+    def read_blocks(self, key: str, take: Index = ()) -> Tensor:
+        if key not in self._blocks:
+            return self._file.read_blocks(key, take)
+        return _in_eight_bits(*self._stored(key, take))
+
+    def _has_numbers(self, key: str, groups: Tensor) -> bool:
+        """Says whether `groups`, bool of the shape of scales, have other numbers than 0."""
+        with self._file.read(key) as blocks:
+            return bool((blocks[groups] & 0x77).any())
+
+    def _stored(self, key: str, take: Index) -> tuple[Tensor, Tensor]:
+        """Returns blocks and scales of the rows `take`, in memory of their own."""
+        file, name = self._blocks[key]
+        with self._file.read(key, take[:1]) as blocks, file.read(name, take[:1]) as scales:
+            first = (slice(None),) if isinstance(next(iter(take), None), slice) else ()
+            return blocks[(*first, *take[1:])].clone(), scales[(*first, *take[1:])].clone()
+
+
+def decoded(blocks: Tensor, scales: Tensor) -> Tensor:
+    """Returns bfloat16 […, inputs], which holds all numbers exactly. blocks: […, groups, 16]."""
+    pairs = PAIRS[blocks.int()].flatten(-2)
+    return pairs.mul_(FACTORS.bfloat16()[scales.int()][..., None]).flatten(-2)
+
+
+def _in_eight_bits(blocks: Tensor, scales: Tensor) -> Tensor:
+    """Returns the same numbers in Q8_0's blocks: uint8 [outputs, bytes]. blocks: [outputs, groups, 16]."""
+    codes = (PAIRS * 2).to(torch.int8)[blocks.int()].flatten(-2)
+    # Groups with scales beyond float16 have zeros alone.
+    halves = (FACTORS / 2)[scales.clamp(LOWEST, HIGHEST).int()].half()
+    return torch.cat((halves[..., None].view(torch.uint8), codes.view(torch.uint8)), dim=-1).flatten(-2)

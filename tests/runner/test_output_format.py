@@ -1,0 +1,40 @@
+"""A checkpoint's chat template shows the format in which its model writes reasoning and calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turnout.core.registry.registry import Registry
+from turnout.plugins.formats.harmony import harmony
+from turnout.runner.output_format import find_format
+
+GPT_OSS = """
+{%- for message in messages -%}
+    {%- if message.role == "assistant" -%}
+        {%- if message.thinking %}
+            {{- "<|start|>assistant<|channel|>analysis<|message|>" + message.thinking + "<|end|>" }}
+        {%- endif %}
+        {%- if message.tool_calls %}
+            {{- "<|start|>assistant to=functions." + message.tool_calls[0].name + "<|channel|>commentary " }}
+            {{- "json<|message|>" + message.tool_calls[0].arguments|tojson + "<|call|>" }}
+        {%- else %}
+            {#- <|return|> ends what is generated #}
+            {{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}
+        {%- endif %}
+    {%- else %}
+        {{- "<|start|>" + message.role + "<|message|>" + message.content + "<|end|>" }}
+    {%- endif %}
+{%- endfor -%}
+<|start|>assistant
+"""
+"""It has the markers of the published template, in which <|constrain|> is none."""
+
+
+def test_the_template_of_gpt_oss_is_found_to_be_harmony(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text(GPT_OSS)
+    assert find_format(Registry.load(), None, tmp_path) == harmony()
+
+
+def test_a_folder_without_a_template_has_no_format(tmp_path: Path) -> None:
+    assert find_format(Registry.load(), None, tmp_path) is None
