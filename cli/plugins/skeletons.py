@@ -101,6 +101,7 @@ _ALL = (
             '    "num_hidden_layers": 2,',
             '    "num_attention_heads": 4,',
             '    "num_key_value_heads": 2,',
+            '    "head_dim": 8,',
             '    "max_position_embeddings": 128,',
             '    "rms_norm_eps": 1e-6,',
             '    "rope_theta": 10000.0,',

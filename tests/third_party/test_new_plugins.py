@@ -15,6 +15,10 @@ from installed_packages import lay_out, run, turnout
 from turnout.cli.main import cli
 from turnout.cli.plugins.skeletons import SKELETONS
 from turnout.core.registry.kinds import KINDS, OBSERVER_KIND
+from turnout.models.hub.resolve import resolve_model
+from turnout.models.random.random_weights import write_random_checkpoint
+from turnout.models.random.shapes import Shape, config_of
+from turnout.scripts.make_model import copy_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +128,35 @@ def test_a_policy_is_ready_in_three_commands(tmp_path: Path) -> None:
     source = (tmp_path / "turnout-mine" / "turnout_mine.py").read_text()
     body = source.partition("class Mine")[2].partition("@hookimpl")[0]
     assert len([line for line in body.splitlines() if line.strip()]) <= 15
+
+
+def test_a_model_family_is_qwen3_in_forty_lines(site: Path, tmp_path: Path) -> None:
+    """Its greedy tokens are those of Turnout's own Qwen3, from the same checkpoint."""
+    source = (site / "made" / "turnout-my-model" / "turnout_my_model.py").read_text()
+    assert len([line for line in source.splitlines() if line.strip()]) <= 40
+    shape = Shape(64, 2, 4, 2, 96, vocab=259, max_positions=128, tied=False)
+    config = {**config_of(shape, "qwen3", dtype="float32"), "head_dim": 24}
+    write_random_checkpoint(tmp_path, config)
+    copy_tokenizer(resolve_model("turnout-tiny"), tmp_path)
+    done = run(site, "-c", GENERATES, str(tmp_path), cwd=site)
+    assert done.returncode == 0, done.stderr[-3000:]
+    built_in, ours = json.loads(done.stdout.splitlines()[-1])
+    assert built_in == ours and len(set(ours)) > 3
+
+
+GENERATES = """
+import json, pathlib, sys
+from turnout import LLM, SamplingParams
+
+params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+config, tokens = pathlib.Path(sys.argv[1], "config.json"), []
+for architecture in ("Qwen3ForCausalLM", "MyModelForCausalLM"):
+    config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": [architecture]}))
+    llm = LLM(sys.argv[1], max_model_len=64, kv_memory=2**24)
+    tokens.append(list(llm.generate([[5, 9, 140, 33]], params, progress=False)[0].outputs[0].token_ids))
+print(json.dumps(tokens))
+"""
+"""Generates greedily by the model of a folder, as either family builds it, and prints the tokens."""
 
 
 @pytest.mark.parametrize(("kind", "noun"), [("eviction", "an eviction policy"), ("kv", "a KV backend")])

@@ -8,8 +8,12 @@ import pytest
 from family_checkpoints import FAMILIES, write_checkpoint
 from served import Checkpoint, build, decided, serve
 
+SLOW = ("gpt-oss",)
+"""Much of it is tested of the same family's weights in MXFP4."""
+PARAMS = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in FAMILIES]
 
-@pytest.fixture(scope="module", params=FAMILIES)
+
+@pytest.fixture(scope="module", params=PARAMS)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     folder = tmp_path_factory.mktemp(request.param)
     write_checkpoint(request.param, folder)
