@@ -22,11 +22,12 @@ from turnout.core.plugin_faults import plugin_errors, title_of
 from turnout.core.registry.registry import Registry
 from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.scheduler import Scheduler
-from turnout.core.types.messages import Ready
+from turnout.core.types.messages import ModelFacts, Ready
 from turnout.core.types.model_spec import ModelSpec
 from turnout.core.types.output_format import OutputFormat
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.meta_model import count_parameters
+from turnout.plugins.defaults import UNQUANTIZED
 from turnout.runner.attention_features import check_attention
 from turnout.runner.checkpoint import Checkpoint, open_checkpoint
 from turnout.runner.choices import policy_choices
@@ -210,6 +211,7 @@ class _Parts:
             eos_token_ids=sorted(self.checkpoint.eos_token_ids),
             output_format=self.output_format,
             fingerprint=fingerprint(self.config, self.checkpoint, self.setup),
+            facts=self._facts(),
             cpu_kernels=self.setup.cpu_kernels,
             summary=list(self._summary()),
         )
@@ -218,6 +220,17 @@ class _Parts:
         device = self.setup.device
         beside = self.resources.taken if device.type == "cpu" else 0
         return self.kv.host_tokens(device) * self.budget.bytes_per_token + beside
+
+    def _facts(self) -> ModelFacts:
+        spec = self.checkpoint.spec
+        quantization = quantization_of(self.checkpoint, self.config.quantization)
+        dtype = str(self.setup.context.dtype).removeprefix("torch.")
+        return ModelFacts(
+            architecture=spec.architecture,
+            parameters=count_parameters(self.checkpoint.family, spec),
+            weight_bytes=weight_bytes(self.model),
+            weights=dtype if quantization == UNQUANTIZED else quantization,
+        )
 
     def _summary(self) -> Iterator[str]:
         """Yields the start-up summary: the chosen policies and the sums, a line each."""

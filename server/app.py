@@ -26,6 +26,10 @@ from turnout.server.api.health import health
 from turnout.server.api.load import show_load
 from turnout.server.api.messages import count_tokens, messages
 from turnout.server.api.metrics import metrics
+from turnout.server.api.ollama import models as ollama_models
+from turnout.server.api.ollama.chat import chat as ollama_chat
+from turnout.server.api.ollama.generate import generate as ollama_generate
+from turnout.server.api.ollama.refused import refuse_change, refuse_embedding
 from turnout.server.api.responses import responses
 from turnout.server.http.access.auth import AuthMiddleware
 from turnout.server.http.access.keys import Keys
@@ -54,6 +58,16 @@ ROUTES = [
     Route("/v1/messages", messages, methods=["POST"]),
     Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
     Route("/v1/responses", responses, methods=["POST"]),
+    Route("/api/chat", ollama_chat, methods=["POST"]),
+    Route("/api/generate", ollama_generate, methods=["POST"]),
+    Route("/api/tags", ollama_models.list_models),
+    Route("/api/ps", ollama_models.list_running),
+    Route("/api/show", ollama_models.show, methods=["POST"]),
+    Route("/api/version", ollama_models.show_version),
+    *(Route(f"/api/{name}", refuse_change, methods=["POST"]) for name in ("pull", "push", "create", "copy")),
+    Route("/api/delete", refuse_change, methods=["DELETE"]),
+    Route("/api/blobs/{digest}", refuse_change, methods=["POST"]),
+    *(Route(f"/api/{name}", refuse_embedding, methods=["POST"]) for name in ("embed", "embeddings")),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
     Route("/tokenizer_info", tokenization.show_tokenizer),

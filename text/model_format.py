@@ -46,6 +46,11 @@ class ModelFormat:
             return own
         return OutputFormat(found_by=own.found_by, calls=DEFAULT_FORMAT.calls, regions=own.regions)
 
+    @property
+    def reasons(self) -> bool:
+        """Whether reasoning can be told from the answer."""
+        return any(region.kind == "reasoning" for region in self.used.regions)
+
     @cached_property
     def shown(self) -> frozenset[int]:
         """Special tokens that are part of markers, and so must be seen in the text."""

@@ -155,6 +155,10 @@ class Tokenizer:
     def _template_source(self) -> str | None:
         return _default(self._templates)
 
+    @property
+    def has_chat_template(self) -> bool:
+        return bool(self._template_source)
+
     @cached_property
     def chat_template(self) -> ChatTemplate:
         """The checkpoint's template. Raises RequestError where it has none."""

@@ -24,6 +24,7 @@ __all__ = [
     "KVSnapshot",
     "ListPlugins",
     "ListPrefixes",
+    "ModelFacts",
     "PinPrefix",
     "PinnedPrefix",
     "PinnedPrefixes",
@@ -305,6 +306,19 @@ class Reply(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """None if the command returns nothing."""
 
 
+class ModelFacts(msgspec.Struct, frozen=True):
+    """What is known of a model; empty or 0: not known."""
+
+    architecture: str = ""
+    """As its configuration names it, such as ``Qwen2ForCausalLM``."""
+    parameters: int = 0
+    """How many it has, shared ones once."""
+    weight_bytes: int = 0
+    """Bytes that they take in memory."""
+    weights: str = ""
+    """How they are kept: the quantization, or else the dtype."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Says that the engine is assembled and waits for requests."""
 
@@ -327,6 +341,8 @@ class Ready(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The tokens that end a text."""
     output_format: OutputFormat | None = None
     """How the model writes reasoning and tool calls; None: not known."""
+    facts: ModelFacts = ModelFacts()
+    """What is told of the model itself."""
     cpu_kernels: str = ""
     """The kernels that were chosen for a CPU, as the option has them: ``native`` or ``torch``; else empty."""
     summary: list[str]

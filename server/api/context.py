@@ -72,9 +72,12 @@ class Context:
         with arm.held():
             yield arm
 
-    def check_model(self, name: str | None) -> None:
-        """Raise ApiError 404 unless `name` is the served model's; None stands for the served model."""
-        if name is not None and name != self.model_name:
+    def check_model(self, name: str | None, *, tag: str = "") -> None:
+        """Raise ApiError 404 unless `name` is the served model's; None stands for the served model.
+
+        tag: what may follow the name, such as ``:latest``.
+        """
+        if name is not None and name not in (self.model_name, f"{self.model_name}{tag}"):
             raise ApiError(
                 404,
                 f"the model {name!r} is not served here; available: {self.model_name!r}",

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from turnout.core.types.request import RequestSpec
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
+from turnout.server.api.prompts import fitting
 from turnout.server.api.request_sizes import check_copies, check_logprobs
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import Client, client_of
@@ -22,19 +23,29 @@ from turnout.text.engine_params import engine_params
 from turnout.text.model_format import ModelFormat
 from turnout.text.output.call_grammar import Wanted
 from turnout.text.output.splitter import OutputSplitter
+from turnout.text.prompt.truncation import encoded, last_tokens
 from turnout.text.template_process import TemplateProcesses
 
 __all__ = ["conversation_text", "prepared_generation", "rendered_tokens", "translated"]
 
 
 async def prepared_generation(
-    request: Request, context: Context, arm: ServedArm, body: ChatRequest, id: str, *, as_fits: bool = False
+    request: Request,
+    context: Context,
+    arm: ServedArm,
+    body: ChatRequest,
+    id: str,
+    *,
+    as_fits: bool = False,
+    before: Sequence[int] = (),
 ) -> Generation:
     """Returns the generation of an answer. Raises RequestError.
 
     as_fits: `max_tokens` beyond the context means as many as fit; otherwise it is refused.
+    before: tokens in front of the conversation.
     """
-    work = partial(_prepared, context.templates, arm, body, id, client_of(request, body.user), as_fits)
+    client = client_of(request, body.user)
+    work = partial(_prepared, context.templates, arm, body, id, client, as_fits, before)
     prepared = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
     return Generation(
         arm.client,
@@ -68,19 +79,27 @@ class _Prepared(NamedTuple):
 
 
 def _prepared(
-    templates: TemplateProcesses, arm: ServedArm, body: ChatRequest, id: str, client: Client, as_fits: bool
+    templates: TemplateProcesses,
+    arm: ServedArm,
+    body: ChatRequest,
+    id: str,
+    client: Client,
+    as_fits: bool,
+    before: Sequence[int],
 ) -> _Prepared:
     params = engine_params(body.sampling_params(arm.client.ready.defaults), arm.tokenizer)
     check_copies(params, 1)
     text = conversation_text(templates, arm.format, body.messages, body, body.described())
     limit = arm.client.ready.max_model_len
-    prompt = arm.tokenizer.encode(text, add_special_tokens=body.add_special_tokens, limit=limit)
+    last = last_tokens(body.truncate_prompt_tokens, limit, body.max_tokens)
+    read = encoded(arm.tokenizer, text, special=body.add_special_tokens, limit=limit, last=last)
+    prompt = [*before, *read]
     tools, begun = body.callable_tools(), arm.format.begun(text)
     wanted = Wanted(tools, "required" if body.must_call else "auto", not body.one_call)
     form = arm.format.form(wanted, params.structured_outputs, begun)
     params = msgspec.structs.replace(params, structured_outputs=form)
-    if as_fits and params.max_tokens is not None and params.max_tokens > limit - len(prompt):
-        params = msgspec.structs.replace(params, max_tokens=None)
+    if as_fits:
+        params = fitting(params, limit - len(prompt))
     spec = body.request_spec(id, prompt, params, *client)
     check_logprobs([spec], limit)
     return _Prepared(spec, arm.format.splitter(tools=bool(tools), begun=begun))

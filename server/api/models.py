@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from turnout.server.api.context import Context, context_of
 from turnout.server.http.json_response import JsonResponse
@@ -18,6 +18,8 @@ __all__ = ["index", "list_models", "show_model", "show_version"]
 
 async def index(request: Request) -> Response:
     """Says what this server is."""
+    if "text/plain" in request.headers.get("accept", ""):  # clients of Ollama's, which wait for these words
+        return PlainTextResponse("Ollama is running")
     name = context_of(request).model_name
     return JsonResponse({"turnout": version("turnout"), "model": name, "api": "/v1", "health": "/health"})
 

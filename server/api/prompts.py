@@ -1,33 +1,138 @@
-"""Turns the prompts of a request into tokens, under the bounds on one prompt and on all together."""
+"""Turns the prompts of a request into requests to the engine, under the bounds on one and on all together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
+
+import msgspec
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
+from turnout.core.types.request import RequestSpec
+from turnout.core.types.sampling_params import SamplingParams
+from turnout.server.ab.arms import ServedArm
+from turnout.server.api.request_sizes import check_copies, check_logprobs, check_repetition
 from turnout.server.api.text_pool import LONG, TextPool
-from turnout.server.protocol.completions import Prompt
+from turnout.server.http.access.auth import Client
+from turnout.server.protocol.completions import CompletionRequest, Prompt
+from turnout.text.engine_params import engine_params
+from turnout.text.prompt.fill_in import FillIn, needed_fill_in
+from turnout.text.prompt.truncation import encoded, last_tokens
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["tokenized"]
+__all__ = ["PreparedPrompts", "ended_by", "fitting", "prepared_prompts"]
 
 
-async def tokenized(
-    texts: TextPool, tokenizer: Tokenizer, prompts: Sequence[Prompt], *, special: bool, limit: int
-) -> list[list[int]]:
-    """The tokens of each prompt. Raises RequestError for a prompt of more than `limit` tokens.
+class PreparedPrompts(NamedTuple):
+    """The prompts of a request, ready for the engine."""
+
+    requests: list[RequestSpec]
+    """One for each prompt."""
+    echoes: list[str]
+    """For each choice what precedes its text."""
+
+
+async def prepared_prompts(
+    texts: TextPool,
+    arm: ServedArm,
+    body: CompletionRequest,
+    id: str,
+    client: Client,
+    *,
+    before: Sequence[int] = (),
+) -> PreparedPrompts:
+    """Raises RequestError. `before`: tokens in front of each prompt."""
+    ready, tokenizer = arm.client.ready, arm.tokenizer
+    limit = ready.max_model_len
+    params = await texts.run(0, lambda: engine_params(body.sampling_params(ready.defaults), tokenizer))
+    check_copies(params, len(body.prompt))
+    fill_in = needed_fill_in(tokenizer, "suffix", limit) if body.suffix else None
+    if fill_in is not None:
+        params = ended_by(fill_in, params, ready.vocab_size)
+        suffix = await texts.run(len(body.suffix or ""), partial(fill_in.suffix, body.suffix or ""))
+        read: Reader = partial(_filled, fill_in, suffix, limit)
+    else:
+        read = _reader(body, arm)
+    prompts = [[*before, *prompt] for prompt in await _tokenized(texts, body.prompt, read)]
+    requests = [
+        body.request_spec(f"{id}-{number}", prompt, _fitted(body, params, limit - len(prompt)), *client)
+        for number, prompt in enumerate(prompts)
+    ]
+    check_logprobs(requests, limit)
+    if body.return_token_ids:
+        check_repetition("return_token_ids", prompts, params.n)
+    if not body.echo:
+        return PreparedPrompts(requests, [""] * (len(prompts) * (body.n or 1)))
+    echoes = await texts.run(
+        sum(map(len, prompts)), lambda: [_echo(tokenizer, prompt) for prompt in body.prompt]
+    )
+    check_repetition("echo", echoes, params.n)
+    return PreparedPrompts(requests, [echo for echo in echoes for _ in range(body.n or 1)])
+
+
+def ended_by(fill_in: FillIn, params: SamplingParams, vocab_size: int) -> SamplingParams:
+    """`params` by which the tokens that end a missing part end the text."""
+    ends = {*params.stop_token_ids, *(token for token in fill_in.ends if token < vocab_size)}
+    return msgspec.structs.replace(params, stop_token_ids=tuple(sorted(ends)))
+
+
+def fitting(params: SamplingParams, room: int) -> SamplingParams:
+    """`params`, with `max_tokens` that fit no more meaning as many as fit."""
+    if params.max_tokens is None or params.max_tokens <= room:
+        return params
+    return msgspec.structs.replace(params, max_tokens=None)
+
+
+def _fitted(body: CompletionRequest, params: SamplingParams, room: int) -> SamplingParams:
+    """`params`, with the API's default of 16 tokens lowered to `room` where fewer fit.
+
+    Only a `max_tokens` that the client set is refused for being too large.
+    """
+    if body.as_fits:
+        return fitting(params, room)
+    default = params.max_tokens if body.max_tokens is None else None
+    if default is None or not max(1, params.min_tokens) <= room < default:
+        return params
+    return msgspec.structs.replace(params, max_tokens=room)
+
+
+def _echo(tokenizer: Tokenizer, prompt: Prompt) -> str:
+    return prompt if isinstance(prompt, str) else tokenizer.decode(prompt)
+
+
+# ------------------------------------------------------------------ tokens
+
+Reader = Callable[[Prompt], list[int]]
+"""Turns a prompt into tokens. Raises RequestError."""
+
+
+def _reader(body: CompletionRequest, arm: ServedArm) -> Reader:
+    tokenizer, limit, special = arm.tokenizer, arm.client.ready.max_model_len, body.add_special_tokens
+    last = last_tokens(body.truncate_prompt_tokens, limit, body.max_tokens)
+
+    def read(prompt: Prompt) -> list[int]:
+        if isinstance(prompt, str):
+            return encoded(tokenizer, prompt, special=special, limit=limit, last=last)
+        return _checked(prompt, limit) if last is None else prompt[-last:]
+
+    return read
+
+
+def _filled(fill_in: FillIn, suffix: Sequence[int], limit: int, prompt: Prompt) -> list[int]:
+    return _checked(fill_in.prompt(prompt, suffix), limit)
+
+
+async def _tokenized(texts: TextPool, prompts: Sequence[Prompt], read: Reader) -> list[list[int]]:
+    """The tokens of each prompt.
 
     Many prompts take several turns in the pool, between which other clients have theirs.
-
-    special: whether the tokenizer adds special tokens.
     """
     found: list[list[int]] = []
     total = 0
     for group in _groups(prompts):
-        size = sum(map(len, group))
-        tokens = await texts.run(size, partial(_tokens, tokenizer, group, special, limit))
+        tokens = await texts.run(sum(map(len, group)), partial(_read_all, read, group))
         found += tokens
         total += sum(map(len, tokens))
         if total > limits.PROMPT_TOKENS.most and len(prompts) > 1:
@@ -37,6 +142,10 @@ async def tokenized(
                 "prompt",
             )
     return found
+
+
+def _read_all(read: Reader, prompts: Sequence[Prompt]) -> list[list[int]]:
+    return [read(prompt) for prompt in prompts]
 
 
 def _groups(prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
@@ -50,15 +159,6 @@ def _groups(prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
         group.append(prompt)
         size += len(prompt)
     yield group
-
-
-def _tokens(tokenizer: Tokenizer, prompts: Sequence[Prompt], special: bool, limit: int) -> list[list[int]]:
-    return [
-        tokenizer.encode(prompt, add_special_tokens=special, limit=limit)
-        if isinstance(prompt, str)
-        else _checked(prompt, limit)
-        for prompt in prompts
-    ]
 
 
 def _checked(prompt: list[int], limit: int) -> list[int]:

@@ -36,7 +36,7 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
             deltas = generation.deltas()
             # A refusal must still become a status code, so the response starts with the first delta.
             first = await while_connected(request.receive, _first(deltas))
-            return EventStream(_events(generation, renderer, first, deltas))
+            return EventStream(_events(generation, renderer, first, deltas), renderer.media_type)
         choices = await while_connected(request.receive, generation.choices())
     if generation.entries < LARGE:
         return JsonResponse(renderer.whole(choices, generation))
@@ -59,10 +59,9 @@ def _counted(request: Request, generation: Generation) -> Iterator[None]:
 class EventStream(StreamingResponse):
     """Closes the generator of events when the client leaves, even while there is nothing to send."""
 
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+    def __init__(self, events: AsyncGenerator[bytes, None], media_type: str) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(events, headers=headers, media_type=media_type)
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

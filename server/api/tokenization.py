@@ -17,6 +17,7 @@ from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
+from turnout.text.prompt.truncation import last_tokens
 from turnout.text.template_process import TemplateProcesses
 
 __all__ = ["detokenize", "show_tokenizer", "tokenize"]
@@ -50,7 +51,9 @@ def _tokens(templates: TemplateProcesses, arm: ServedArm, body: TokenizeRequest)
             f"the text has {size:,} bytes; at most {limits.TOKENIZED.whole:,} are tokenized at once", "prompt"
         )
     special = body.add_special_tokens
-    return arm.tokenizer.encode(text, add_special_tokens=not body.messages if special is None else special)
+    tokens = arm.tokenizer.encode(text, add_special_tokens=not body.messages if special is None else special)
+    last = last_tokens(body.truncate_prompt_tokens, arm.client.ready.max_model_len, None)
+    return tokens if last is None else tokens[-last:]
 
 
 async def detokenize(request: Request) -> Response:

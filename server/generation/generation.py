@@ -63,6 +63,8 @@ class Generation:
     """Special tokens that are text, since the splitter reads them."""
     most: int = limits.PORTION.whole
     """Choices that the engine has at once, if there are several prompts."""
+    first_token_at: float | None = field(default=None, init=False)
+    """When the first token of any choice came, on the metrics' clock."""
     _submit: Callable[[RequestSpec], AsyncGenerator[Delta, None]] = field(init=False)
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
     _splitters: dict[int, OutputSplitter] = field(default_factory=dict)
@@ -166,6 +168,7 @@ class Generation:
     def _feed(self, request: RequestSpec, index: int, delta: Delta) -> TextDelta:
         choice = self._choices.get(index)
         if choice is None:
+            self.first_token_at = self.first_token_at or self.metrics.clock()
             choice = ChoiceText(
                 self.tokenizer, request.params, request.prompt, index, self._stops, self.shown
             )

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from turnout.core.errors import Dropped, EngineError, EngineGone, Overloaded, RequestError, TurnoutError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.protocol.message_events import AnthropicError
+from turnout.server.protocol.ollama.responses import OllamaError
 
 __all__ = [
     "REQUEST_ID",
@@ -21,6 +22,7 @@ __all__ = [
     "ErrorBody",
     "anthropic_error",
     "error_body",
+    "ollama_error",
     "respond_to_disconnect",
     "respond_to_error",
 ]
@@ -33,6 +35,8 @@ TIMEOUT = 408
 TOO_MANY = 429
 MESSAGES = "/v1/messages"
 """Where Anthropic's API begins."""
+OLLAMA = "/api/"
+"""Where Ollama's API begins."""
 ANTHROPIC_KINDS = {
     401: "authentication_error",
     403: "permission_error",
@@ -110,14 +114,25 @@ def anthropic_error(error: Exception, request_id: str | None = None) -> Anthropi
     return AnthropicError({"type": kind, "message": _shortened(str(known)), **details}, request_id)
 
 
+def ollama_error(error: Exception) -> OllamaError:
+    """The body for an error in Ollama's form."""
+    return OllamaError(_shortened(str(_known(error))))
+
+
 async def respond_to_error(request: Request, error: Exception) -> Response:
     known = _misdirected(request, error) if isinstance(error, HTTPException) else _known(error)
     headers = dict(known.headers or {})
     if id := request.scope.get(REQUEST_KEY):  # no middleware sees the answer to an unforeseen error
         headers[REQUEST_ID] = id
-    if request.scope.get("path", "").startswith(MESSAGES):
-        return JsonResponse(anthropic_error(known, id), status_code=known.status, headers=headers)
-    return JsonResponse(error_body(known), status_code=known.status, headers=headers)
+    return JsonResponse(_body(request, known), status_code=known.status, headers=headers)
+
+
+def _body(request: Request, error: ApiError) -> msgspec.Struct:
+    """In the form of the API that was asked."""
+    path: str = request.scope.get("path", "")
+    if path.startswith(MESSAGES):
+        return anthropic_error(error, request.scope.get(REQUEST_KEY))
+    return ollama_error(error) if path.startswith(OLLAMA) else error_body(error)
 
 
 async def respond_to_disconnect(request: Request, error: Exception) -> Response:

@@ -16,7 +16,7 @@ from turnout.core.types.request import RequestSpec
 from turnout.core.types.sampling_params import SamplingParams, concrete_seed
 from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.structured import StructuredRequest
-from turnout.server.protocol.token_ids import MAX_TOKEN_ID, TokenIds
+from turnout.server.protocol.token_ids import MAX_TOKEN_ID, TokenIds, Truncation
 from turnout.server.protocol.unsupported import refuse_unsupported
 
 __all__ = ["FailFastList", "GenerationRequest"]
@@ -158,6 +158,8 @@ class GenerationRequest(StructuredRequest):
     """vLLM's. Return [the tokens' ids](http-api.md#token-ids)."""
     return_tokens_as_token_ids: bool | None = None
     """vLLM's. Name tokens in log-probabilities `token_id:123`."""
+    truncate_prompt_tokens: Truncation | None = None
+    """vLLM's. Keep only so many of the prompt's last tokens; -1: as many as leave room for `max_tokens`."""
     best_of: int | None = None
     """In chat vLLM's. Generate this many choices and return the [`n` most likely](#the-best-of-several).
     Default: `n`."""

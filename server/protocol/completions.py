@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import PrivateAttr, SkipValidation, field_validator, model_validator
 
@@ -20,8 +20,13 @@ Prompt = str | list[int]
 class CompletionRequest(GenerationRequest):
     """The body of a completion request."""
 
+    as_fits: ClassVar[bool] = False
+    """`max_tokens` beyond the context means as many as fit; otherwise it is refused."""
+
     prompt: Annotated[list[Prompt], SkipValidation]
     """What to continue."""
+    suffix: str | None = None
+    """What comes after the text: the model [fills in the middle](http-api.md#filling-in)."""
     echo: bool | None = None
     """Put the prompt in front of the text; with `logprobs`, its log-probabilities too."""
     logprobs: int | None = None
@@ -49,6 +54,9 @@ class CompletionRequest(GenerationRequest):
 
     @model_validator(mode="after")
     def _combinations(self) -> Self:
+        for name in ("echo", "truncate_prompt_tokens"):
+            if self.suffix and getattr(self, name):
+                raise RequestError(f"{name} and suffix exclude each other", name)
         if self.max_tokens == 0:
             if not self.echo and self.prompt_logprobs is None:
                 raise RequestError(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
 
-__all__ = ["MAX_TOKEN_ID", "TokenId", "TokenIds", "are_token_ids"]
+__all__ = ["MAX_TOKEN_ID", "TokenId", "TokenIds", "Truncation", "are_token_ids"]
 
 MAX_TOKEN_ID = 2**31 - 1
 SLICE = 4096
@@ -34,3 +34,13 @@ def _checked(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
 
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True), WrapValidator(_checked)]
 """Only the first fault is reported: errors about millions of items would fill the memory."""
+
+
+def _keeps_some(value: int) -> int:
+    if value == 0:
+        raise ValueError("-1, or a number of tokens above 0, is expected")
+    return value
+
+
+Truncation = Annotated[int, Field(ge=-1), AfterValidator(_keeps_some)]
+"""How many of a prompt's last tokens are kept."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.chat import ChatOptions, Messages
-from turnout.server.protocol.token_ids import TokenIds
+from turnout.server.protocol.token_ids import TokenIds, Truncation
 from turnout.server.protocol.tools import ToolRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
 
@@ -31,6 +31,8 @@ class TokenizeRequest(ChatOptions, ToolRequest):
     add_special_tokens: bool | None = None
     """Let the tokenizer add its own, such as a beginning of sequence. Default: true for a text; in a
     conversation the template adds them."""
+    truncate_prompt_tokens: Truncation | None = None
+    """Keep only so many of the last tokens; -1: as many as a prompt may have."""
     return_token_strs: bool = False
     """Return `token_strs` too: each token as the vocabulary spells it."""
 

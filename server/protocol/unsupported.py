@@ -19,7 +19,6 @@ OPENAI: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "prediction": (),
     "reasoning_effort": ("none",),
-    "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "verbosity": ("medium",),
@@ -41,7 +40,6 @@ VLLM: dict[str, tuple[Any, ...]] = {
     "repetition_min_count": (0,),
     "spaces_between_special_tokens": (True,),
     "thinking_token_budget": (),
-    "truncate_prompt_tokens": (),
 }
 SGLANG: dict[str, tuple[Any, ...]] = {
     "custom_logit_processor": (),
@@ -86,6 +84,7 @@ LLAMA_CPP: dict[str, tuple[Any, ...]] = {
 OTHER_ENDPOINT: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
     "max_completion_tokens": (),
+    "suffix": ("",),
     "top_logprobs": (0,),
 }
 """Parameters that one of completions and chat has and the other lacks."""

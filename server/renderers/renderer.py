@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -18,6 +19,9 @@ __all__ = ["Renderer", "event", "named_event", "parts_of"]
 
 class Renderer(ABC):
     """One response. Only renderers know an API's form: what is generated is the same for all of them."""
+
+    media_type: ClassVar[str] = "text/event-stream"
+    """What a stream of it is."""
 
     @abstractmethod
     def whole(self, choices: Sequence[TextDelta], generation: Generation) -> msgspec.Struct:

@@ -23,6 +23,7 @@ from turnout.server.http.access.auth import ADMIN
 from turnout.server.protocol.responses import TimingReport, Usage
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
 
+REFUSED = ("pull", "push", "create", "copy", "delete", "blobs/{digest}", "embed", "embeddings")
 TOLD = {
     "/": "http-api.md#models-and-version",
     "/health": "../how-to/serve.md#health",
@@ -37,6 +38,13 @@ TOLD = {
     "/v1/responses": "http-api.md#responses",
     "/v1/messages": "http-api.md#messages",
     "/v1/messages/count_tokens": "http-api.md#messages",
+    "/api/chat": "http-api.md#ollama",
+    "/api/generate": "http-api.md#ollama",
+    "/api/tags": "http-api.md#ollama",
+    "/api/ps": "http-api.md#ollama",
+    "/api/show": "http-api.md#ollama",
+    "/api/version": "http-api.md#ollama",
+    **{f"/api/{name}": "http-api.md#ollama" for name in REFUSED},
     "/tokenize": "http-api.md#tokens",
     "/detokenize": "http-api.md#tokens",
     "/tokenizer_info": "http-api.md#tokens",

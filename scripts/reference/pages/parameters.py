@@ -35,6 +35,7 @@ TAKEN = {
     "prompt": "string, token ids, or a list of either",
     "stop": f"string, or list of at most {limits.STOP_STRINGS.whole}",
     "stop_token_ids": f"list of at most {limits.STOP_TOKENS.whole:,} token ids",
+    "truncate_prompt_tokens": "integer above 0, or -1",
     "top_p": "number, above 0, at most 1",
     "vllm_xargs": "object: names to strings, numbers, booleans or lists of those",
 }

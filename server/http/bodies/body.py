@@ -22,13 +22,18 @@ SMALL = 16 * 2**10
 Model = TypeVar("Model", bound=BaseModel)
 
 
-async def read_body(request: Request, model: type[Model], *, limit: int) -> Model:
+async def read_body(
+    request: Request, model: type[Model], *, limit: int, any_media_type: bool = False
+) -> Model:
     """The body as a `model`; a field that is null counts as not given.
+
+    any_media_type: a client that is no web page may leave out that the body is JSON.
 
     Raises RequestError for a body that is not valid, ApiError 413 for more than `limit` bytes, ApiError 415
     for another media type than JSON, Overloaded where the bodies in flight leave no memory, ClientDisconnect.
     """
-    _check_media_type(request)
+    if not any_media_type or "origin" in request.headers:
+        _check_media_type(request)
     size = BodySize()
     body = await _read(request, limit, size)
     if len(body) <= SMALL:

@@ -1,0 +1,1 @@
+"""Ollama's API: the paths under ``/api``."""

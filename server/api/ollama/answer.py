@@ -1,0 +1,48 @@
+"""What answers to ``/api/chat`` and ``/api/generate`` have in common."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.errors import RequestError
+from turnout.server.ab.arms import ServedArm
+from turnout.server.api.context import Context
+from turnout.server.http.bodies.body import read_body
+from turnout.server.http.json_response import JsonResponse
+from turnout.server.protocol.ollama.requests import OllamaRequest
+from turnout.server.renderers.ollama import NDJSON, now
+
+__all__ = ["LATEST", "check_thinking", "loaded", "read_request"]
+
+LATEST = ":latest"
+"""The tag of a name that has none."""
+
+Asked = TypeVar("Asked", bound=OllamaRequest)
+
+
+async def read_request(request: Request, context: Context, kind: type[Asked]) -> Asked:
+    """The body; the model that it names is the served one. Raises RequestError, ApiError."""
+    asked = await read_body(request, kind, limit=context.config.max_body_size, any_media_type=True)
+    context.check_model(asked.model, tag=LATEST)
+    return asked
+
+
+def check_thinking(arm: ServedArm, asked: OllamaRequest) -> None:
+    """Raises RequestError where reasoning is asked for of a model whose format knows none."""
+    if asked.think and not arm.format.reasons:
+        raise RequestError(
+            f"{asked.model!r} does not reason, as far as its chat template tells; leave out think", "think"
+        )
+
+
+def loaded(asked: OllamaRequest, **empty: Any) -> Response:
+    """The answer to a request without a prompt, which loads or unloads the model: it stays as it is."""
+    unloads = asked.keep_alive in (0, "0", "0s", "0m")
+    body = {"model": asked.model, "created_at": now(), **empty, "done": True}
+    response = JsonResponse({**body, "done_reason": "unload" if unloads else "load"})
+    if asked.stream:
+        response.headers["Content-Type"] = NDJSON
+    return response

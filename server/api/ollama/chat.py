@@ -1,0 +1,32 @@
+"""``POST /api/chat``."""
+
+from __future__ import annotations
+
+import uuid
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.server.api.context import context_of
+from turnout.server.api.conversation import prepared_generation, translated
+from turnout.server.api.ollama.answer import check_thinking, loaded, read_request
+from turnout.server.api.respond import respond
+from turnout.server.protocol.ollama.requests import OllamaChat
+from turnout.server.renderers.ollama import OllamaChatRenderer
+from turnout.server.renderers.token_names import TokenNames
+
+__all__ = ["chat"]
+
+
+async def chat(request: Request) -> Response:
+    """Answers a conversation."""
+    context = context_of(request)
+    asked = await read_request(request, context, OllamaChat)
+    if not asked.messages:
+        return loaded(asked, message={"role": "assistant", "content": ""})
+    body, id = await translated(request, asked.chat_fields, asked.size), f"ollama-{uuid.uuid4().hex}"
+    with body.client_field_names(), context.assigned_arm(request, None, id) as arm:
+        check_thinking(arm, asked)
+        renderer = OllamaChatRenderer(asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs))
+        generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
+        return await respond(request, generation, renderer, stream=asked.stream)

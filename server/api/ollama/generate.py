@@ -1,0 +1,82 @@
+"""``POST /api/generate``."""
+
+from __future__ import annotations
+
+import uuid
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.server.ab.arms import ServedArm
+from turnout.server.api.context import Context, context_of
+from turnout.server.api.conversation import prepared_generation, translated
+from turnout.server.api.ollama.answer import check_thinking, loaded, read_request
+from turnout.server.api.prompts import prepared_prompts
+from turnout.server.api.respond import respond
+from turnout.server.generation.generation import Generation
+from turnout.server.http.access.auth import client_of
+from turnout.server.http.bodies.values import validate_body
+from turnout.server.http.disconnect import while_connected
+from turnout.server.protocol.ollama.requests import OllamaGenerate, PlainPrompt
+from turnout.server.renderers.ollama import OllamaGenerateRenderer
+from turnout.server.renderers.token_names import TokenNames
+from turnout.text.prompt.go_template import render
+
+__all__ = ["generate"]
+
+
+async def generate(request: Request) -> Response:
+    """Answers a prompt, or continues it."""
+    context = context_of(request)
+    asked = await read_request(request, context, OllamaGenerate)
+    asked.check()
+    if not (asked.prompt or asked.suffix):
+        return loaded(asked, response="")
+    id = f"ollama-{uuid.uuid4().hex}"
+    with context.assigned_arm(request, None, id) as arm:
+        check_thinking(arm, asked)
+        renderer = OllamaGenerateRenderer(asked.model, TokenNames(arm.tokenizer), bool(asked.logprobs))
+        if _is_continued(arm, asked):
+            generation = await _continued(request, context, arm, asked, id)
+        else:
+            generation = await _answered(request, context, arm, asked, id)
+        if not asked.raw:
+            generation.token_ids = True
+            renderer.context = list(generation.requests[0].prompt)
+        return await respond(request, generation, renderer, stream=asked.stream)
+
+
+def _is_continued(arm: ServedArm, asked: OllamaGenerate) -> bool:
+    """No chat template makes the prompt: the client does, or the model has none."""
+    return bool(asked.raw or asked.suffix or asked.template or not arm.tokenizer.has_chat_template)
+
+
+async def _answered(
+    request: Request, context: Context, arm: ServedArm, asked: OllamaGenerate, id: str
+) -> Generation:
+    """A message, of which the chat template makes the prompt."""
+    body = await translated(request, asked.chat_fields, len(asked.prompt))
+    with body.client_field_names():
+        return await prepared_generation(
+            request, context, arm, body, id, as_fits=True, before=asked.context or ()
+        )
+
+
+async def _continued(
+    request: Request, context: Context, arm: ServedArm, asked: OllamaGenerate, id: str
+) -> Generation:
+    """A prompt, as it is."""
+    body = validate_body(asked.prompt_fields(_prompt(asked)), PlainPrompt, may_be_deep=False)
+    client = client_of(request)
+    with body.client_field_names():
+        preparing = prepared_prompts(context.texts, arm, body, id, client, before=asked.context or ())
+        prepared = await while_connected(request.receive, preparing)
+    metrics = context.metrics[arm.name]
+    return Generation(arm.client, arm.tokenizer, metrics, prepared.requests, 1, most=arm.config.max_num_seqs)
+
+
+def _prompt(asked: OllamaGenerate) -> str:
+    if asked.template:
+        told = {"System": asked.system, "Prompt": asked.prompt, "Suffix": asked.suffix}
+        return render(asked.template, told)
+    return f"{asked.system}\n\n{asked.prompt}" if asked.system and not asked.raw else asked.prompt

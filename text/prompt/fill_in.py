@@ -1,0 +1,185 @@
+"""Prompts that have a model fill in the middle of a text, by the tokens that its tokenizer has for that.
+
+Which tokens, and in which order, is each family's own; a tokenizer that has none of these sets cannot do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from turnout.core.errors import RequestError
+from turnout.text.tokenizer import Tokenizer
+
+__all__ = ["FillIn", "fill_in_of", "needed_fill_in"]
+
+PROJECT = "project"
+"""A name for the repository, which Qwen2.5-Coder and StarCoder2 expect before files."""
+GUARD = "☺"
+"""Stands before a text to keep SentencePiece's space from it, as CodeLlama's own code does."""
+REFUSAL = (
+    "this model cannot fill in the middle of a text: its tokenizer has no tokens for that (known are those "
+    "of Qwen2.5-Coder, StarCoder, CodeLlama, CodeGemma, DeepSeek-Coder, Codestral and CodeGeeX); leave out {}"
+)
+
+
+@dataclass(frozen=True)
+class Markers:
+    """The tokens of a family, as its vocabulary spells them."""
+
+    prefix: str
+    suffix: str
+    middle: str = ""
+    """Where the missing part begins; empty: behind the prefix, which then comes last."""
+    ends: tuple[str, ...] = ()
+    """Tokens that end the missing part, beside the model's own end, where the vocabulary has them."""
+    repository: str = ""
+    """Comes before a repository's name."""
+    file: str = ""
+    """Comes before a file's name."""
+
+
+FAMILIES = (
+    Markers(  # Qwen2.5-Coder, https://arxiv.org/abs/2409.12186
+        "<|fim_prefix|>",
+        "<|fim_suffix|>",
+        "<|fim_middle|>",
+        ("<|endoftext|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
+        "<|repo_name|>",
+        "<|file_sep|>",
+    ),
+    Markers(  # CodeGemma, https://ai.google.dev/gemma/docs/codegemma/model_card
+        "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", ("<|file_separator|>",)
+    ),
+    Markers(  # StarCoder2, https://arxiv.org/abs/2402.19173
+        "<fim_prefix>",
+        "<fim_suffix>",
+        "<fim_middle>",
+        ("<|endoftext|>", "<file_sep>", "<repo_name>", "<fim_pad>"),
+        "<repo_name>",
+        "<file_sep>",
+    ),
+    Markers(  # StarCoder, https://arxiv.org/abs/2305.06161, and Granite
+        "<fim_prefix>", "<fim_suffix>", "<fim_middle>", ("<|endoftext|>", "<fim_pad>", "<filename>")
+    ),
+    Markers(  # SantaCoder
+        "<fim-prefix>", "<fim-suffix>", "<fim-middle>", ("<|endoftext|>", "<fim-pad>")
+    ),
+    Markers("▁<PRE>", "▁<SUF>", "▁<MID>", ("▁<EOT>",)),  # CodeLlama, https://arxiv.org/abs/2308.12950
+    Markers(  # DeepSeek-Coder, https://arxiv.org/abs/2401.14196: a hole between prefix and suffix
+        "<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", ("<|EOT|>",)
+    ),
+    Markers("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", ("<|endoftext|>",)),  # CodeGeeX
+    Markers("[PREFIX]", "[SUFFIX]"),  # Codestral: the suffix first
+)
+"""The first whose tokens the vocabulary has, all of them, is taken."""
+
+
+@dataclass(frozen=True)
+class FillIn:
+    """Makes prompts of what stands before and after a missing part."""
+
+    tokenizer: Tokenizer
+    markers: Markers
+    limit: int | None = None
+    """Most tokens of a text; a longer one is refused before it is encoded."""
+
+    @property
+    def ends(self) -> list[int]:
+        """The tokens that end the missing part, beside the model's own end."""
+        return [id for text in self.markers.ends if (id := self._id(text)) is not None]
+
+    def suffix(self, text: str) -> list[int]:
+        """The tokens of what stands after the missing part, without SentencePiece's space before a text."""
+        spaced = self._tokens("x")
+        if not self.tokenizer.spelling(spaced[0]).startswith("▁"):
+            return self._tokens(text)
+        alone, joined = self._tokens(GUARD), self._tokens(GUARD + text)
+        return joined[len(alone) :] if joined[: len(alone)] == alone else self._tokens(text)
+
+    def prompt(self, prefix: str | Sequence[int], suffix: Sequence[int], said: str = "") -> list[int]:
+        """The tokens of a prompt.
+
+        prefix: what stands before the missing part, as text or as tokens.
+        suffix: what stands after it, as of `suffix`.
+        said: how the missing part begins.
+        """
+        before = self._tokens(prefix) if isinstance(prefix, str) else list(prefix)
+        markers = self.markers
+        if not markers.middle:
+            return [
+                *self._start(),
+                self._known(markers.suffix),
+                *suffix,
+                self._known(markers.prefix),
+                *before,
+                *self._tokens(said),
+            ]
+        return [
+            *self._start(),
+            self._known(markers.prefix),
+            *before,
+            self._known(markers.suffix),
+            *suffix,
+            self._known(markers.middle),
+            *self._tokens(said),
+        ]
+
+    def with_files(self, files: Sequence[tuple[str, str]], prompt: Sequence[int]) -> list[int]:
+        """A prompt behind other files of its repository, each a name and a text."""
+        if not files:
+            return list(prompt)
+        start = self._start()
+        return [*start, *self._files(files), *prompt[len(start) :]]
+
+    def _files(self, files: Sequence[tuple[str, str]]) -> Iterator[int]:
+        if not self.markers.repository:
+            for _, text in files:
+                yield from self._tokens(f"--- snippet ---\n\n{text}\n")
+            return
+        yield self._known(self.markers.repository)
+        yield from self._tokens(f"{PROJECT}\n")
+        for name, text in files:
+            yield self._known(self.markers.file)
+            yield from self._tokens(f"{name}\n{text}\n")
+        yield self._known(self.markers.file)
+        yield from self._tokens("filename\n")
+
+    # -------------------------------------------------------------- tokens
+
+    def _tokens(self, text: str) -> list[int]:
+        if not text:
+            return []
+        return self.tokenizer.encode(text, add_special_tokens=False, limit=self.limit)
+
+    def _start(self) -> list[int]:
+        """The beginning of a sequence, if the tokenizer adds one."""
+        start = self.tokenizer.special_tokens.get("bos_token")
+        added = self.tokenizer.encode("", add_special_tokens=True)
+        return added[:1] if start is not None and added[:1] == [self._id(start)] else []
+
+    def _known(self, text: str) -> int:
+        id = self._id(text)
+        assert id is not None, text
+        return id
+
+    def _id(self, text: str) -> int | None:
+        id: int | None = self.tokenizer.backend.token_to_id(text)
+        return id
+
+
+def fill_in_of(tokenizer: Tokenizer, limit: int | None = None) -> FillIn | None:
+    """What fills in for a tokenizer; None for one without tokens for it. `limit`: as of the result."""
+    for markers in FAMILIES:
+        needed = (markers.prefix, markers.suffix, markers.middle, markers.repository, markers.file)
+        if all(tokenizer.backend.token_to_id(text) is not None for text in needed if text):
+            return FillIn(tokenizer, markers, limit)
+    return None
+
+
+def needed_fill_in(tokenizer: Tokenizer, asked_by: str, limit: int) -> FillIn:
+    """What fills in for a tokenizer. Raises RequestError for a request whose field `asked_by` wants it."""
+    found = fill_in_of(tokenizer, limit)
+    if found is None:
+        raise RequestError(REFUSAL.format(asked_by), asked_by)
+    return found
