@@ -106,6 +106,23 @@ class ServerConfig(Config):
         "default: any number.",
     )
     """Behind a proxy all clients have its address."""
+    response_store: str | None = Field(
+        None, description="File in which responses are kept, so that clients go on from them; default: none."
+    )
+    """An SQLite file; see [stored responses](http-api.md#responses)."""
+    response_store_entries: int = Field(
+        limits.STORED_RESPONSES.whole, gt=0, description="Most responses that --response-store keeps."
+    )
+    """Beyond a bound, those go that were used longest ago."""
+    response_store_size: ByteSize = Field(
+        limits.STORED_BYTES.whole, description="Size of all responses that --response-store keeps."
+    )
+    response_store_days: float = Field(
+        limits.STORED_DAYS.most,
+        gt=0,
+        allow_inf_nan=False,
+        description="Days for which --response-store keeps a response after its last use.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest severity to log; the log goes to standard error."
     )

@@ -11,6 +11,7 @@ TurnoutError
 │   ├── Overloaded         one that could be served, but not now
 │   ├── Dropped            one that the scheduling policy dropped
 │   └── Interrupted        one that was begun and cannot go on in another engine
+├── StorageError           a file in which the server keeps things cannot be used
 └── EngineError            the engine failed, at one request or as a whole
     └── EngineGone         the whole engine failed or ended
 """
@@ -33,6 +34,7 @@ __all__ = [
     "PluginError",
     "PolicyError",
     "RequestError",
+    "StorageError",
     "TurnoutError",
     "UnknownPlugin",
     "as_plugin_errors",
@@ -97,6 +99,17 @@ class Dropped(RequestError):
 
 class Interrupted(RequestError):
     """A request that an engine began that died, and that cannot go on in another one."""
+
+
+class StorageError(TurnoutError):
+    """A file in which the server keeps what clients gave it cannot be used. The message names it.
+
+    ``full``: there is no room left, on the disk or within a bound.
+    """
+
+    def __init__(self, message: str, *, full: bool = False) -> None:
+        super().__init__(message)
+        self.full = full
 
 
 class EngineError(TurnoutError):

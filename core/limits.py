@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "BACKGROUND",
     "BAD_WORDS",
     "BAD_WORDS_TEXT",
     "BIASES",
@@ -56,6 +57,9 @@ __all__ = [
     "STOP_LENGTH",
     "STOP_STRINGS",
     "STOP_TOKENS",
+    "STORED_BYTES",
+    "STORED_DAYS",
+    "STORED_RESPONSES",
     "TEMPLATE_MEMORY",
     "TEMPLATE_SECONDS",
     "TEMPLATE_TEXT",
@@ -257,6 +261,33 @@ KEY_NAMES = Limit(
     unit="names",
     what="API keys with counters of their own in `/metrics`",
     answer="those beyond have none",
+)
+STORED_RESPONSES = Limit(
+    most=10_000,
+    unit="responses",
+    what="stored responses",
+    answer="those go that were used longest ago",
+    option="--response-store-entries",
+)
+STORED_BYTES = Limit(
+    most=256 * 2**20,
+    unit="bytes",
+    what="stored responses together",
+    answer="those go that were used longest ago",
+    option="--response-store-size",
+)
+STORED_DAYS = Limit(
+    most=30,
+    unit="days",
+    what="age of a stored response since its last use",
+    answer="it goes",
+    option="--response-store-days",
+)
+BACKGROUND = Limit(
+    most=256,
+    unit="responses",
+    what="responses in the background that have not ended",
+    answer="503 with `Retry-After`",
 )
 FORM = Limit(
     most=256 * 2**10,

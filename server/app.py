@@ -30,7 +30,8 @@ from turnout.server.api.ollama import models as ollama_models
 from turnout.server.api.ollama.chat import chat as ollama_chat
 from turnout.server.api.ollama.generate import generate as ollama_generate
 from turnout.server.api.ollama.refused import refuse_change, refuse_embedding
-from turnout.server.api.responses import responses
+from turnout.server.api.responses import stored
+from turnout.server.api.responses.create import responses
 from turnout.server.http.access.auth import AuthMiddleware
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.memory import BodyMemory, BodyMemoryMiddleware
@@ -39,7 +40,7 @@ from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respon
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.request_id import RequestIdMiddleware
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
-from turnout.server.metrics.key_metrics import KeyMetrics
+from turnout.server.storage.stores import Stores
 
 __all__ = ["create_app"]
 
@@ -68,6 +69,10 @@ ROUTES = [
     Route("/api/delete", refuse_change, methods=["DELETE"]),
     Route("/api/blobs/{digest}", refuse_change, methods=["POST"]),
     *(Route(f"/api/{name}", refuse_embedding, methods=["POST"]) for name in ("embed", "embeddings")),
+    Route("/v1/responses/{response_id}", stored.show_response),
+    Route("/v1/responses/{response_id}", stored.delete_response, methods=["DELETE"]),
+    Route("/v1/responses/{response_id}/cancel", stored.cancel_response, methods=["POST"]),
+    Route("/v1/responses/{response_id}/input_items", stored.list_input_items),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
     Route("/tokenizer_info", tokenization.show_tokenizer),
@@ -85,8 +90,9 @@ ROUTES = [
 
 
 def create_app(arms: Arms, config: ServerConfig) -> Starlette:
-    """The application that serves the arms' engines, which are ready."""
+    """The application that serves the arms' engines, which are ready. Raises ConfigError."""
     load, keys = ServerLoad(), Keys.for_api(config)
+    context = Context(arms, config, load, keys, Stores.open(config))
     app = Starlette(
         routes=ROUTES,
         middleware=[
@@ -104,10 +110,10 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
             TurnoutError: respond_to_error,
             Exception: respond_to_error,
         },
+        lifespan=context.lifespan,
     )
-    app.state.context = Context(arms, config, load)
+    app.state.context = context
     app.state.decoding = Turns("bodies")
-    app.state.key_metrics = KeyMetrics(keys)
     return app
 
 

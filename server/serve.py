@@ -17,6 +17,7 @@ from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.http.access.keys import check_keys
 from turnout.server.http.request_log import LOG_FORMAT, mark_record
+from turnout.server.storage.stores import check_storage
 
 __all__ = ["serve"]
 
@@ -38,6 +39,7 @@ def serve(
     """
     _log(server_config.log_level)
     check_keys(server_config)
+    check_storage(server_config)
     with _listen(server_config.host, server_config.port) as listener, _terminable():
         clients = [
             ProcessClient(

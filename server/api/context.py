@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
+from starlette.applications import Starlette
 from starlette.requests import Request
 
 from turnout.config import ServerConfig
 from turnout.server.ab.arm_header import mark_arm
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.ab.assignment import session_of
+from turnout.server.api.background import Background, end_unfinished
 from turnout.server.api.text_pool import TextPool
+from turnout.server.http.access.keys import Keys
 from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
+from turnout.server.metrics.key_metrics import KeyMetrics
 from turnout.server.metrics.kv_stats import KVStats
 from turnout.server.metrics.request_metrics import RequestMetrics
+from turnout.server.storage.stores import Stores
 from turnout.text.template_process import TemplateProcesses
 
 __all__ = ["Context", "context_of"]
@@ -31,6 +36,9 @@ class Context:
     arms: Arms
     config: ServerConfig
     load: ServerLoad
+    keys: Keys
+    stores: Stores = field(default_factory=Stores)
+    background: Background = field(default_factory=Background)
     created: int = field(default_factory=lambda: int(time.time()))
     texts: TextPool = field(default_factory=TextPool)
     templates: TemplateProcesses = field(default_factory=TemplateProcesses)
@@ -50,6 +58,10 @@ class Context:
     def kv_stats(self) -> Mapping[str, KVStats]:
         """By arm."""
         return {arm.name: KVStats(arm.client) for arm in self.arms.all}
+
+    @cached_property
+    def key_metrics(self) -> KeyMetrics:
+        return KeyMetrics(self.keys)
 
     @property
     def model_name(self) -> str:
@@ -84,6 +96,15 @@ class Context:
                 param="model",
                 code="model_not_found",
             )
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncGenerator[None, None]:
+        """While the application serves. At the end, what goes on without clients ends, and files close."""
+        if self.stores.responses is not None:
+            await end_unfinished(self.stores.responses)
+        yield
+        await self.background.close()
+        self.stores.close()
 
 
 def context_of(request: Request) -> Context:

@@ -27,7 +27,7 @@ async def metrics(request: Request) -> Response:
     if arms.trial is not None:
         collected = ByArm({arm.name: scrape for arm, scrape in zip(arms.all, scrapes, strict=True)})
     if by_admin(request):
-        collected = Together([collected, request.app.state.key_metrics])
+        collected = Together([collected, context.key_metrics])
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(collected), media_type=content_type)
 

@@ -39,9 +39,12 @@ async def respond(request: Request, generation: Generation, renderer: Renderer, 
             return EventStream(_events(generation, renderer, first, deltas), renderer.media_type)
         choices = await while_connected(request.receive, generation.choices())
     if generation.entries < LARGE:
-        return JsonResponse(renderer.whole(choices, generation))
-    rendering = asyncio.to_thread(lambda: encode_in_slices(renderer.whole(choices, generation)))
-    content = await while_connected(request.receive, rendering)
+        body = renderer.whole(choices, generation)
+        await renderer.keep(generation)
+        return JsonResponse(body)
+    body = await while_connected(request.receive, asyncio.to_thread(renderer.whole, choices, generation))
+    await renderer.keep(generation)
+    content = await while_connected(request.receive, asyncio.to_thread(encode_in_slices, body))
     return Response(content, media_type=JsonResponse.media_type)
 
 
@@ -90,6 +93,7 @@ async def _events(
                     yield renderer.delta(delta, generation)
                 else:
                     yield await _opened(delta, generation, renderer, opened)
+            await renderer.keep(generation)
             if closing := renderer.closing(generation):
                 yield closing
         except Exception as error:

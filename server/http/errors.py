@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from turnout.core.errors import Dropped, EngineError, EngineGone, Overloaded, RequestError, TurnoutError
+from turnout.core.errors import (
+    Dropped,
+    EngineError,
+    EngineGone,
+    Overloaded,
+    RequestError,
+    StorageError,
+    TurnoutError,
+)
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.protocol.message_events import AnthropicError
-from turnout.server.protocol.ollama.responses import OllamaError
 
 __all__ = [
     "REQUEST_ID",
@@ -84,6 +91,21 @@ class ErrorBody(msgspec.Struct):
     """The body of an error response."""
 
     error: ErrorDetails
+
+
+class OllamaError(msgspec.Struct):
+    """The body of an error response of Ollama's API."""
+
+    error: str
+
+
+class AnthropicError(msgspec.Struct):
+    """The body of an error response of Anthropic's API."""
+
+    error: dict[str, Any]
+    """`type`, `message` and, where clients look for a code, `details` with an `error_code`."""
+    request_id: str | None = None
+    type: str = "error"
 
 
 def error_body(error: Exception) -> ErrorBody:
@@ -160,6 +182,8 @@ def _known(error: Exception) -> ApiError:
         return ApiError(TIMEOUT, str(error), code="request_dropped", headers={"X-Should-Retry": "false"})
     if isinstance(error, RequestError):
         return ApiError(400, str(error), param=error.param)
+    if isinstance(error, StorageError):
+        return ApiError(507, str(error), code="storage_full" if error.full else "storage_failed")
     if isinstance(error, EngineGone):
         return ApiError(503, str(error), code="engine_gone")
     if isinstance(error, EngineError):

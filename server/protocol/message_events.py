@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["AnthropicError", "Message", "MessageUsage", "ModelInfo", "ModelPage", "NamedEvent", "TokenCount"]
+__all__ = ["Message", "MessageUsage", "ModelInfo", "ModelPage", "NamedEvent", "TokenCount"]
 
 
 class MessageUsage(msgspec.Struct):
@@ -72,12 +72,3 @@ class ModelPage(msgspec.Struct):
     first_id: str
     last_id: str
     has_more: bool = False
-
-
-class AnthropicError(msgspec.Struct):
-    """An error."""
-
-    error: dict[str, Any]
-    """`type`, `message` and, where clients look for a code, `details` with an `error_code`."""
-    request_id: str | None = None
-    type: str = "error"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,18 +15,12 @@ __all__ = ["ResponsesRequest"]
 Item = dict[str, Any]
 TEXTS = frozenset({"input_text", "output_text", "text"})
 REFUSED = {
-    "background": (False,),
     "conversation": (),
-    "previous_response_id": (),
     "prompt": (),
-    "store": (False, True),
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
-"""Fields that would change the response, with the values that ask for nothing; None always does.
-
-A response is not stored whatever `store` says, and the response says so.
-"""
+"""Fields that would change the response, with the values that ask for nothing; None always does."""
 
 
 class _Lenient(BaseModel):
@@ -79,6 +73,12 @@ class ResponsesRequest(BaseModel):
     """The form of the answer."""
     reasoning: ReasoningOptions | None = None
     """How much the model reasons."""
+    previous_response_id: str | None = None
+    """A stored response to go on from: its input and output come before this input."""
+    store: bool | None = None
+    """Whether to keep the response. Default: true where the server keeps responses, else false."""
+    background: bool | None = None
+    """Answer at once, and generate on; the response is stored, and `GET /v1/responses/{id}` shows it."""
     user: str | None = None
     """The client, as in chat."""
     metadata: dict[str, str] | None = None
@@ -88,15 +88,24 @@ class ResponsesRequest(BaseModel):
         """The tools that are functions."""
         return [tool for tool in self.tools or () if tool.get("type") == "function"]
 
-    def chat_fields(self) -> dict[str, Any]:
+    def input_items(self) -> list[Item]:
+        """The input as items."""
+        if isinstance(self.input, str):
+            return [{"type": "message", "role": "user", "content": self.input}]
+        return self.input
+
+    def chat_fields(self, before: Sequence[Item] = ()) -> dict[str, Any]:
         """The fields of a chat request that asks for the same. Raises RequestError for what is not
-        supported."""
+        supported.
+
+        before: the items of the conversation that this request goes on from.
+        """
         for name, value in (self.model_extra or {}).items():
             if name in REFUSED and value is not None and value not in REFUSED[name]:
                 raise RequestError(f"{name} is not supported; send the whole conversation as input", name)
         functions = self.functions()
         fields: dict[str, Any] = {
-            "messages": list(_merged(self._messages())),
+            "messages": list(_merged(self._messages(before))),
             "max_tokens": self.max_output_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -133,13 +142,12 @@ class ResponsesRequest(BaseModel):
             )
         return {"type": "function", "function": {"name": choice.get("name")}}
 
-    def _messages(self) -> Iterator[Item]:
+    def _messages(self, before: Sequence[Item]) -> Iterator[Item]:
         if self.instructions:
             yield {"role": "system", "content": self.instructions}
-        if isinstance(self.input, str):
-            yield {"role": "user", "content": self.input}
-            return
-        for number, item in enumerate(self.input):
+        for item in before:
+            yield from _message("an item of previous_response_id", item)
+        for number, item in enumerate(self.input_items()):
             yield from _message(f"input[{number}]", item)
 
 
@@ -168,7 +176,7 @@ def _message(where: str, item: Item) -> Iterator[Item]:
     elif kind != "item_reference":
         raise RequestError(f"{where} has the type {kind!r}, which is not supported", "input")
     else:
-        raise RequestError(f"{where} refers to a stored item; responses are not stored here", "input")
+        raise RequestError(f"{where} refers to an item; send the item, or previous_response_id", "input")
 
 
 def _text(where: str, content: object) -> str:

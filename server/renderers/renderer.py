@@ -39,6 +39,13 @@ class Renderer(ABC):
     def closing(self, generation: Generation) -> bytes:
         """Events that come after a generation that has ended well; may be empty."""
 
+    async def keep(self, generation: Generation) -> None:
+        """Stores what has been rendered, where the API stores responses.
+
+        Called when the generation has ended, before the body is sent or the closing events are rendered.
+        """
+        return
+
     def error(self, error: Exception) -> bytes:
         """The event of an error, in place of what would have come."""
         return event(error_body(error))

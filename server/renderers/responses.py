@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_body
@@ -16,7 +17,7 @@ from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Event, Reasoning, ToolArguments, ToolBegin, ToolEnd
 
-__all__ = ["ResponsesRenderer"]
+__all__ = ["Body", "Keeper", "ResponsesRenderer"]
 
 Item = dict[str, Any]
 PART_OF = {"message": "output_text", "reasoning": "reasoning_text"}
@@ -38,7 +39,7 @@ class Body(msgspec.Struct):
     instructions: str | None
     max_output_tokens: int | None
     parallel_tool_calls: bool
-    previous_response_id: None
+    previous_response_id: str | None
     reasoning: Item
     store: bool
     temperature: float | None
@@ -49,6 +50,11 @@ class Body(msgspec.Struct):
     truncation: str
     user: str | None
     metadata: dict[str, str]
+    background: bool | UnsetType = UNSET
+
+
+Keeper = Callable[[Body], Awaitable[bool]]
+"""Stores a response that has ended, and says whether it is stored."""
 
 
 @dataclass
@@ -60,19 +66,39 @@ class ResponsesRenderer(Renderer):
     created: int
     echoed: Mapping[str, Any]
     """The fields of the response that repeat the request's."""
+    keeper: Keeper | None = None
+    """None: the response is not stored."""
+    store: bool = False
+    """What the response says of that."""
     _items: list[Item] = field(default_factory=list, init=False)
     """The items so far; the last may be open."""
     _open: bool = field(default=False, init=False)
     _number: int = field(default=-1, init=False)
     """Of the last event."""
     _ended: TextDelta | None = field(default=None, init=False)
+    _whole: Body | None = field(default=None, init=False)
 
     def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Body:
         (choice,) = choices
         for event in parts_of(choice, generation):
             self._part(event)
         self._close()
-        return self._body(choice, generation)
+        self._whole = self._body(choice, generation)
+        return self._whole
+
+    async def keep(self, generation: Generation) -> None:
+        if self.keeper is not None:
+            body = self._whole or self._body(self._ended, generation)
+            self.store = body.store = await self.keeper(body)
+
+    def begun(self, generation: Generation) -> Body:
+        """The response while nothing has been generated."""
+        return self._body(None, generation)
+
+    def broken_off(self, status: str, generation: Generation, reason: str | None = None) -> Body:
+        """A response that did not end by itself: `cancelled`, or `failed` for a reason."""
+        error = None if reason is None else {"code": "server_error", "message": reason}
+        return msgspec.structs.replace(self._body(None, generation), status=status, error=error)
 
     def opening(self, choice: int, generation: Generation) -> bytes:
         begun = self._body(None, generation)
@@ -178,8 +204,7 @@ class ResponsesRenderer(Renderer):
             usage=None if ended is None else _usage(generation),
             error=None,
             incomplete_details={"reason": "max_output_tokens"} if cut else None,
-            previous_response_id=None,
-            store=False,
+            store=self.store,
             truncation="disabled",
             **self.echoed,
         )

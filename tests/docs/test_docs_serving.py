@@ -13,7 +13,7 @@ from documents import HTTP_API, PARAMETERS, README, SERVING, code, rows
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestError
+from turnout.core.errors import EngineError, EngineGone, Overloaded, RequestError, StorageError
 from turnout.core.types.param_groups import BEAM_SEARCH
 from turnout.core.types.sampling_params import SamplingParams
 from turnout.server.admin.scheduler import PolicyChange
@@ -171,6 +171,10 @@ def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
         ApiError(409, "x", code="last_arm"),
         ApiError(409, "x", code="prefixes_unsupported"),
         ApiError(503, "x", code="prefix_not_computed"),
+        ApiError(404, "x", code="previous_response_not_found"),
+        ApiError(404, "x", code="no_response_store"),
+        StorageError("x"),
+        StorageError("x", full=True),
     ],
     ids=lambda error: f"{type(error).__name__} {getattr(error, 'code', '')}",
 )

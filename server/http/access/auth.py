@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from turnout.server.http.access.keys import Key, Keys, name_of
 from turnout.server.http.access.sites import Sites, is_loopback, names_loopback
 from turnout.server.http.errors import ApiError, respond_to_error
 
-__all__ = ["ADMIN", "OPEN", "AuthMiddleware", "Client", "by_admin", "client_of", "count_tokens"]
+__all__ = ["ADMIN", "OPEN", "AuthMiddleware", "Client", "by_admin", "client_of", "count_tokens", "going_on"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,16 @@ def count_tokens(request: Request, tokens: Callable[[], int]) -> None:
     request.scope[_TOKENS] = tokens
 
 
+@contextmanager
+def going_on(request: Request, tokens: Callable[[], int]) -> Iterator[None]:
+    """What goes on for a request beyond its end: it counts for its key, and so do its tokens at last."""
+    key: Key | None = request.scope.get(_KEY)
+    with key.usage.going_on() if key is not None else nullcontext():
+        yield
+    if key is not None:
+        key.usage.spend(tokens())
+
+
 class AuthMiddleware:
     """Responds 401 without a right key, 403 where host, page or machine may not ask, 429 beyond a limit."""
 
@@ -66,6 +76,8 @@ class AuthMiddleware:
         self._sites = Sites(config, keyless=not self._api_keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
         if scope["type"] != "http":
             return  # there are no WebSockets here
         request = Request(scope)

@@ -82,8 +82,14 @@ class KeyUsage:
             if wait := self._requests.wait(1, now):
                 raise self._exceeded(f"{self._requests.per_minute:,} requests a minute", wait)
             self._requests.take(1, now)
-        self.in_flight += 1
         self.admitted += 1
+        with self.going_on():
+            yield
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """What goes on for a request that was admitted, maybe beyond its end; it counts as in flight."""
+        self.in_flight += 1
         try:
             yield
         finally:

@@ -41,7 +41,7 @@ class HttpServer(uvicorn.Server):
                 app,
                 http=Connection,
                 ws="none",
-                lifespan="off",
+                lifespan="on",
                 log_config=None,
                 log_level="error",  # a warning for each malformed request would let clients fill the log
                 access_log=False,
@@ -80,6 +80,8 @@ class HttpServer(uvicorn.Server):
         self._listener.close()
         try:
             await super().shutdown()
+            if self.force_exit:  # uvicorn leaves the application as it is then; its files are to be closed
+                await self.lifespan.shutdown()
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -7,13 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from turnout.server.protocol.responses import ChatTokenLogprob
 
-__all__ = ["CalledTool", "ChatPart", "GeneratePart", "OllamaError", "Said", "ToolCalled", "Totals"]
-
-
-class OllamaError(msgspec.Struct):
-    """What went wrong."""
-
-    error: str
+__all__ = ["CalledTool", "ChatPart", "GeneratePart", "Said", "ToolCalled", "Totals"]
 
 
 class CalledTool(msgspec.Struct):

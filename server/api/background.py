@@ -1,0 +1,115 @@
+"""Responses that are generated while no client waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+
+import msgspec
+
+from turnout.core import limits
+from turnout.core.errors import Overloaded, StorageError, TurnoutError
+from turnout.server.generation.generation import Generation
+from turnout.server.renderers.responses import Body, ResponsesRenderer
+from turnout.server.storage.response_store import ResponseStore
+
+__all__ = ["Background", "end_unfinished"]
+
+logger = logging.getLogger(__name__)
+
+Save = Callable[[Body], Awaitable[None]]
+"""Stores a response's new state."""
+
+
+@dataclass
+class _Task:
+    generating: asyncio.Task[Body]
+    finished: asyncio.Task[None] | None = None
+
+
+@dataclass
+class Background:
+    """The tasks of all responses in the background that have not ended."""
+
+    _tasks: dict[str, _Task] = field(default_factory=dict)
+    _closing: bool = False
+
+    def check_room(self) -> None:
+        """Raises Overloaded where there are too many."""
+        if len(self._tasks) >= limits.BACKGROUND.whole:
+            raise Overloaded(
+                f"{len(self._tasks)} responses are in the background, the most there may be; retry later"
+            )
+
+    def start(
+        self,
+        generation: Generation,
+        renderer: ResponsesRenderer,
+        save: Save,
+        held: AbstractContextManager[None],
+    ) -> None:
+        """Generates a response, and has its end stored, whatever it is.
+
+        held: entered now, left at the response's end.
+        """
+        stack = ExitStack()
+        stack.enter_context(held)
+        task = _Task(asyncio.create_task(_generated(generation, renderer)))
+        self._tasks[renderer.id] = task
+        work = self._finish(task.generating, generation, renderer, save)
+        task.finished = asyncio.create_task(work)
+        task.finished.add_done_callback(lambda _: stack.close())
+
+    async def cancel(self, id: str) -> None:
+        """Returns when the response has ended, of itself or cancelled."""
+        task = self._tasks.get(id)
+        if task is not None:
+            task.generating.cancel()
+            assert task.finished is not None
+            await asyncio.shield(task.finished)
+
+    async def close(self) -> None:
+        """Ends all of them."""
+        self._closing = True
+        await asyncio.gather(*map(self.cancel, list(self._tasks)))
+
+    async def _finish(
+        self, generating: asyncio.Task[Body], generation: Generation, renderer: ResponsesRenderer, save: Save
+    ) -> None:
+        try:
+            await save(await self._outcome(generating, generation, renderer))
+        except StorageError as error:
+            logger.error("the response %s is lost: %s", renderer.id, error)
+        finally:
+            del self._tasks[renderer.id]
+
+    async def _outcome(
+        self, generating: asyncio.Task[Body], generation: Generation, renderer: ResponsesRenderer
+    ) -> Body:
+        try:
+            return await generating
+        except asyncio.CancelledError:
+            if not self._closing:
+                return renderer.broken_off("cancelled", generation)
+            reason = "the server was shut down"
+        except TurnoutError as error:
+            reason = str(error)
+        except Exception:
+            logger.exception("a response in the background failed")
+            reason = "internal error; the server's log has the details"
+        return renderer.broken_off("failed", generation, reason)
+
+
+async def end_unfinished(store: ResponseStore) -> None:
+    """Ends the responses that a server was generating when it ended. Raises StorageError."""
+    error = {"code": "server_error", "message": "the server ended before the response had"}
+    for response in await store.unfinished():
+        body = {**msgspec.json.decode(response.body), "status": "failed", "error": error}
+        await store.update(response.id, response.owner, "failed", msgspec.json.encode(body))
+
+
+async def _generated(generation: Generation, renderer: ResponsesRenderer) -> Body:
+    return renderer.whole(await generation.choices(), generation)

@@ -1,0 +1,95 @@
+"""``POST /v1/responses``: OpenAI's newer API."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.server.ab.arms import ServedArm
+from turnout.server.api.context import context_of
+from turnout.server.api.conversation import prepared_generation, translated
+from turnout.server.api.respond import respond
+from turnout.server.api.responses.keeping import (
+    earlier_items,
+    end_keeper,
+    keeper_of,
+    put_begun,
+    wants_store,
+)
+from turnout.server.generation.generation import Generation
+from turnout.server.http.access.auth import going_on
+from turnout.server.http.bodies.body import read_body
+from turnout.server.http.json_response import JsonResponse
+from turnout.server.protocol.responses_request import ResponsesRequest
+from turnout.server.renderers.responses import Body, ResponsesRenderer
+
+__all__ = ["responses"]
+
+
+async def responses(request: Request) -> Response:
+    """Answers a conversation."""
+    context = context_of(request)
+    asked = await read_body(request, ResponsesRequest, limit=context.config.max_body_size)
+    context.check_model(asked.model)
+    stored = wants_store(request, asked)
+    before = await earlier_items(request, asked)
+    body = await translated(request, partial(asked.chat_fields, before), len(asked.input) + len(before))
+    id = f"resp_{uuid.uuid4().hex}"
+    with context.assigned_arm(request, body.user, id) as arm:
+        generation = await prepared_generation(request, context, arm, body, id, as_fits=True)
+        params = generation.requests[0].params
+        echoed = _echoed(asked) | {"temperature": params.temperature, "top_p": params.top_p}
+        keeper = keeper_of(request, asked) if stored else None
+        renderer = ResponsesRenderer(
+            id, context.model_name, int(time.time()), echoed, keeper=keeper, store=stored
+        )
+        if asked.background:
+            return JsonResponse(await _begun(request, asked, arm, generation, renderer))
+        return await respond(request, generation, renderer, stream=bool(asked.stream))
+
+
+async def _begun(
+    request: Request,
+    asked: ResponsesRequest,
+    arm: ServedArm,
+    generation: Generation,
+    renderer: ResponsesRenderer,
+) -> Body:
+    """The response as it stands when it goes on in the background. Raises Overloaded, StorageError."""
+    background = context_of(request).background
+    background.check_room()
+    body = renderer.begun(generation)
+    await put_begun(request, asked, body)
+    background.start(generation, renderer, end_keeper(request), _going_on(request, arm, generation))
+    return body
+
+
+@contextmanager
+def _going_on(request: Request, arm: ServedArm, generation: Generation) -> Iterator[None]:
+    """Keeps the engine for a response in the background, and counts the response for its key."""
+    with arm.held(), going_on(request, lambda: generation.prompt_tokens + generation.completion_tokens):
+        yield
+
+
+def _echoed(asked: ResponsesRequest) -> dict[str, Any]:
+    """What a response repeats of its request; of the tools, those that the model was told of."""
+    return {
+        "instructions": asked.instructions,
+        "max_output_tokens": asked.max_output_tokens,
+        "parallel_tool_calls": asked.parallel_tool_calls is not False,
+        "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
+        "text": {"format": (asked.text and asked.text.format) or {"type": "text"}},
+        "tool_choice": asked.tool_choice or "auto",
+        "tools": [{"strict": None, "parameters": None, **tool} for tool in asked.functions()],
+        "user": asked.user,
+        "metadata": asked.metadata or {},
+        "previous_response_id": asked.previous_response_id or None,
+        **({"background": True} if asked.background else {}),
+    }

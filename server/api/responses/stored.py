@@ -1,0 +1,89 @@
+"""``/v1/responses/{id}``: shows, deletes and cancels stored responses, and lists what they answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnout.core.errors import RequestError
+from turnout.server.api.context import context_of
+from turnout.server.api.responses.keeping import items_of
+from turnout.server.http.access.auth import client_of
+from turnout.server.http.errors import ApiError
+from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.paging import Page
+from turnout.server.protocol.stored_items import DeletedResponse, ItemList
+from turnout.server.storage.response_store import ChainTooLong, ResponseStore, StoredResponse
+
+__all__ = ["cancel_response", "delete_response", "list_input_items", "show_response"]
+
+
+async def show_response(request: Request) -> Response:
+    """Shows a stored response."""
+    if request.query_params.get("stream", "false").lower() not in ("false", "0"):
+        raise RequestError("a stored response is shown whole; leave out stream", "stream")
+    return _whole(await _found(request))
+
+
+async def delete_response(request: Request) -> Response:
+    """Deletes a stored response."""
+    found = await _found(request)
+    await context_of(request).background.cancel(found.id)
+    if not await _store(request).delete(found.id, found.owner):
+        raise _unknown(found.id)
+    return JsonResponse(DeletedResponse(found.id))
+
+
+async def cancel_response(request: Request) -> Response:
+    """Ends a response in the background."""
+    found = await _found(request)
+    if not msgspec.json.decode(found.body).get("background"):
+        message = f"the response {found.id} was not in the background; only such responses can be cancelled"
+        raise RequestError(message, "response_id")
+    await context_of(request).background.cancel(found.id)
+    return _whole(await _found(request))
+
+
+async def list_input_items(request: Request) -> Response:
+    """Lists what a stored response answered: its input, after what it goes on from."""
+    page = Page.of(request.query_params)
+    last = await _found(request)
+    before: list[dict[str, Any]] = []
+    if last.previous is not None:
+        most = context_of(request).config.max_body_size
+        try:
+            found = await _store(request).conversation(last.previous, last.owner, most)
+        except ChainTooLong:
+            found = []
+        before = [] if isinstance(found, str) else [item for each in found for item in items_of(each)]
+    chosen, more = page.of_all([*before, *items_of(last, output=False)], lambda item: str(item["id"]))
+    first, final = (chosen[0]["id"], chosen[-1]["id"]) if chosen else (None, None)
+    return JsonResponse(ItemList(chosen, first, final, more))
+
+
+async def _found(request: Request) -> StoredResponse:
+    """Raises ApiError 404 for a response that this client has not stored."""
+    id = request.path_params["response_id"]
+    found = await _store(request).get(id, client_of(request).name)
+    if found is None:
+        raise _unknown(id)
+    return found
+
+
+def _unknown(id: str) -> ApiError:
+    return ApiError(404, f"no response with the id {id} is stored for this client; it may have expired")
+
+
+def _store(request: Request) -> ResponseStore:
+    store = context_of(request).stores.responses
+    if store is None:
+        message = "this server stores no responses; it does when started with --response-store FILE"
+        raise ApiError(404, message, code="no_response_store")
+    return store
+
+
+def _whole(found: StoredResponse) -> Response:
+    return Response(found.body, media_type=JsonResponse.media_type)

@@ -1,0 +1,160 @@
+"""Keeps responses, so that clients may go on from them: bounded in number, bytes and age."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from turnout.core import limits
+from turnout.core.errors import StorageError
+from turnout.server.storage.database import Database
+
+__all__ = ["Bounds", "ChainTooLong", "ResponseStore", "StoredResponse"]
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS responses (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, previous TEXT, status TEXT NOT NULL, used REAL NOT NULL,
+    size INTEGER NOT NULL, body BLOB NOT NULL, input BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_use ON responses (used, size)
+"""
+VERSION = 0x5247_01
+DAY = 86_400
+ROW = 200
+"""Bytes that a response takes beside its texts, about."""
+FIELDS = "id, owner, previous, status, body, input"
+
+
+@dataclass(frozen=True)
+class StoredResponse:
+    """A response, and what it answered."""
+
+    id: str
+    owner: str
+    """Whose it is: no other client sees it."""
+    previous: str | None
+    """The response that it goes on from."""
+    status: str
+    body: bytes
+    """JSON, as it was sent."""
+    input: bytes
+    """The request's own items, as a list in JSON."""
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + len(self.input) + ROW
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a store may hold. Beyond them, the responses go that were used longest ago."""
+
+    entries: int
+    size: int
+    """Bytes."""
+    days: float
+    """Since a response was stored, or last gone on from."""
+
+
+class ChainTooLong(Exception):
+    """A conversation larger than a request may be."""
+
+
+class ResponseStore:
+    """One file. Every method raises StorageError where the file cannot be used."""
+
+    def __init__(self, path: Path, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
+        """Raises ConfigError for a file that cannot be used."""
+        self._database = Database(path, SCHEMA, VERSION)
+        self._bounds, self._clock = bounds, clock
+
+    async def put(self, response: StoredResponse) -> None:
+        """Stores a response, or its new state. Raises StorageError for one beyond the bounds, too."""
+        if response.size > self._bounds.size:
+            message = f"the response has {response.size:,} bytes, more than --response-store-size"
+            raise StorageError(message, full=True)
+        await self._database.run(lambda connection: self._put(connection, response))
+
+    def _put(self, connection: sqlite3.Connection, new: StoredResponse) -> None:
+        now = self._clock()
+        row = (new.id, new.owner, new.previous, new.status, new.body, new.input, now, new.size)
+        connection.execute(
+            f"INSERT OR REPLACE INTO responses ({FIELDS}, used, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row
+        )
+        connection.execute("DELETE FROM responses WHERE used < ?", (now - self._bounds.days * DAY,))
+        count, size = connection.execute("SELECT count(*), sum(size) FROM responses").fetchone()
+        while count > self._bounds.entries or size > self._bounds.size:
+            (oldest,) = connection.execute("SELECT rowid, size FROM responses ORDER BY used LIMIT 1")
+            connection.execute("DELETE FROM responses WHERE rowid = ?", oldest[:1])
+            count, size = count - 1, size - oldest[1]
+
+    async def get(self, id: str, owner: str) -> StoredResponse | None:
+        """A client's response of this name; None if the client has none."""
+        return await self._database.run(lambda connection: self._get(connection, id, owner))
+
+    def _get(self, connection: sqlite3.Connection, id: str, owner: str) -> StoredResponse | None:
+        found = connection.execute(
+            f"SELECT {FIELDS} FROM responses WHERE id = ? AND owner = ? AND used >= ?",
+            (id, owner, self._clock() - self._bounds.days * DAY),
+        ).fetchone()
+        return found and StoredResponse(*found)
+
+    async def conversation(self, id: str, owner: str, most: int) -> Sequence[StoredResponse] | str:
+        """The responses that lead to this one, which comes last; or the name of one that is not there.
+
+        Raises ChainTooLong where they have more than `most` bytes, or are more than a chat has messages.
+        """
+
+        def work(connection: sqlite3.Connection) -> Sequence[StoredResponse] | str:
+            found: list[StoredResponse] = []
+            size, wanted = 0, id
+            while wanted:
+                each = self._get(connection, wanted, owner)
+                if each is None:
+                    return wanted
+                found.append(each)
+                size += each.size
+                if size > most or len(found) > limits.MESSAGES.most:
+                    raise ChainTooLong
+                wanted = each.previous or ""
+            now = self._clock()
+            connection.executemany(
+                "UPDATE responses SET used = ? WHERE id = ?", [(now, each.id) for each in found]
+            )
+            return found[::-1]
+
+        return await self._database.run(work)
+
+    async def unfinished(self) -> Sequence[StoredResponse]:
+        """Responses that were in progress when a server ended."""
+        return await self._database.run(
+            lambda connection: [
+                StoredResponse(*found)
+                for found in connection.execute(
+                    f"SELECT {FIELDS} FROM responses WHERE status = 'in_progress'"
+                )
+            ]
+        )
+
+    async def update(self, id: str, owner: str, status: str, body: bytes) -> None:
+        """Gives a response its new state, if it is still there."""
+        found = await self.get(id, owner)
+        if found is not None:
+            await self.put(replace(found, status=status, body=body))
+
+    async def delete(self, id: str, owner: str) -> bool:
+        """Whether the client had a response of this name, which is gone now."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            return (
+                connection.execute("DELETE FROM responses WHERE id = ? AND owner = ?", (id, owner)).rowcount
+                > 0
+            )
+
+        return await self._database.run(work)
+
+    def close(self) -> None:
+        self._database.close()

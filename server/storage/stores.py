@@ -1,0 +1,38 @@
+"""What a server keeps in files, as far as its configuration names any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.config import ServerConfig
+from turnout.server.storage.response_store import Bounds, ResponseStore
+
+__all__ = ["Stores", "check_storage"]
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Each is None where the server keeps nothing of the kind."""
+
+    responses: ResponseStore | None = None
+
+    @classmethod
+    def open(cls, config: ServerConfig) -> Stores:
+        """Raises ConfigError for a file that cannot be used."""
+        responses = None
+        if config.response_store is not None:
+            bounds = Bounds(
+                config.response_store_entries, config.response_store_size, config.response_store_days
+            )
+            responses = ResponseStore(Path(config.response_store), bounds)
+        return cls(responses)
+
+    def close(self) -> None:
+        if self.responses is not None:
+            self.responses.close()
+
+
+def check_storage(config: ServerConfig) -> None:
+    """Raises ConfigError for a file that cannot be used, which need not wait for the model."""
+    Stores.open(config).close()

@@ -1,0 +1,217 @@
+"""OpenAI's client, in its strictest mode, goes on from responses that the server keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from running_server import Start
+from tiny_server import TinyServer, serving
+
+MODEL = "turnout-tiny"
+ASKED = "def add(a, b):"
+KEYS = ("alice-key", "bob-key")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
+    file = tmp_path_factory.mktemp("store") / "responses.db"
+    flags = [flag for key in KEYS for flag in ("--api-key", key)]
+    with serving("--response-store", str(file), *flags, key=KEYS[0]) as server:
+        yield server
+
+
+def client_of(server: TinyServer, key: str) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key=key, max_retries=0, _strict_response_validation=True
+    )
+
+
+@pytest.fixture
+def client(server: TinyServer) -> Iterator[openai.OpenAI]:
+    with client_of(server, KEYS[0]) as client:
+        yield client
+
+
+def ask(client: openai.OpenAI, asked: Any = ASKED, **fields: Any) -> Any:
+    return client.responses.create(
+        model=MODEL, input=asked, **{"max_output_tokens": 8, "temperature": 0, **fields}
+    )
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_response_is_shown_as_it_was_answered(client: openai.OpenAI, streamed: bool) -> None:
+    answered = ask(client, stream=streamed)
+    if streamed:
+        *_, last = answered
+        answered = last.response
+    assert answered.store is True
+    assert client.responses.retrieve(answered.id) == answered
+
+
+def test_a_conversation_goes_on_from_a_response(client: openai.OpenAI) -> None:
+    first = ask(client)
+    second = ask(client, "and then?", previous_response_id=first.id)
+    whole = [
+        {"role": "user", "content": ASKED},
+        {"role": "assistant", "content": first.output_text},
+        {"role": "user", "content": "and then?"},
+    ]
+    same = ask(client, whole, store=False)
+    assert second.output_text == same.output_text and second.previous_response_id == first.id
+    assert second.usage.input_tokens == same.usage.input_tokens
+    third = ask(client, "more", previous_response_id=second.id)
+    assert third.usage.input_tokens > second.usage.input_tokens + second.usage.output_tokens
+
+
+def test_instructions_are_not_carried_on(client: openai.OpenAI) -> None:
+    first = ask(client, instructions="Be as short as you can.")
+    other = ask(client)
+    lengths = {ask(client, "so?", previous_response_id=each.id).usage.input_tokens for each in (first, other)}
+    assert len(lengths) == 1 and first.output_text != "", lengths
+
+
+def test_what_is_not_to_be_stored_is_not(client: openai.OpenAI) -> None:
+    response = ask(client, store=False)
+    assert response.store is False
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)
+
+
+def test_a_deleted_response_is_gone(client: openai.OpenAI) -> None:
+    first = ask(client)
+    second = ask(client, "so?", previous_response_id=first.id)
+    client.responses.delete(first.id)
+    for call in (client.responses.retrieve, client.responses.delete, client.responses.input_items.list):
+        with pytest.raises(openai.NotFoundError, match=f"no response with the id {first.id}"):
+            call(first.id)
+    with pytest.raises(openai.NotFoundError, match=f"{first.id}, which {second.id} goes on from") as refused:
+        ask(client, "more", previous_response_id=second.id)
+    assert refused.value.code == "previous_response_not_found"
+    assert refused.value.param == "previous_response_id"
+
+
+def test_a_key_sees_only_its_own_responses(client: openai.OpenAI, server: TinyServer) -> None:
+    response = ask(client)
+    with client_of(server, KEYS[1]) as other:
+        for call in (other.responses.retrieve, other.responses.delete, other.responses.cancel):
+            with pytest.raises(openai.NotFoundError):
+                call(response.id)
+        with pytest.raises(openai.NotFoundError):
+            ask(other, previous_response_id=response.id)
+    assert client.responses.retrieve(response.id).id == response.id
+
+
+def test_input_items_come_in_pages(client: openai.OpenAI) -> None:
+    call: Any = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    items: Any = [
+        {"role": "developer", "content": "Be short."},
+        {"role": "user", "content": [{"type": "input_text", "text": ASKED}]},
+        {"role": "assistant", "content": "Well."},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        call,
+        {"type": "function_call_output", "call_id": "call_1", "output": "18"},
+    ]
+    response = ask(client, items)
+    listed = list(client.responses.input_items.list(response.id, order="asc", limit=2))
+    assert [each.type for each in listed] == [item.get("type", "message") for item in items]
+    assert listed[2].content[0].text == "Well." and len({each.id for each in listed}) == len(items)
+    assert list(client.responses.input_items.list(response.id, limit=4)) == listed[::-1]
+    later = ask(client, "more", previous_response_id=response.id)
+    everything = list(client.responses.input_items.list(later.id, order="asc"))
+    assert everything[: len(items)] == listed and len(everything) == len(items) + len(response.output) + 1
+
+
+def test_a_background_response_ends_by_itself(client: openai.OpenAI) -> None:
+    begun = ask(client, background=True)
+    assert begun.status == "in_progress" and begun.background is True and begun.output == []
+    ended = settled(client, begun.id)
+    assert ended.status == "incomplete" and ended.output_text == ask(client).output_text
+
+
+def test_a_background_response_is_cancelled(client: openai.OpenAI) -> None:
+    begun = ask(client, background=True, max_output_tokens=2000)
+    cancelled = client.responses.cancel(begun.id)
+    assert cancelled.status == "cancelled"
+    assert client.responses.cancel(begun.id) == client.responses.retrieve(begun.id) == cancelled
+    with pytest.raises(openai.BadRequestError, match="is cancelled"):
+        ask(client, previous_response_id=begun.id)
+
+
+def settled(client: openai.OpenAI, id: str) -> Any:
+    deadline = time.monotonic() + 60
+    while (response := client.responses.retrieve(id)).status == "in_progress":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return response
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"background": True, "store": False}, "store"),
+        ({"background": True, "stream": True}, "stream"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(
+    client: openai.OpenAI, fields: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        ask(client, fields.pop("input", ASKED), **fields)
+    assert refused.value.param == param
+
+
+def test_only_background_responses_are_cancelled(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="not in the background"):
+        client.responses.cancel(ask(client).id)
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "limit=999", "order=up", "after=msg_0"])
+def test_a_page_that_is_none_is_refused(client: openai.OpenAI, server: TinyServer, query: str) -> None:
+    url = f"{server.url}/v1/responses/{ask(client).id}/input_items?{query}"
+    refused = httpx.get(url, headers=server.headers)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == query.split("=")[0]
+
+
+def test_what_cannot_be_stored_is_answered(start: Start, tmp_path: Path) -> None:
+    server = start(response_store=str(tmp_path / "responses.db"), response_store_size=3000)
+    small: dict[str, Any] = {"input": "a", "max_output_tokens": 4}
+    large = {**small, "metadata": {"note": "x" * 3000}}
+    stored, larger = (server.post("/v1/responses", **body).json() for body in (small, large))
+    assert larger["status"] == "incomplete" and (stored["store"], larger["store"]) == (True, False)
+    assert server.http.get(f"/v1/responses/{larger['id']}").status_code == 404
+    streamed = server.post("/v1/responses", **large, stream=True).text
+    assert '"type":"response.incomplete"' in streamed and '"store":false' in streamed.split("event: ")[-1]
+    refused = server.post("/v1/responses", **large, background=True)
+    assert refused.status_code == 507 and refused.json()["error"]["code"] == "storage_full"
+    assert server.http.get(f"/v1/responses/{stored['id']}").json() == stored
+
+
+def test_without_a_store_its_fields_are_refused_by_name(start: Start) -> None:
+    server = start()
+    for field, value in (("previous_response_id", "resp_1"), ("background", True)):
+        error = server.post("/v1/responses", input="a", **{field: value}).json()["error"]
+        assert error["param"] == field and "--response-store" in error["message"]
+    shown = server.http.get("/v1/responses/resp_1")
+    assert shown.status_code == 404 and shown.json()["error"]["code"] == "no_response_store"
+    assert server.post("/v1/responses", input="a", store=True).json()["store"] is False
+
+
+@pytest.mark.slow
+def test_responses_outlive_the_server(tmp_path: Path) -> None:
+    flags = ("--response-store", str(tmp_path / "responses.db"))
+    with serving(*flags) as server, client_of(server, "none") as client:
+        done, begun = ask(client), ask(client, background=True, max_output_tokens=2000)
+        server.popen.kill()
+        server.popen.wait()
+    with serving(*flags) as server, client_of(server, "none") as client:
+        assert client.responses.retrieve(done.id) == done
+        lost = client.responses.retrieve(begun.id)
+        assert lost.status == "failed" and "the server ended" in lost.error.message
