@@ -47,22 +47,23 @@ def choose_kernels(
     if dtype not in DTYPES:
         return _without(wanted, f"they compute in float32 and bfloat16, not in {dtype}")
     kernels = _kernels()
-    if isinstance(kernels, str):
-        return _without(wanted, kernels)
+    if isinstance(kernels, Exception):
+        return _without(wanted, str(kernels), kernels)
     shipped = ", shipped" if kernels.built.shipped else ""
     return KernelChoice(kernels, f"CPU kernels native, {kernels.variant}{shipped}")
 
 
-def _without(wanted: str, reason: str) -> KernelChoice:
+def _without(wanted: str, reason: str, error: Exception | None = None) -> KernelChoice:
     if wanted == "native":
-        raise ConfigError(f"cpu_kernels=native: {reason}; use cpu_kernels=auto to do without")
+        message = f"cpu_kernels=native: {reason}; use cpu_kernels=auto to do without"
+        raise ConfigError(message) from error
     return KernelChoice(None, f"CPU kernels torch, slower than compiled ones: {reason}")
 
 
 @lru_cache
-def _kernels() -> CpuKernels | str:
-    """Returns the library, one for the process; or a line that says why there is none."""
+def _kernels() -> CpuKernels | BuildError | OSError:
+    """Returns the library, one for the process; or an error whose text says in a line why there is none."""
     try:
         return CpuKernels(built_library())
     except (BuildError, OSError) as error:
-        return str(error)
+        return error

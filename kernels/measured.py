@@ -108,5 +108,8 @@ def _write(file: Path, known: dict[str, float]) -> None:
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(f".{time.monotonic_ns()}")
-        fresh.write_text(json.dumps(known, indent=1))
-        fresh.replace(file)
+        try:
+            fresh.write_text(json.dumps(known, indent=1))
+            fresh.replace(file)
+        finally:
+            fresh.unlink(missing_ok=True)

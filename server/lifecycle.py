@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -83,8 +84,18 @@ def _announce(arms: Arms, config: ServerConfig, listener: socket.socket) -> None
     name = config.served_model_name or arms.first.client.ready.model
     host = f"[{config.host}]" if ":" in config.host else config.host
     url = f"http://{host}:{listener.getsockname()[1]}"
-    sys.stdout.write("\n".join([*_summary(arms), f"Turnout serving {name} at {url}", ""]))
-    sys.stdout.flush()
+    _print("\n".join([*_summary(arms), f"Turnout serving {name} at {url}", ""]))
+
+
+def _print(text: str) -> None:
+    """Writes to standard output, whose reader may have left and whose disk may be full."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        logger.warning("standard output cannot be written (%s): %s", error.strerror, text.rstrip())
+        with open(os.devnull, "wb") as nowhere:  # else Python would try again at the exit
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _summary(arms: Arms) -> Iterator[str]:

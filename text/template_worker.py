@@ -7,6 +7,7 @@ too long ends the process.
 
 from __future__ import annotations
 
+import contextlib
 import marshal
 import os
 import resource
@@ -42,12 +43,13 @@ def main() -> None:
     """Renders until the server closes its end."""
     server = socket.socket(fileno=os.dup(0))
     _bound_memory()
-    while (data := receive(server)) is not None:
-        signal.setitimer(signal.ITIMER_PROF, limits.TEMPLATE_SECONDS.most)  # its signal ends the process
-        answer = _answer(Job(*marshal.loads(data)))
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        server.sendall(LENGTH.pack(len(answer)))
-        server.sendall(answer)
+    with contextlib.suppress(ConnectionError):  # the server has been killed
+        while (data := receive(server)) is not None:
+            signal.setitimer(signal.ITIMER_PROF, limits.TEMPLATE_SECONDS.most)  # its signal ends the process
+            answer = _answer(Job(*marshal.loads(data)))
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            server.sendall(LENGTH.pack(len(answer)))
+            server.sendall(answer)
 
 
 def receive(source: socket.socket) -> bytes | None:

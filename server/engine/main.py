@@ -77,8 +77,16 @@ def _assemble(factory: str) -> Assembled | None:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether an error at the start may be gone at the next one, though the configuration stays the same."""
-    return isinstance(error, NoRoom | PluginError)
+    """Whether an error at the start may be gone at the next one, though the configuration stays the same.
+
+    Those of a plugin, and whatever the system had no room for, no descriptor or no file.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, NoRoom | PluginError | OSError | MemoryError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _fail(channel: EngineChannel, error: BaseException, *, final: bool, bad_config: bool = False) -> NoReturn:

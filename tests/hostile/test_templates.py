@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 from running_server import RunningServer, running
 
 from turnout.config import EngineConfig, ServerConfig
-from turnout.core.errors import ModelError, RequestError
+from turnout.core.errors import ModelError, Overloaded, RequestError
 from turnout.models.hub.resolve import resolve_model
+from turnout.text import template_process
 from turnout.text.chat_template import ChatTemplate
 from turnout.text.template_process import TemplateProcesses
 from turnout.text.tokenizer import Tokenizer, load_tokenizer
@@ -72,6 +75,47 @@ def test_a_process_that_has_ended_is_replaced(processes: TemplateProcesses) -> N
         worker._process.kill()
         worker._process.wait()
     assert processes.render(template, MESSAGES) == "a"
+
+
+def killing(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """Something kills so many processes as they get a job; returns the processes that were asked."""
+    asked: list[int] = []
+    answer = template_process._Worker.answer
+
+    def killed(worker: template_process._Worker, job: bytes) -> bytes | None:
+        asked.append(worker._process.pid)
+        if len(asked) <= times:
+            worker._process.kill()
+        return answer(worker, job)
+
+    monkeypatch.setattr(template_process._Worker, "answer", killed)
+    return asked
+
+
+def test_a_conversation_whose_process_is_killed_is_rendered_by_another(
+    processes: TemplateProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = killing(monkeypatch, 1)
+    assert processes.render(ChatTemplate("a", {}), MESSAGES) == "a"
+    assert len(set(asked)) == 2
+
+
+def test_a_conversation_that_may_kill_its_process_is_tried_twice(
+    processes: TemplateProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = killing(monkeypatch, 9)
+    with pytest.raises(RequestError, match="takes longer than 2 seconds, or too much memory"):
+        processes.render(ChatTemplate("a", {}), MESSAGES)
+    assert len(asked) == 2
+
+
+def test_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("turnout.text.template_process.subprocess.Popen", full)
+    with pytest.raises(Overloaded, match="no process for chat templates can be started: Too many open"):
+        TemplateProcesses().render(ChatTemplate("a", {}), MESSAGES)
 
 
 def test_a_template_without_end_is_not_read(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from server_process import ServerProcess
 
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import TurnoutError
+from turnout.server import lifecycle
 from turnout.server.serve import serve
 
 SCRIPT = """
@@ -37,6 +38,17 @@ except TurnoutError as error:
 assert "torch" not in sys.modules
 sys.exit(code)
 """
+
+
+def test_standard_output_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The announcement ended the server."""
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        lifecycle._print("Turnout serving\n")
+        lifecycle._print("more\n")  # the exit of the process writes again, too
+    assert "standard output cannot be written (No space left on device): Turnout serving" in caplog.text
 
 
 Launch = Callable[..., ServerProcess]

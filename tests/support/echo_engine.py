@@ -7,6 +7,7 @@ see `MOODS`.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import signal
 import time
@@ -150,12 +151,17 @@ START: dict[str, Callable[[], object]] = {
     "dies": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "is killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "finds no room": lambda: _raise(NoRoom("the weights take 2 GiB, but 1 GiB is free")),
+    "has no descriptor": lambda: _raise_from(ConfigError("no compiler can be used"), errno.EMFILE),
     "is refused": lambda: _raise(ConfigError("the device is gone")),
 }
 
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def _raise_from(error: Exception, number: int) -> None:
+    raise error from OSError(number, os.strerror(number))
 
 
 def _begin() -> None:

@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -23,37 +24,56 @@ class TinyServer:
     """A server, and whether it still serves others as it did at first."""
 
     def __init__(
-        self, *flags: str, key: str | None = None, model: str = "turnout-tiny", **options: Any
+        self,
+        *flags: str,
+        key: str | None = None,
+        model: str = "turnout-tiny",
+        log: Path | None = None,
+        **options: Any,
     ) -> None:
+        """log: a file to write to and read from, instead of a pipe."""
         command = [sys.executable, "-m", "turnout", "serve", model, "--port", "0", *flags]
-        self.popen = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
-        )
+        with nullcontext(subprocess.PIPE) if log is None else log.open("w") as out:
+            self.popen = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True, **options)
         self.headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self.output: list[str] = []
         self.process = psutil.Process(self.popen.pid)
         try:
-            self.url = self._announced()
+            self.url = self._announced(log)
             self.port = int(self.url.rpartition(":")[2])
             self.tokens = self.answer()
         except BaseException:
             self.end()
             raise
 
-    def _announced(self) -> str:
+    def _announced(self, log: Path | None) -> str:
         announced = threading.Event()
-        threading.Thread(target=self._read, args=(announced,), daemon=True).start()
+        threading.Thread(target=self._read, args=(announced, log), daemon=True).start()
         assert announced.wait(120) and "Turnout serving" in self.text(), self.text()
         return self.output[-1].split()[-1]
 
-    def _read(self, announced: threading.Event) -> None:
+    def _read(self, announced: threading.Event, log: Path | None) -> None:
+        for line in self._piped() if log is None else self._followed(log):
+            self.output.append(line)
+            if "Turnout serving" in line:
+                announced.set()
+        announced.set()
+
+    def _piped(self) -> Iterator[str]:
         assert self.popen.stdout is not None
         with self.popen.stdout as lines:
-            for line in lines:
-                self.output.append(line)
-                if "Turnout serving" in line:
-                    announced.set()
-        announced.set()
+            yield from lines
+
+    def _followed(self, log: Path) -> Iterator[str]:
+        with log.open() as lines:
+            part = ""
+            while (added := lines.readline()) or self.popen.poll() is None:
+                part += added
+                if part.endswith("\n"):
+                    yield part
+                    part = ""
+                elif not added:
+                    time.sleep(0.05)
 
     def text(self) -> str:
         return "".join(self.output)

@@ -102,13 +102,22 @@ class CompileProcess:
 
     def _forked(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        with theirs, self._lock:
-            if self._process is not None and self._process.fork(theirs):
-                return ours
-            for _ in range(STARTS):
-                self._process = _Process(self._vocabulary())
-                if self._process.fork(theirs):
-                    return ours
+        try:
+            with theirs, self._lock:
+                self._fork(theirs)
+        except (OSError, Overloaded):
+            ours.close()
+            raise
+        return ours
+
+    def _fork(self, worker: socket.socket) -> None:
+        """Has the process fork a worker; starts the process where it has ended."""
+        if self._process is not None and self._process.fork(worker):
+            return
+        for _ in range(STARTS):
+            self._process = _Process(self._vocabulary())
+            if self._process.fork(worker):
+                return
         raise Overloaded("the process that compiles structured output does not start; try again")
 
 
@@ -119,8 +128,12 @@ class _Process:
         self._control, theirs = socket.socketpair()
         # -P: no file in the user's working folder may stand in for one of Turnout's modules.
         command = [sys.executable, "-P", "-m", MODULE]
-        with theirs:
-            process = subprocess.Popen(command, stdin=theirs.fileno())
+        try:
+            with theirs:
+                process = subprocess.Popen(command, stdin=theirs.fileno())
+        except OSError:
+            self._control.close()
+            raise
         self.end = weakref.finalize(self, _end, self._control, process)
         self._control.settimeout(START_SECONDS)
         try:

@@ -37,11 +37,12 @@ def main() -> None:
     """Fork a worker for each socket that comes, until the engine closes its end."""
     os.nice(NICE)
     control = socket.socket(fileno=os.dup(sys.stdin.fileno()))
-    vocabulary = receive(control, Vocabulary)
-    if vocabulary is not None:
-        tables = vocabulary.tables()
-        control.sendall(b"!")
-        _Nursery(control, tables, vocabulary.specials).run()
+    with contextlib.suppress(ConnectionError):  # the engine has been killed
+        vocabulary = receive(control, Vocabulary)
+        if vocabulary is not None:
+            tables = vocabulary.tables()
+            control.sendall(b"!")
+            _Nursery(control, tables, vocabulary.specials).run()
 
 
 class _Nursery:

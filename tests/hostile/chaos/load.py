@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+from answers import Answer, error_of, is_last, of_body, of_events
+from endpoints import TOOLS
 
 __all__ = ["CLIENTS", "REQUESTS", "Load", "Request", "answer_to"]
 
 Body = dict[str, Any]
-Answer = dict[int, tuple[str, str | None]]
-"""By choice: its text, and why it ended."""
 
 CLIENTS = 10
 PATIENCE = 240.0
@@ -24,6 +24,7 @@ PATIENCE = 240.0
 DOCUMENTED = ("the engine died each time that it served this request alone",)
 """What a 500 may say: docs/how-to/serve.md, "When the engine dies"."""
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
 PROMPTS = ["def add(a, b):\n", "import os\n", "class Stack:\n    def", "for i in range(10):\n" * 12, "try:\n"]
 
 
@@ -53,11 +54,42 @@ def _requests() -> list[Request]:
     for number, kind in enumerate(kinds * 2):
         body = {"prompt": drawn.choice(PROMPTS), "seed": number, "user": f"u{number % 4}", **kind}
         found.append(Request(COMPLETIONS, body))
-    messages = [{"role": "user", "content": "Write a loop."}]
-    found.append(Request(CHAT, {"messages": messages, "max_tokens": 50, "seed": 9}))
-    return found
+    return [*found, *_conversations()]
 
 
+def _conversations() -> list[Request]:
+    """Requests of the other endpoints; those that know no seed take the most likely token."""
+    said = [{"role": "user", "content": "Write a loop."}]
+    chat: Body = {"messages": said, "max_tokens": 50, "seed": 9}
+    message: Body = {"messages": said, "max_tokens": 60, "temperature": 0}
+    response: Body = {"input": "Write a loop.", "max_output_tokens": 60, "temperature": 0}
+    functions = [tool["function"] for tool in TOOLS]
+    tools = [{"name": each["name"], "input_schema": each.get("parameters", {})} for each in functions]
+    named = {"type": "function", "function": {"name": "forecast"}}
+    return [
+        Request(CHAT, chat),
+        Request(CHAT, {**chat, "tools": TOOLS, "tool_choice": "required", "n": 2, "max_tokens": 150}),
+        Request(CHAT, {**chat, "tools": TOOLS, "tool_choice": named, "max_tokens": 150}),
+        Request(MESSAGES, message),
+        Request(MESSAGES, {**message, "tools": tools, "tool_choice": {"type": "any"}, "max_tokens": 150}),
+        Request(RESPONSES, response),
+        Request(
+            RESPONSES,
+            {
+                **response,
+                "tools": [{"type": "function", **each} for each in functions],
+                "tool_choice": "required",
+                "max_output_tokens": 150,
+            },
+        ),
+        Request(f"{MESSAGES}/count_tokens", {"messages": said, "tools": tools}),
+        Request("/tokenize", {"prompt": PROMPTS[3], "return_token_strs": True}),
+        Request("/tokenize", {"messages": said, "tools": TOOLS}),
+        Request("/detokenize", {"tokens": list(range(5, 90))}),
+    ]
+
+
+STREAMED = {COMPLETIONS, CHAT, MESSAGES, RESPONSES}
 REQUESTS = _requests()
 
 
@@ -66,13 +98,7 @@ async def answer_to(client: aiohttp.ClientSession, request: Request) -> Answer:
     async with client.post(request.path, json=request.body) as response:
         body = await response.json()
         assert response.status == 200, (request, body)
-        return {choice["index"]: (_text(choice), choice["finish_reason"]) for choice in body["choices"]}
-
-
-def _text(choice: Body) -> str:
-    message = choice.get("message") or choice.get("delta")
-    text: str = (message.get("content") if message is not None else choice.get("text")) or ""
-    return text
+        return of_body(request.path, body)
 
 
 @dataclass
@@ -104,7 +130,7 @@ class Load:
     async def _ask(self, number: int, drawn: random.Random) -> None:
         request, manner = REQUESTS[number], drawn.choice(["read"] * 6 + ["leave", "slowly", "turn away"])
         body = dict(request.body)
-        if drawn.random() < 0.6 and "best_of" not in body:
+        if request.path in STREAMED and drawn.random() < 0.6 and "best_of" not in body:
             body["stream"] = True
         if manner == "turn away":
             with contextlib.suppress(TimeoutError):
@@ -121,37 +147,33 @@ class Load:
             elif "stream" in body:
                 await self._read_stream(number, response, drawn.random() if manner == "slowly" else 0.0)
             else:
-                choices = (await response.json())["choices"]
-                self._compare(
-                    number, {choice["index"]: (_text(choice), choice["finish_reason"]) for choice in choices}
-                )
+                self._compare(number, of_body(request.path, await response.json()))
 
     async def _posted(self, path: str, body: Body) -> None:
         async with self.client.post(path, json=body) as response:
             await response.read()
 
     async def _read_stream(self, number: int, response: aiohttp.ClientResponse, pause: float) -> None:
-        answer: Answer = {}
+        path, events = REQUESTS[number].path, []
         async for line in response.content:
             if pause and random.random() < 0.1:
                 await asyncio.sleep(pause)
-            data = line.removeprefix(b"data: ").strip()
-            if not data:
+            name, _, data = line.partition(b"data: ")
+            if name or not data.strip():  # an event's name, or the end of one
                 continue
-            if data == b"[DONE]":
-                self._compare(number, answer)
+            done = data.strip() == b"[DONE]"
+            if not done:
+                events.append(json.loads(data))
+                if error_of(events[-1]) is not None:
+                    self._note_error(number, response, events[-1])
+                    return
+            if done or is_last(events[-1]):
+                self._compare(number, of_events(path, events))
                 return
-            event = json.loads(data)
-            if "error" in event:
-                self._note_error(number, response, event)
-                return
-            for choice in event["choices"]:
-                text, reason = answer.get(choice["index"], ("", None))
-                answer[choice["index"]] = (text + _text(choice), choice["finish_reason"] or reason)
-        self._note_wrong("unfinished", number, f"the stream ended after {answer}")
+        self._note_wrong("unfinished", number, f"the stream ended after {events[-5:]}")
 
     def _note_error(self, number: int, response: aiohttp.ClientResponse, body: Body) -> None:
-        message = body["error"]["message"]
+        message = error_of(body) or str(body)
         overloaded = response.status == 503 and "Retry-After" in response.headers
         if overloaded or any(text in message for text in DOCUMENTED):
             self.ends[f"{response.status}: {message[:60]}"] += 1

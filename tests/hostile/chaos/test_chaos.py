@@ -1,22 +1,29 @@
-"""Requests of every kind while their engine is killed, stopped and starved: none is lost, none is changed,
-and nothing is left of them.
+"""Requests of every kind while their engine is killed, stopped and starved, and while fuzzers send what they
+like: none is lost, none is changed, and nothing is left of them.
 
-``TURNOUT_CHAOS_MINUTES=15 pytest tests/hostile/chaos -m slow -s`` goes on for as long as wanted.
+``TURNOUT_CHAOS_MINUTES=60 pytest tests/hostile/chaos -m slow -s`` goes on for as long as wanted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import aiohttp
 import psutil
 import pytest
-from load import CLIENTS, REQUESTS, Load, answer_to
+from disk import SmallDisk
+from load import CLIENTS, PATIENCE, REQUESTS, Load, answer_to
 from tiny_server import TinyServer, serving
 from torments import ALL, FEW, Torment, Victim
 
@@ -31,8 +38,22 @@ GROWTH = 150 * 2**20
 """Bytes that the server's process may have grown by: its buffers and threads at their busiest."""
 
 
+FUZZERS = 2
+FUZZER = Path(__file__).with_name("fuzzer.py")
+FUZZER_PAUSE = 0.6
+"""Most seconds between two requests of a fuzzer: each takes the processor time of several to be made up."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A server, and the disk that its files are on."""
+
+    server: TinyServer
+    disk: SmallDisk | None
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[TinyServer]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Little memory, so that requests fight for it, and engines in any number."""
     flags = [
         "--kv-memory",
@@ -45,44 +66,89 @@ def server() -> Iterator[TinyServer]:
         "--engine-restarts",
         "100000",
     ]
-    with serving(*flags) as server:
-        yield server
+    with SmallDisk.mounted(tmp_path_factory.mktemp("disk")) as disk:
+        if disk is None:
+            print("no disk can be mounted here, so none is filled")
+        options = {} if disk is None else {"log": disk.log, "env": disk.environment()}
+        with serving(*flags, **options) as server:
+            yield Scene(server, disk)
 
 
-def test_nothing_is_lost_or_changed(server: TinyServer) -> None:
-    asyncio.run(chaos(server, 15, FEW, random.Random(3)))
+def test_nothing_is_lost_or_changed(scene: Scene) -> None:
+    asyncio.run(chaos(scene, 15, FEW, random.Random(3), fuzzers=0))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_nothing_is_lost_or_changed_for_long(server: TinyServer) -> None:
+def test_nothing_is_lost_or_changed_for_long(scene: Scene) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
-    asyncio.run(chaos(server, 60 * MINUTES, ALL, random.Random(seed)))
+    asyncio.run(chaos(scene, 60 * MINUTES, ALL, random.Random(seed), fuzzers=FUZZERS))
 
 
 async def chaos(
-    server: TinyServer, seconds: float, torments: Sequence[Torment], drawn: random.Random
+    scene: Scene, seconds: float, torments: Sequence[Torment], drawn: random.Random, *, fuzzers: int
 ) -> None:
+    server = scene.server
     connector = aiohttp.TCPConnector(force_close=True, limit=0)
     async with aiohttp.ClientSession(server.url, connector=connector) as client:
         load = Load(client, [await answer_to(client, request) for request in REQUESTS])
         await settled(server, client)
         before = Held.by(server.process)
-        victim = Victim(server.process, server.port, client, drawn)
-        clients = [asyncio.create_task(load.run(drawn.randrange(10**9))) for _ in range(CLIENTS)]
-        await tormented(server, victim, torments, time.monotonic() + seconds)
-        load.over = True
-        await asyncio.gather(*clients)
+        files = scene.disk.left() if scene.disk else []
+        victim = Victim(server.process, server.port, client, drawn, scene.disk)
+        with fuzzing(server.url, [drawn.randrange(10**9) for _ in range(fuzzers)]) as fuzzed:
+            clients = [asyncio.create_task(load.run(drawn.randrange(10**9))) for _ in range(CLIENTS)]
+            await tormented(server, victim, torments, time.monotonic() + seconds)
+            load.over = True
+            await asyncio.gather(*clients)
         await settled(server, client)
-        print(dict(load.ends), before, Held.by(server.process))
-        assert not load.wrong, "\n".join(load.wrong[:10])
+        print(dict(load.ends), dict(fuzzed.counts), before, Held.by(server.process))
+        wrong = load.wrong + fuzzed.wrong
+        assert not wrong, "\n".join(wrong[:10])
         assert load.ends["right"] > seconds / 5
         for number, request in enumerate(REQUESTS):
             assert await answer_to(client, request) == load.answers[number]
         await settled(server, client)
     assert_nothing_is_held(before, server.process)
+    assert not scene.disk or scene.disk.left() == files
     server.check()
+
+
+@dataclass
+class Fuzzed:
+    """What the fuzzers have done."""
+
+    counts: Counter[str]
+    """By endpoint and status."""
+    wrong: list[str]
+
+
+@contextmanager
+def fuzzing(url: str, seeds: Sequence[int]) -> Iterator[Fuzzed]:
+    """Processes that send requests until the block is left; known then: what became of the requests."""
+    found = Fuzzed(Counter(), [])
+    paths = [str(FUZZER.parents[2] / "support"), str(FUZZER.parents[1] / "support")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ.get("PYTHONPATH", ""), *paths])}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(FUZZER), url, str(seed), str(FUZZER_PAUSE), str(PATIENCE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        for seed in seeds
+    ]
+    try:
+        yield found
+        for process in processes:
+            said, _ = process.communicate(timeout=2 * PATIENCE)
+            told = json.loads(said)
+            found.counts.update(told["counts"])
+            found.wrong += told["wrong"]
+    finally:
+        for process in processes:
+            process.kill()
 
 
 async def tormented(server: TinyServer, victim: Victim, torments: Sequence[Torment], end: float) -> None:

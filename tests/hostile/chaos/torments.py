@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 import psutil
+from disk import SmallDisk
 
 __all__ = ["ALL", "FEW", "Torment", "Victim"]
 
@@ -30,6 +31,8 @@ class Victim:
     port: int
     admin: aiohttp.ClientSession
     drawn: random.Random = field(default_factory=random.Random)
+    disk: SmallDisk | None = None
+    """Where its files are; None: on a disk that other programs need."""
 
     @property
     def engine(self) -> psutil.Process | None:
@@ -156,6 +159,34 @@ async def died_without_descriptors(victim: Victim) -> None:
     await limiting
 
 
+unwritable = limited(resource.RLIMIT_FSIZE, lambda process: 0, server=True)
+unwritable.__name__ = "no byte into any file"
+
+
+async def disk_full(victim: Victim) -> None:
+    """No file can be made or written."""
+    if victim.disk is not None:
+        with victim.disk.full():
+            await asyncio.sleep(victim.drawn.uniform(1, 4))
+
+
+async def died_with_a_full_disk(victim: Victim) -> None:
+    """The engine dies, and another one finds no room for the socket's folder and for its notes."""
+    if victim.disk is not None:
+        victim.disk.forget_notes()
+        with victim.disk.full():
+            await signalled(signal.SIGKILL)(victim)
+            await asyncio.sleep(victim.drawn.uniform(1, 6))
+
+
+async def died_without_bytes(victim: Victim) -> None:
+    """The engine dies while the server, and what it starts, may write into no file."""
+    limiting = asyncio.create_task(unwritable(victim))
+    await asyncio.sleep(0.2)
+    await signalled(signal.SIGKILL)(victim)
+    await limiting
+
+
 async def idle_connections(victim: Victim) -> None:
     """Connections that ask for nothing, and a few that begin to."""
     connections = [await asyncio.open_connection("127.0.0.1", victim.port) for _ in range(150)]
@@ -204,5 +235,9 @@ ALL: list[Torment] = [
     engine_descriptors,
     server_descriptors,
     died_without_descriptors,
+    disk_full,
+    died_with_a_full_disk,
+    unwritable,
+    died_without_bytes,
     idle_connections,
 ]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel
 
-__all__ = ["Body", "anything", "bodies", "encoded"]
+__all__ = ["Body", "anything", "bodies", "encoded", "mostly", "mutated"]
 
 Body = dict[str, Any]
 
@@ -105,6 +106,32 @@ def bodies(model: type[BaseModel], valid: Body) -> SearchStrategy[Body]:
         mostly(st.none(), st.sampled_from(sorted(valid.keys() - {"max_tokens"})), of=12),
     )
     return mostly(changed, anything, of=20)
+
+
+@st.composite
+def mutated(draw: st.DrawFn, body: Body) -> Body:
+    """A body with a few of its values, at any depth, replaced, repeated or taken away."""
+    changed = copy.deepcopy(body)
+    for _ in range(draw(st.integers(1, 3))):
+        places = list(_places(changed))
+        if places:
+            inside, key = draw(st.sampled_from(places))
+            change = draw(st.sampled_from(["replace"] * 4 + ["repeat", "delete"]))
+            if change == "delete":
+                del inside[key]
+            elif change == "repeat":
+                inside[key] = [inside[key]] * draw(st.sampled_from([0, 1, 2, 40]))
+            else:
+                inside[key] = draw(anything)
+    return changed
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each value within `value`: the list or object that holds it, and its place there."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in list(pairs)[:100]:
+        yield value, key
+        yield from _places(inner)
 
 
 def encoded(body: object) -> bytes:
