@@ -128,5 +128,5 @@ def conversation_text(
         add_generation_prompt=options.add_generation_prompt,
         continue_final_message=options.continue_final_message,
         **variables,
-        **(options.chat_template_kwargs or {}),
+        **options.template_variables(),
     )

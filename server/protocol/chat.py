@@ -71,6 +71,17 @@ class ChatOptions(BaseModel):
     """vLLM's. Go on with the last message instead of answering it; needs `add_generation_prompt` false."""
     chat_template_kwargs: dict[str, Any] | None = None
     """vLLM's. Variables for the chat template, such as `{"enable_thinking": false}`."""
+    reasoning_effort: str | None = None
+    """For chat templates that know it: how much the model reasons. `none` is `enable_thinking: false` for the
+    others."""
+
+    def template_variables(self) -> dict[str, Any]:
+        """What the template is given beside the conversation."""
+        effort = self.reasoning_effort
+        variables: dict[str, Any] = {}
+        if effort is not None:
+            variables = {"enable_thinking": False} if effort == "none" else {"reasoning_effort": effort}
+        return {**variables, **(self.chat_template_kwargs or {})}
 
     @field_validator("chat_template_kwargs", mode="after")
     @classmethod

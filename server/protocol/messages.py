@@ -16,6 +16,9 @@ __all__ = ["CountRequest", "MessagesRequest"]
 EFFORTS = {"xhigh": "high", "max": "high"}
 """Those that only Anthropic's models know, and what stands for them."""
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+BILLING = "x-anthropic-billing-header:"
+"""How Claude Code begins a block for Anthropic's accounts, not for a model. It differs between sessions, and
+stands before 30,000 tokens that they have in common."""
 Block = dict[str, Any]
 
 
@@ -142,7 +145,7 @@ class CountRequest(_Lenient):
 
     def _told_first(self) -> Iterator[Block]:
         if self.system:
-            text = self.system if isinstance(self.system, str) else _joined_text("system", self.system)
+            text = self.system if isinstance(self.system, str) else _joined_text("system", _told(self.system))
             yield {"role": "system", "content": text}
 
     def _conversation(self) -> Iterator[Block]:
@@ -187,6 +190,11 @@ class MessagesRequest(CountRequest):
             "top_k": self.top_k,
             "user": self.metadata.user_id if self.metadata else None,
         }
+
+
+def _told(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks of `system` that are for the model."""
+    return [block for block in blocks if not str(block.get("text")).startswith(BILLING)]
 
 
 def _is_begun(last: Sequence[Block]) -> bool:

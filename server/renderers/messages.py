@@ -18,6 +18,8 @@ from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, To
 __all__ = ["MessagesRenderer"]
 
 Block = dict[str, Any]
+SIGNATURE = "dHVybm91dA=="
+"""Of thinking blocks. It proves nothing, but clients don't send a block back as it was if it has none."""
 
 
 @dataclass
@@ -87,8 +89,12 @@ class MessagesRenderer(Renderer):
     def _close(self) -> bytes:
         if not self._kind:
             return b""
+        signed = b""
+        if self._kind == "thinking":
+            signature = {"type": "signature_delta", "signature": SIGNATURE}
+            signed = _event(NamedEvent("content_block_delta", index=self._block, delta=signature))
         self._kind = ""
-        return _event(NamedEvent("content_block_stop", index=self._block))
+        return signed + _event(NamedEvent("content_block_stop", index=self._block))
 
 
 def _block_of(event: Event) -> Block | None:
@@ -105,7 +111,9 @@ def _block_of(event: Event) -> Block | None:
 def _filled(block: Block, event: Event) -> Block:
     if isinstance(event, Text):
         return {**block, "text": event.text}
-    return {**block, "thinking": event.text} if isinstance(event, Reasoning) else block
+    if isinstance(event, Reasoning):
+        return {**block, "thinking": event.text, "signature": SIGNATURE}
+    return block
 
 
 def _delta_of(event: Event) -> Block | None:

@@ -47,12 +47,21 @@ class AssistantServer(TinyServer):
     def __init__(self, folder: Path, *flags: str) -> None:
         self.script = Script(folder / "script.json")
         self.script.play(rule("Hello!"))
+        self._prompts = self.script.file.with_suffix(".prompts")
         model = write_assistant(folder / "model")
         super().__init__(
             *("--served-model-name", NAME, "--plugins-folder", str(HERE), "--max-model-len", str(CONTEXT)),
             *("--decoding", f"played:script={self.script.file}", "--kv-memory", "64MiB", *flags),
             model=str(model),
         )
+
+    def prompts(self) -> list[str]:
+        """The prompts that the assistant was given, first to last."""
+        return [json.loads(line) for line in self._prompts.read_text().splitlines()]
+
+    def forget_prompts(self) -> None:
+        """Those so far."""
+        self._prompts.write_text("")
 
 
 @contextmanager

@@ -17,7 +17,8 @@ END = "<|im_end|>"
 
 def call(name: str, /, **arguments: Any) -> str:
     """A tool call."""
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>\n"
+    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{body}\n</tool_call>\n"
 
 
 def thought(text: str) -> str:

@@ -203,6 +203,7 @@ def test_a_streamed_message_in_events(claude: anthropic.Anthropic, script: Scrip
     assert {"thinking", "text", "input_json", "content_block_stop", "message_stop"} <= kinds
     thinking, text, called = message.content
     assert (thinking.thinking, text.text) == ("I should look.", "Let me look.")
+    assert thinking.signature, "pydantic-ai gives a block without one back as a user's message"
     assert called.input == {"city": "Bern", "days": 2} and message.stop_reason == "tool_use"
     counted = claude.messages.count_tokens(model=NAME, messages=ASK, tools=[tool]).input_tokens
     assert counted == message.usage.input_tokens + message.usage.cache_read_input_tokens
@@ -217,3 +218,14 @@ def test_an_answer_that_the_client_has_begun_goes_on(claude: anthropic.Anthropic
     assert message.content[0].text == "18 degrees."
     counted = claude.messages.count_tokens(model=NAME, messages=begun).input_tokens
     assert counted == message.usage.input_tokens + message.usage.cache_read_input_tokens
+
+
+def test_what_is_for_anthropics_accounts_is_not_told_to_the_model(claude: anthropic.Anthropic) -> None:
+    """It differs between sessions of Claude Code, and would keep them from sharing what follows."""
+    told: Any = {"type": "text", "text": "Be short."}
+    billing: Any = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.197.363;"}
+    counted = [
+        claude.messages.count_tokens(model=NAME, messages=ASK, system=system).input_tokens
+        for system in ([told], [billing, told])
+    ]
+    assert counted[0] == counted[1]

@@ -32,8 +32,8 @@ BEGUN = "<|im_start|>assistant\n"
 class Played(Decoding):
     """Says the text of the first rule that fits a prompt, whatever the model would say.
 
-    The rules are read anew for each request. Where a grammar forbids the next token of a text, the request
-    ends with an error: a model that means this could not have said it.
+    The rules are read anew for each request, and its prompt is written beside them. Where a grammar forbids
+    the next token of a text, the request ends with an error: a model that means this could not have said it.
     """
 
     wraps = True
@@ -51,6 +51,8 @@ class Played(Decoding):
 
     def check(self, request: Request) -> None:
         prompt = self._tokenizer.decode(request.prompt, skip_special_tokens=False)
+        with self._script.with_suffix(".prompts").open("a") as asked:
+            asked.write(json.dumps(prompt) + "\n")
         for rule in json.loads(self._script.read_text()):
             if _fits(rule, prompt):
                 request.state = self._tokenizer.encode(rule["say"], add_special_tokens=False).ids
