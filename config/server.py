@@ -81,12 +81,12 @@ class ServerConfig(Config):
     max_body_size: ByteSize = Field(
         limits.BODY.whole, description="Size of the largest request body; larger ones get status 413."
     )
-    body_memory: ByteSize = Field(
-        limits.BODIES.whole,
-        description="Memory for all request bodies in flight together; beyond it, requests get status 503.",
+    request_memory: ByteSize = Field(
+        limits.REQUEST_MEMORY.whole,
+        description="Memory for all requests in flight together; beyond it, requests get status 503.",
     )
-    """The memory is estimated from a body's bytes and its number of values. A lone body is always
-    taken."""
+    """The memory is estimated: of bodies by their bytes and values, of prompts and answers by their tokens,
+    text and log-probabilities. A lone request is always taken."""
     keep_alive_timeout: int = Field(
         limits.KEEP_ALIVE.whole,
         gt=0,

@@ -13,7 +13,6 @@ __all__ = [
     "BAD_WORDS",
     "BAD_WORDS_TEXT",
     "BIASES",
-    "BODIES",
     "BODY",
     "BODY_SECONDS",
     "CHOICES",
@@ -51,6 +50,7 @@ __all__ = [
     "READING_SECONDS",
     "REPEATED",
     "REQUEST_ID",
+    "REQUEST_MEMORY",
     "RESTART_WAIT",
     "RETRIES",
     "SEQUENCES",
@@ -70,6 +70,7 @@ __all__ = [
     "TRACE_JSON",
     "TRACE_LINE",
     "TRACE_TOKENS",
+    "UNREAD",
     "VALUES",
     "WAITING",
     "Limit",
@@ -146,7 +147,7 @@ COPIES = Limit(
     answer="400, `prompt`",
 )
 LOGPROB_ENTRIES = Limit(
-    most=2**23,
+    most=2**22,
     unit="entries",
     what="log-probabilities of a response: of each token one, and of each of the most likely",
     answer="400, `logprobs` or `prompt_logprobs`",
@@ -203,15 +204,21 @@ VALUES = Limit(
 DEPTH = Limit(most=64, unit="levels", what="lists and objects within each other in a body", answer="400")
 FIELDS = Limit(most=256, unit="fields", what="fields of a body", answer="400")
 EXTRA_ARGS = Limit(most=64, unit="parameters", what="parameters in `vllm_xargs`", answer="400, `vllm_xargs`")
-BODIES = Limit(
+REQUEST_MEMORY = Limit(
     most=256 * 2**20,
     unit="bytes",
-    what="memory of all bodies in flight, estimated",
-    answer="503 for the largest that is still being sent, with `Retry-After`",
-    option="--body-memory",
+    what="memory of all requests in flight, estimated: bodies, prompts and what is generated",
+    answer="503 with `Retry-After` for the largest whose body is still being sent, or whose answer gathered",
+    option="--request-memory",
 )
 BODY_SECONDS = Limit(
     most=30, unit="seconds", what="time to send a body, and a second more for each 16 KiB", answer="408"
+)
+UNREAD = Limit(
+    most=64 * 2**20,
+    unit="bytes",
+    what="what was generated and is not read yet, of all streams, estimated",
+    answer="the stream that has left most unread ends with an error",
 )
 HEADER_BYTES = Limit(most=64 * 2**10, unit="bytes", what="request line and headers", answer="431")
 HEADERS = Limit(most=128, unit="headers", what="headers of a request", answer="431")

@@ -34,11 +34,11 @@ from turnout.server.api.responses import stored
 from turnout.server.api.responses.create import responses
 from turnout.server.http.access.auth import AuthMiddleware
 from turnout.server.http.access.keys import Keys
-from turnout.server.http.bodies.memory import BodyMemory, BodyMemoryMiddleware
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.request_id import RequestIdMiddleware
+from turnout.server.http.request_memory import RequestMemory, RequestMemoryMiddleware
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
 from turnout.server.storage.stores import Stores
 
@@ -100,7 +100,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
             Middleware(TrailingSlashMiddleware),
             Middleware(RequestIdMiddleware),
             Middleware(AuthMiddleware, config, keys),
-            Middleware(BodyMemoryMiddleware, BodyMemory(config.body_memory)),
+            Middleware(RequestMemoryMiddleware, RequestMemory(config.request_memory)),
             Middleware(ArmHeaderMiddleware),
             Middleware(LoadMiddleware, load),
         ],

@@ -5,6 +5,7 @@ A ``Command`` goes to the engine, an ``Event`` comes back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -143,7 +144,7 @@ class Delta(msgspec.Struct, frozen=True, tag=True, kw_only=True, omit_defaults=T
     """With ``overloaded``: seconds after which the client should try again."""
     timing: Timing | None = None
     """On a request's last delta, if the request asked for it."""
-    prompt_logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: Sequence[TokenLogprobs] | None = None
     """On a request's first delta, if it asked for them: of the prompt from its second token on, or from where
     the `PromptScores` before it end."""
 

@@ -15,6 +15,7 @@ from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
+from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.renderers.completions import CompletionRenderer
 from turnout.server.renderers.openai import ResponseOptions
@@ -30,8 +31,10 @@ async def completions(request: Request) -> Response:
     context.check_model(body.model)
     id = f"cmpl-{uuid.uuid4().hex}"
     with body.client_field_names(), context.assigned_arm(request, body.user, id) as arm:
-        preparing = prepared_prompts(context.texts, arm, body, id, client_of(request, body.user))
-        requests, echoes = await while_connected(request.receive, preparing)
+        memory, client = held_memory(request), client_of(request, body.user)
+        with memory.growing():
+            preparing = prepared_prompts(context.texts, arm, body, id, client, memory)
+            requests, echoes = await while_connected(request.receive, preparing)
         renderer = CompletionRenderer(
             id=id,
             model=context.model_name,

@@ -20,6 +20,7 @@ from turnout.server.api.text_pool import TextPool
 from turnout.server.http.access.keys import Keys
 from turnout.server.http.errors import ApiError
 from turnout.server.http.load import ServerLoad
+from turnout.server.http.pieces import PieceThread
 from turnout.server.metrics.key_metrics import KeyMetrics
 from turnout.server.metrics.kv_stats import KVStats
 from turnout.server.metrics.request_metrics import RequestMetrics
@@ -42,6 +43,7 @@ class Context:
     created: int = field(default_factory=lambda: int(time.time()))
     texts: TextPool = field(default_factory=TextPool)
     templates: TemplateProcesses = field(default_factory=TemplateProcesses)
+    rendering: PieceThread = field(default_factory=PieceThread)
 
     @cached_property
     def metrics(self) -> Mapping[str, RequestMetrics]:

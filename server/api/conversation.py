@@ -12,12 +12,13 @@ from starlette.requests import Request
 from turnout.core.types.request import RequestSpec
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
-from turnout.server.api.prompts import fitting
+from turnout.server.api.prompts import TOKEN_BYTES, fitting
 from turnout.server.api.request_sizes import check_copies, check_logprobs
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import Client, client_of
 from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
+from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
 from turnout.text.engine_params import engine_params
 from turnout.text.model_format import ModelFormat
@@ -47,6 +48,7 @@ async def prepared_generation(
     client = client_of(request, body.user)
     work = partial(_prepared, context.templates, arm, body, id, client, as_fits, before)
     prepared = await while_connected(request.receive, context.texts.run(text_size(body.messages), work))
+    held_memory(request).add(TOKEN_BYTES * len(prepared.spec.prompt))
     return Generation(
         arm.client,
         arm.tokenizer,

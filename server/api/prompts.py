@@ -16,13 +16,17 @@ from turnout.server.ab.arms import ServedArm
 from turnout.server.api.request_sizes import check_copies, check_logprobs, check_repetition
 from turnout.server.api.text_pool import LONG, TextPool
 from turnout.server.http.access.auth import Client
+from turnout.server.http.request_memory import HeldMemory
 from turnout.server.protocol.completions import CompletionRequest, Prompt
 from turnout.text.engine_params import engine_params
 from turnout.text.prompt.fill_in import FillIn, needed_fill_in
 from turnout.text.prompt.truncation import encoded, last_tokens
 from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["PreparedPrompts", "ended_by", "fitting", "prepared_prompts"]
+__all__ = ["TOKEN_BYTES", "PreparedPrompts", "ended_by", "fitting", "prepared_prompts"]
+
+TOKEN_BYTES = 16
+"""What a token of a prompt takes, which is in several lists at times."""
 
 
 class PreparedPrompts(NamedTuple):
@@ -40,10 +44,11 @@ async def prepared_prompts(
     body: CompletionRequest,
     id: str,
     client: Client,
+    memory: HeldMemory,
     *,
     before: Sequence[int] = (),
 ) -> PreparedPrompts:
-    """Raises RequestError. `before`: tokens in front of each prompt."""
+    """Raises RequestError, Overloaded. `before`: tokens in front of each prompt."""
     ready, tokenizer = arm.client.ready, arm.tokenizer
     limit = ready.max_model_len
     params = await texts.run(0, lambda: engine_params(body.sampling_params(ready.defaults), tokenizer))
@@ -55,7 +60,7 @@ async def prepared_prompts(
         read: Reader = partial(_filled, fill_in, suffix, limit)
     else:
         read = _reader(body, arm)
-    prompts = [[*before, *prompt] for prompt in await _tokenized(texts, body.prompt, read)]
+    prompts = [[*before, *prompt] for prompt in await _tokenized(texts, body.prompt, read, memory)]
     requests = [
         body.request_spec(f"{id}-{number}", prompt, _fitted(body, params, limit - len(prompt)), *client)
         for number, prompt in enumerate(prompts)
@@ -124,8 +129,10 @@ def _filled(fill_in: FillIn, suffix: Sequence[int], limit: int, prompt: Prompt) 
     return _checked(fill_in.prompt(prompt, suffix), limit)
 
 
-async def _tokenized(texts: TextPool, prompts: Sequence[Prompt], read: Reader) -> list[list[int]]:
-    """The tokens of each prompt.
+async def _tokenized(
+    texts: TextPool, prompts: Sequence[Prompt], read: Reader, memory: HeldMemory
+) -> list[list[int]]:
+    """The tokens of each prompt. Raises RequestError, Overloaded.
 
     Many prompts take several turns in the pool, between which other clients have theirs.
     """
@@ -134,7 +141,9 @@ async def _tokenized(texts: TextPool, prompts: Sequence[Prompt], read: Reader) -
     for group in _groups(prompts):
         tokens = await texts.run(sum(map(len, group)), partial(_read_all, read, group))
         found += tokens
-        total += sum(map(len, tokens))
+        added = sum(map(len, tokens))
+        total += added
+        memory.add(TOKEN_BYTES * added)
         if total > limits.PROMPT_TOKENS.most and len(prompts) > 1:
             raise RequestError(
                 f"the prompts have more than {limits.PROMPT_TOKENS.whole:,} tokens together; send fewer in "

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import Response
 
 from turnout.core.errors import RequestError, TurnoutError
+from turnout.server.api.context import context_of
 from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import count_tokens
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
-from turnout.server.http.json_slices import encode_in_slices
+from turnout.server.http.json_slices import encoded_pieces
+from turnout.server.http.pieces import PieceResponse, PieceThread
+from turnout.server.http.request_memory import HeldMemory, held_memory
 from turnout.server.renderers.renderer import Renderer
 from turnout.text.choice_text import TextDelta
 
@@ -31,21 +32,30 @@ LARGE = 8192
 async def respond(request: Request, generation: Generation, renderer: Renderer, *, stream: bool) -> Response:
     """Raises what the engine refuses, and ClientDisconnect, before anything has been sent."""
     logger.debug("generates for %s", generation.requests[0].id)
-    with _counted(request, generation):
+    thread, memory = context_of(request).rendering, held_memory(request)
+    with _counted(request, generation), _bounded(memory, generation):
         if stream:
             deltas = generation.deltas()
             # A refusal must still become a status code, so the response starts with the first delta.
             first = await while_connected(request.receive, _first(deltas))
-            return EventStream(_events(generation, renderer, first, deltas), renderer.media_type)
+            return EventStream(_events(generation, renderer, first, deltas, thread), memory, renderer)
         choices = await while_connected(request.receive, generation.choices())
     if generation.entries < LARGE:
         body = renderer.whole(choices, generation)
         await renderer.keep(generation)
-        return JsonResponse(body)
-    body = await while_connected(request.receive, asyncio.to_thread(renderer.whole, choices, generation))
+        return Response(b"".join(encoded_pieces(body)), media_type=JsonResponse.media_type)
+    body = await while_connected(request.receive, thread.run(lambda: renderer.whole(choices, generation)))
     await renderer.keep(generation)
-    content = await while_connected(request.receive, asyncio.to_thread(encode_in_slices, body))
-    return Response(content, media_type=JsonResponse.media_type)
+    return PieceResponse(thread.made(encoded_pieces(body)), JsonResponse.media_type, memory)
+
+
+@contextmanager
+def _bounded(memory: HeldMemory, generation: Generation) -> Iterator[None]:
+    """Counts what is gathered for a request as memory that it holds. Raises Overloaded."""
+    before = memory.size
+    generation.hold = lambda size: memory.hold(before + size)
+    with memory.growing():
+        yield
 
 
 @contextmanager
@@ -59,18 +69,14 @@ def _counted(request: Request, generation: Generation) -> Iterator[None]:
         raise
 
 
-class EventStream(StreamingResponse):
-    """Closes the generator of events when the client leaves, even while there is nothing to send."""
+class EventStream(PieceResponse):
+    """A stream of server-sent events."""
 
-    def __init__(self, events: AsyncGenerator[bytes, None], media_type: str) -> None:
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(events, headers=headers, media_type=media_type)
-        self._events = events
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._events):
-            with suppress(ClientDisconnect):
-                await while_connected(receive, self.stream_response(send))
+    def __init__(self, events: AsyncGenerator[bytes, None], memory: HeldMemory, renderer: Renderer) -> None:
+        super().__init__(
+            events, renderer.media_type, memory, lambda error: renderer.error(error) + renderer.end()
+        )
+        self.headers.update({"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
 
 async def _first(deltas: AsyncGenerator[TextDelta, None]) -> TextDelta | None:
@@ -82,17 +88,20 @@ async def _events(
     renderer: Renderer,
     first: TextDelta | None,
     deltas: AsyncGenerator[TextDelta, None],
+    thread: PieceThread,
 ) -> AsyncGenerator[bytes, None]:
     opened: set[int] = set()
     async with aclosing(deltas):
         try:
             if first is not None:
-                yield await _opened(first, generation, renderer, opened)
+                async for piece in _opened(first, generation, renderer, opened, thread):
+                    yield piece
             async for delta in deltas:
                 if delta.index in opened:
                     yield renderer.delta(delta, generation)
                 else:
-                    yield await _opened(delta, generation, renderer, opened)
+                    async for piece in _opened(delta, generation, renderer, opened, thread):
+                        yield piece
             await renderer.keep(generation)
             if closing := renderer.closing(generation):
                 yield closing
@@ -103,11 +112,15 @@ async def _events(
     yield renderer.end()
 
 
-async def _opened(delta: TextDelta, generation: Generation, renderer: Renderer, opened: set[int]) -> bytes:
+async def _opened(
+    delta: TextDelta, generation: Generation, renderer: Renderer, opened: set[int], thread: PieceThread
+) -> AsyncGenerator[bytes, None]:
     """The events of a choice's first delta, after those that open the choice, which is noted in `opened`."""
     opened.add(delta.index)
+    opening = renderer.opening(delta.index, generation)
     if generation.prompt_of(delta.index) is None:
-        opening = renderer.opening(delta.index, generation)
-    else:  # a long prompt has many log-probabilities
-        opening = await asyncio.to_thread(renderer.opening, delta.index, generation)
-    return opening + renderer.delta(delta, generation)
+        yield b"".join(opening) + renderer.delta(delta, generation)
+        return
+    async for piece in thread.made(opening):  # a long prompt has many log-probabilities
+        yield piece
+    yield renderer.delta(delta, generation)

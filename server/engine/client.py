@@ -245,10 +245,7 @@ class ProcessClient:
     def _on_event(self, event: Event) -> None:
         self._heard = monotonic()
         if isinstance(event, Delta):
-            if (stream := self.streams.get(event.request_id)) is not None:
-                stream.deliver(event)
-                self.streams.progressed = True
-                self._try_next(after=event.request_id)
+            self._on_delta(event)
         elif isinstance(event, PromptScores):
             if (stream := self.streams.get(event.request_id)) is not None:
                 stream.add_prompt_scores(event.scores)
@@ -263,6 +260,24 @@ class ProcessClient:
                 self.refuse(event.message, ConfigError if event.bad_config else EngineGone)
         else:
             self._on_ready(event)
+
+    def _on_delta(self, delta: Delta) -> None:
+        stream = self.streams.get(delta.request_id)
+        if stream is None:
+            return
+        stream.deliver(delta)
+        if self.streams.unread.size > limits.UNREAD.most:
+            self._give_up_slowest()
+        self.streams.progressed = True
+        self._try_next(after=delta.request_id)
+
+    def _give_up_slowest(self) -> None:
+        """End the request whose client has left most unread. `submit` learns of it when it is read again."""
+        stream = self.streams.largest_unread()
+        message = f"the client reads too slowly: {stream.unread:,} bytes wait for it, and others' answers too"
+        logger.warning("request %s is given up: %s", stream.spec.id, message)
+        stream.give_up(Overloaded(f"{message}; try again later"))
+        self._send(Abort(stream.spec.id))
 
     def _on_ready(self, ready: Ready) -> None:
         """An engine is assembled: the first one, or one that takes over."""

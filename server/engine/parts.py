@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -28,11 +28,11 @@ def in_parts(events: list[Event]) -> Iterator[list[Event]]:
     yield events
 
 
-def _positions(scores: list[TokenLogprobs]) -> int:
+def _positions(scores: Sequence[TokenLogprobs]) -> int:
     """Positions of a part."""
     return max(1, PART // (1 + len(scores[0].top)))
 
 
-def _split(scores: list[TokenLogprobs], size: int) -> Iterator[list[TokenLogprobs]]:
+def _split(scores: Sequence[TokenLogprobs], size: int) -> Iterator[list[TokenLogprobs]]:
     for start in range(0, len(scores), size):
-        yield scores[start : start + size]
+        yield list(scores[start : start + size])

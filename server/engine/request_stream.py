@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 import msgspec
 
@@ -11,8 +12,10 @@ from turnout.core.clock import monotonic
 from turnout.core.errors import Dropped, EngineError, Overloaded, RequestError
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
+from turnout.core.types.packed_logprobs import PackedLogprobs
 from turnout.core.types.request import RequestSpec, Resumption
 from turnout.server.engine.restart_limit import WINDOW_SECONDS
+from turnout.server.engine.unread import Unread, delta_size
 
 __all__ = ["RequestStream"]
 
@@ -23,8 +26,12 @@ TURN = 32
 class RequestStream:
     """Queues the engine's deltas for the generator that takes them, and notes what resuming would need."""
 
-    def __init__(self, spec: RequestSpec) -> None:
+    def __init__(self, spec: RequestSpec, unread: Unread | None = None) -> None:
+        """unread: the sum over all streams; None: this stream's alone."""
         self.spec = spec
+        self.unread = 0
+        """About the bytes that have come and were not taken."""
+        self._all_unread = unread or Unread()
         self.awaits_timing = spec.timing
         self.over = False
         """The engine has nothing more to do for the request."""
@@ -36,7 +43,7 @@ class RequestStream:
         """The tokens delivered so far, by choice."""
         self.done: set[int] = set()
         """The choices that have ended."""
-        self._prompt_scores: list[TokenLogprobs] = []
+        self._prompt_scores = PackedLogprobs()
         """Those that came before the first delta."""
         self._first_token: float | None = None
         self._cached_tokens = 0
@@ -59,6 +66,8 @@ class RequestStream:
         item = await self._queue.get()
         if isinstance(item, Exception):
             raise item
+        if item is not None:
+            self._note_unread(-delta_size(item))
         return item
 
     def deliver(self, delta: Delta) -> None:
@@ -72,20 +81,26 @@ class RequestStream:
             self.awaits_timing = False
         elif delta.index in self.done:
             return
-        if delta.prompt_logprobs is not None and self._prompt_scores:
-            delta = msgspec.structs.replace(
-                delta, prompt_logprobs=self._prompt_scores + delta.prompt_logprobs
-            )
-            self._prompt_scores = []
+        if delta.prompt_logprobs is not None:
+            self.add_prompt_scores(delta.prompt_logprobs)
+            delta = msgspec.structs.replace(delta, prompt_logprobs=self._prompt_scores)
+            self._prompt_scores = PackedLogprobs()
+            if self.over:
+                return
         self._note(delta)
+        self._note_unread(delta_size(delta))
         self._queue.put_nowait(delta)
         if delta.finish_reason:
             self._finish(delta.index)
 
-    def add_prompt_scores(self, scores: list[TokenLogprobs]) -> None:
+    def add_prompt_scores(self, scores: Sequence[TokenLogprobs]) -> None:
         """Take a part of the prompt's log-probabilities, which are passed on with the first delta."""
-        if not self.over:
-            self._prompt_scores += scores
+        if self.over:
+            return
+        try:
+            self._prompt_scores.extend(scores)
+        except OverflowError:
+            self.fail(EngineError("a plugin gave log-probabilities of what is no token id"))
 
     def abort(self, index: int | None) -> None:
         """End a choice, or with None all choices."""
@@ -98,13 +113,25 @@ class RequestStream:
             self.over = True
             self._queue.put_nowait(None if self.complete else error)
 
+    def give_up(self, error: Exception) -> None:
+        """End a request whose client takes nothing: what waits for it is dropped."""
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self.forget_unread()
+        self.over = True
+        self._queue.put_nowait(error)
+
+    def forget_unread(self) -> None:
+        """Note that no client will take what has come."""
+        self._note_unread(-self.unread)
+
     # -------------------------------------------------------------- surviving an engine
 
     def interrupt(self, *, fault: bool, alone: bool) -> None:
         """Note that the engine that served the request, perhaps `alone`, has died."""
         now = monotonic()
         self._interrupted.append(now)
-        self._prompt_scores = []  # the next engine sends all of them
+        self._prompt_scores = PackedLogprobs()  # the next engine sends all of them
         self.deaths += fault
         if fault and alone:
             self._lone_deaths.append(now)
@@ -130,6 +157,10 @@ class RequestStream:
         return msgspec.structs.replace(self.spec, resume=resume)
 
     # -------------------------------------------------------------- details
+
+    def _note_unread(self, size: int) -> None:
+        self.unread += size
+        self._all_unread.size += size
 
     def _note(self, delta: Delta) -> None:
         if self._first_token is None:

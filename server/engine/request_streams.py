@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from turnout.core.errors import EngineError, EngineGone
 from turnout.core.types.request import RequestSpec
 from turnout.server.engine.request_stream import RequestStream
+from turnout.server.engine.unread import Unread
 
 __all__ = ["RequestStreams"]
 
@@ -25,6 +26,7 @@ class RequestStreams:
 
     def __init__(self) -> None:
         self._streams: dict[str, RequestStream] = {}
+        self.unread = Unread()
         self._waiting: list[str] = []
         """Not handed over to the engine yet."""
         self._tried: str | None = None
@@ -43,7 +45,7 @@ class RequestStreams:
         return [stream for stream in self._streams.values() if not stream.over]
 
     def add(self, spec: RequestSpec) -> RequestStream:
-        stream = self._streams[spec.id] = RequestStream(spec)
+        stream = self._streams[spec.id] = RequestStream(spec, self.unread)
         if self._alone:
             self._waiting.append(spec.id)
         return stream
@@ -56,7 +58,11 @@ class RequestStreams:
         return bool(self._waiting) and id in self._waiting
 
     def remove(self, id: str) -> None:
-        del self._streams[id]
+        self._streams.pop(id).forget_unread()
+
+    def largest_unread(self) -> RequestStream:
+        """The stream that most waits for. There must be one."""
+        return max(self._streams.values(), key=lambda stream: stream.unread)
 
     def fail(self, error: Exception) -> None:
         """End all requests with an error."""

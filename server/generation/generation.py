@@ -14,14 +14,15 @@ from turnout.core import limits
 from turnout.core.engine.client import EngineClient
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.core.types.messages import Delta
+from turnout.core.types.packed_logprobs import PackedLogprobs
 from turnout.core.types.request import RequestSpec, Timing
+from turnout.server.generation.gathered import GatheredChoice
 from turnout.server.generation.merge import merged
 from turnout.server.generation.portions import Portions
 from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
 from turnout.text.choice_text import ChoiceText, TextDelta
 from turnout.text.output.events import Event as OutputEvent
-from turnout.text.output.events import merged as merged_events
 from turnout.text.output.splitter import OutputSplitter
 from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
@@ -30,6 +31,8 @@ __all__ = ["Generation", "ScoredPrompt"]
 
 TURN = 16
 """Choices that are joined in one turn of the event loop."""
+STEP = 2**16
+"""Bytes by which an answer grows until `Generation.hold` is told."""
 
 
 class ScoredPrompt(NamedTuple):
@@ -38,6 +41,10 @@ class ScoredPrompt(NamedTuple):
     tokens: Sequence[int]
     scores: Sequence[TokenLogprobs]
     """From the second token on."""
+
+
+def _unbounded(size: int) -> None:
+    """For answers whose memory is not bounded."""
 
 
 @dataclass
@@ -65,13 +72,17 @@ class Generation:
     """Choices that the engine has at once, if there are several prompts."""
     first_token_at: float | None = field(default=None, init=False)
     """When the first token of any choice came, on the metrics' clock."""
+    hold: Callable[[int], None] = _unbounded
+    """Told now and then how many bytes the answer takes by now; may raise Overloaded."""
     _submit: Callable[[RequestSpec], AsyncGenerator[Delta, None]] = field(init=False)
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
     _splitters: dict[int, OutputSplitter] = field(default_factory=dict)
     _stops: StopStrings = field(init=False)
     _cached_tokens: dict[str, int] = field(default_factory=dict)
     _timings: dict[str, Timing] = field(default_factory=dict)
-    _prompt_scores: dict[str, list[TokenLogprobs]] = field(default_factory=dict)
+    _prompt_scores: dict[str, PackedLogprobs] = field(default_factory=dict)
+    _size: int = 0
+    _told: int = 0
 
     def __post_init__(self) -> None:
         self._stops = StopStrings(self.requests[0].params.stop)
@@ -86,13 +97,16 @@ class Generation:
 
     async def choices(self) -> list[TextDelta]:
         """The choices to return, each as one delta. Raises what `EngineClient.submit` raises."""
-        deltas: dict[int, list[TextDelta]] = {}
+        gathered = [GatheredChoice(token_ids=self.token_ids) for _ in range(self.choice_count)]
         async with aclosing(self.deltas()) as stream:
             async for delta in stream:
-                deltas.setdefault(delta.index, []).append(delta)
+                choice = gathered[delta.index]
+                before = choice.size
+                choice.add(delta)
+                self._take(choice.size - before)
         joined: list[TextDelta] = []
-        for index in range(self.choice_count):
-            joined.append(_joined(deltas.pop(index)))
+        for choice in gathered:
+            joined.append(choice.whole())
             if not len(joined) % TURN:
                 await asyncio.sleep(0)  # other clients' turn
         return self._best(joined)
@@ -181,10 +195,19 @@ class Generation:
         if delta.cached_tokens:
             self._cached_tokens[request.id] = delta.cached_tokens
         if delta.prompt_logprobs is not None:
-            self._prompt_scores[request.id] = delta.prompt_logprobs
+            scores = PackedLogprobs(delta.prompt_logprobs)
+            self._prompt_scores[request.id] = scores
+            self._take(scores.nbytes)
         if delta.timing is not None:
             self._timings[request.id] = delta.timing
         return added
+
+    def _take(self, size: int) -> None:
+        """Note that so many bytes more are kept until the response has ended."""
+        self._size += size
+        if self._size >= self._told + STEP:
+            self._told = self._size
+            self.hold(self._size)
 
     def _split(self, index: int, added: TextDelta) -> list[OutputEvent]:
         """The parts of the output that a text delta completes."""
@@ -207,14 +230,6 @@ class Generation:
             positions = best_of([choice.cumulative_logprob for choice in choices], self.returned)
             returned += [choices[position] for position in positions]
         return [msgspec.structs.replace(choice, index=index) for index, choice in enumerate(returned)]
-
-
-def _joined(deltas: Sequence[TextDelta]) -> TextDelta:
-    text = "".join(delta.text for delta in deltas)
-    shown = [token for delta in deltas for token in delta.shown]
-    tokens = [token for delta in deltas for token in delta.tokens]
-    events = merged_events(event for delta in deltas for event in delta.events)
-    return msgspec.structs.replace(deltas[-1], text=text, shown=shown, tokens=tokens, events=events)
 
 
 def _without_output(delta: TextDelta) -> TextDelta:

@@ -10,13 +10,15 @@ __all__ = ["merged"]
 
 TURN = 16
 """Sources that begin in one turn of the event loop: a source may begin by sending a request to the engine."""
+WAITING = 256
+"""Items that may wait for a client that reads slowly; beyond that, the sources wait too."""
 
 Item = TypeVar("Item")
 
 
 async def merged(sources: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerator[Item, None]:
     """The items of all sources, in the order in which they come. The first error ends all sources."""
-    queue: asyncio.Queue[Item | _End] = asyncio.Queue()
+    queue: asyncio.Queue[Item | _End] = asyncio.Queue(WAITING)
     tasks: list[asyncio.Task[None]] = []
     try:
         for source in sources:
@@ -41,11 +43,11 @@ async def merged(sources: Sequence[AsyncGenerator[Item, None]]) -> AsyncGenerato
 async def _pump(source: AsyncGenerator[Item, None], queue: asyncio.Queue[Item | _End]) -> None:
     try:
         async for item in source:
-            queue.put_nowait(item)
+            await queue.put(item)
     except Exception as error:
-        queue.put_nowait(_End(error))
+        await queue.put(_End(error))
     else:
-        queue.put_nowait(_End(None))
+        await queue.put(_End(None))
 
 
 class _End:

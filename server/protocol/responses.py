@@ -61,11 +61,11 @@ class Usage(msgspec.Struct):
 class CompletionLogprobs(msgspec.Struct):
     """Lists of equal length, with an entry for each token."""
 
-    tokens: list[str]
-    token_logprobs: list[float | None]
+    tokens: Sequence[str]
+    token_logprobs: Sequence[float | None]
     """None for the first token of an echoed prompt."""
-    top_logprobs: list[dict[str, float] | None]
-    text_offset: list[int]
+    top_logprobs: Sequence[dict[str, float] | None]
+    text_offset: Sequence[int]
 
 
 class RankedLogprob(msgspec.Struct):
@@ -77,7 +77,7 @@ class RankedLogprob(msgspec.Struct):
     decoded_token: str
 
 
-PromptLogprobs = list[dict[str, RankedLogprob] | None]
+PromptLogprobs = Sequence[dict[str, RankedLogprob] | None]
 """For each prompt token, by token id: itself and the most likely. None for the first."""
 
 
@@ -116,7 +116,7 @@ class ChatTokenLogprob(msgspec.Struct):
 class ChatLogprobs(msgspec.Struct):
     """The log-probabilities of a message."""
 
-    content: list[ChatTokenLogprob]
+    content: Sequence[ChatTokenLogprob]
     refusal: None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ from turnout.server.protocol.responses import (
 from turnout.server.renderers.chat_parts import ROLE, delta_of, finish_reason, message_of
 from turnout.server.renderers.logprobs import chat_logprobs, prompt_logprobs
 from turnout.server.renderers.openai import OpenAIRenderer, or_unset
-from turnout.server.renderers.renderer import event
+from turnout.server.renderers.renderer import event_pieces
 from turnout.text.choice_text import ShownToken, TextDelta
 from turnout.text.output.events import ToolEnd, merged
 
@@ -35,11 +35,11 @@ class ChatRenderer(OpenAIRenderer):
     object: ClassVar[str] = "chat.completion"
     chunk_object: ClassVar[str] = "chat.completion.chunk"
 
-    def opening(self, choice: int, generation: Generation) -> bytes:
+    def opening(self, choice: int, generation: Generation) -> Iterable[bytes]:
         role = ChatDelta(role=ROLE, content="")
         chunk = self._chunk(ChatChunkChoice(choice, role, None, None), 0, generation)
         self._add_prompt(chunk, choice, generation)
-        return event(chunk)
+        return event_pieces(chunk)
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
         if generation.splitter is not None:

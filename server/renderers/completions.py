@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from turnout.server.generation.generation import Generation
 from turnout.server.protocol.responses import CompletionChoice, CompletionLogprobs, Envelope
 from turnout.server.renderers.logprobs import completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from turnout.server.renderers.openai import OpenAIRenderer, or_unset
-from turnout.server.renderers.renderer import event
+from turnout.server.renderers.renderer import event_pieces
 from turnout.text.choice_text import TextDelta
 
 __all__ = ["CompletionRenderer"]
@@ -33,11 +33,11 @@ class CompletionRenderer(OpenAIRenderer):
     object: ClassVar[str] = "text_completion"
     chunk_object: ClassVar[str] = "text_completion"
 
-    def opening(self, choice: int, generation: Generation) -> bytes:
+    def opening(self, choice: int, generation: Generation) -> Iterable[bytes]:
         first = self._of_prompt(choice, generation)
         if first.text or first.prompt_logprobs is not UNSET or first.prompt_token_ids is not UNSET:
-            return event(self._chunk(first, 0, generation))
-        return b""
+            return event_pieces(self._chunk(first, 0, generation))
+        return ()
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
         if delta.finish_reason is not None:

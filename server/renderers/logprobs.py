@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from turnout.core.types.logprobs import TokenLogprobs
 from turnout.server.generation.generation import ScoredPrompt
+from turnout.server.http.json_slices import Chained, Lazily
 from turnout.server.protocol.responses import (
     ChatLogprobs,
     ChatTokenLogprob,
@@ -21,27 +23,28 @@ from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["chat_logprobs", "completion_logprobs", "echo_logprobs", "joined", "prompt_logprobs"]
 
+Item = TypeVar("Item")
+
 LOWEST = -9999.0
 """OpenAI's stand-in for minus infinity, which JSON cannot express."""
 
 
 def completion_logprobs(names: TokenNames, shown: Sequence[ShownToken], start: int = 0) -> CompletionLogprobs:
     """Of tokens shown. `start`: where the choice's text begins, in characters."""
-    entries = [token.logprobs for token in shown]
     return CompletionLogprobs(
-        tokens=[names.name(entry.token) for entry in entries],
-        token_logprobs=[max(entry.logprob, LOWEST) for entry in entries],
-        top_logprobs=[_most_likely(names, entry, len(entry.top)) for entry in entries],
-        text_offset=[start + token.offset for token in shown],
+        tokens=_each(shown, lambda token: names.name(token.logprobs.token)),
+        token_logprobs=_each(shown, lambda token: max(token.logprobs.logprob, LOWEST)),
+        top_logprobs=_each(shown, lambda token: _most_likely(names, token.logprobs)),
+        text_offset=_each(shown, lambda token: start + token.offset),
     )
 
 
 def echo_logprobs(names: TokenNames, prompt: ScoredPrompt, count: int) -> CompletionLogprobs:
     """An echoed prompt's, with the `count` most likely tokens. Its first token has none."""
     return CompletionLogprobs(
-        tokens=[names.name(token) for token in prompt.tokens],
-        token_logprobs=[None, *(max(entry.logprob, LOWEST) for entry in prompt.scores)],
-        top_logprobs=[None, *(_most_likely(names, entry, count) for entry in prompt.scores)],
+        tokens=Lazily(prompt.tokens, names.name),
+        token_logprobs=Chained([None], Lazily(prompt.scores, lambda entry: max(entry.logprob, LOWEST))),
+        top_logprobs=Chained([None], Lazily(prompt.scores, lambda entry: _most_likely(names, entry, count))),
         text_offset=_offsets(names.tokenizer, prompt.tokens),
     )
 
@@ -49,15 +52,20 @@ def echo_logprobs(names: TokenNames, prompt: ScoredPrompt, count: int) -> Comple
 def joined(echo: CompletionLogprobs, text: CompletionLogprobs) -> CompletionLogprobs:
     """Those of an echo, and of the text that follows it."""
     return CompletionLogprobs(
-        tokens=echo.tokens + text.tokens,
-        token_logprobs=echo.token_logprobs + text.token_logprobs,
-        top_logprobs=echo.top_logprobs + text.top_logprobs,
-        text_offset=echo.text_offset + text.text_offset,
+        tokens=Chained(echo.tokens, text.tokens),
+        token_logprobs=Chained(echo.token_logprobs, text.token_logprobs),
+        top_logprobs=Chained(echo.top_logprobs, text.top_logprobs),
+        text_offset=Chained(echo.text_offset, text.text_offset),
     )
 
 
 def prompt_logprobs(tokenizer: Tokenizer, prompt: ScoredPrompt) -> PromptLogprobs:
-    return [None, *(_ranked(tokenizer, entry) for entry in prompt.scores)]
+    return Chained([None], Lazily(prompt.scores, lambda entry: _ranked(tokenizer, entry)))
+
+
+def _each(shown: Sequence[ShownToken], make: Callable[[ShownToken], Item]) -> Sequence[Item]:
+    """Rendered tokens; those that were gathered, perhaps very many, are rendered as they are read."""
+    return [make(token) for token in shown] if isinstance(shown, list | tuple) else Lazily(shown, make)
 
 
 def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogprob]:
@@ -67,7 +75,7 @@ def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, RankedLogpr
     }
 
 
-def _most_likely(names: TokenNames, entry: TokenLogprobs, count: int) -> dict[str, float]:
+def _most_likely(names: TokenNames, entry: TokenLogprobs, count: int | None = None) -> dict[str, float]:
     """The `count` most likely tokens and the chosen one, so there may be one more than asked for."""
     return {
         names.name(token): max(value, LOWEST)
@@ -85,7 +93,7 @@ def _offsets(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
 
 
 def chat_logprobs(names: TokenNames, shown: Sequence[ShownToken]) -> ChatLogprobs:
-    return ChatLogprobs([_chat_token(names, token) for token in shown])
+    return ChatLogprobs(_each(shown, lambda token: _chat_token(names, token)))
 
 
 def _chat_token(names: TokenNames, shown: ShownToken) -> ChatTokenLogprob:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -46,9 +46,9 @@ class MessagesRenderer(Renderer):
             blocks[index]["input"] = _input(text)
         return self._message(blocks, _stop_reason(choice), _stop_sequence(choice), _usage(generation))
 
-    def opening(self, choice: int, generation: Generation) -> bytes:
+    def opening(self, choice: int, generation: Generation) -> Iterable[bytes]:
         message = self._message([], None, None, _usage(generation))
-        return _event(NamedEvent("message_start", message=message)) + _event(NamedEvent("ping"))
+        return (_event(NamedEvent("message_start", message=message)), _event(NamedEvent("ping")))
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
         events = b"".join(map(self._part, parts_of(delta, generation)))

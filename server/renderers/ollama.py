@@ -62,8 +62,8 @@ class OllamaRenderer(Renderer):
         self._finish(body, choice, generation)
         return body
 
-    def opening(self, choice: int, generation: Generation) -> bytes:
-        return b""
+    def opening(self, choice: int, generation: Generation) -> Sequence[bytes]:
+        return ()
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
         logprobs, lines = self._logprobs(delta), b""
@@ -114,7 +114,7 @@ class OllamaRenderer(Renderer):
         body.eval_count = generation.completion_tokens
         body.eval_duration = max(1, _nanoseconds(now - first))
 
-    def _logprobs(self, delta: TextDelta) -> list[ChatTokenLogprob] | UnsetType:
+    def _logprobs(self, delta: TextDelta) -> Sequence[ChatTokenLogprob] | UnsetType:
         return chat_logprobs(self.names, delta.shown).content if self.logprobs else UNSET
 
 

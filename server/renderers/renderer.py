@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import msgspec
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import error_body
-from turnout.server.http.json_slices import encode_in_slices
+from turnout.server.http.json_slices import encoded_pieces
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Event, Text, merged
 
-__all__ = ["Renderer", "event", "named_event", "parts_of"]
+__all__ = ["Renderer", "event", "event_pieces", "named_event", "parts_of"]
 
 
 class Renderer(ABC):
@@ -28,8 +28,8 @@ class Renderer(ABC):
         """The body of a response in one piece; `choices` are those to return, each complete."""
 
     @abstractmethod
-    def opening(self, choice: int, generation: Generation) -> bytes:
-        """Events that come before any text of a choice; may be empty."""
+    def opening(self, choice: int, generation: Generation) -> Iterable[bytes]:
+        """Events that come before any text of a choice, in pieces; may be empty."""
 
     @abstractmethod
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:
@@ -56,8 +56,15 @@ class Renderer(ABC):
 
 
 def event(content: msgspec.Struct) -> bytes:
-    """A server-sent event, its data as JSON. It may be large: it may have a prompt's log-probabilities."""
-    return b"data: " + encode_in_slices(content) + b"\n\n"
+    """A server-sent event, its data as JSON."""
+    return b"data: " + msgspec.json.encode(content) + b"\n\n"
+
+
+def event_pieces(content: msgspec.Struct) -> Iterator[bytes]:
+    """A server-sent event that may be large: it may have a prompt's log-probabilities."""
+    yield b"data: "
+    yield from encoded_pieces(content)
+    yield b"\n\n"
 
 
 def named_event(name: str, content: object) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -100,10 +100,11 @@ class ResponsesRenderer(Renderer):
         error = None if reason is None else {"code": "server_error", "message": reason}
         return msgspec.structs.replace(self._body(None, generation), status=status, error=error)
 
-    def opening(self, choice: int, generation: Generation) -> bytes:
+    def opening(self, choice: int, generation: Generation) -> Iterable[bytes]:
         begun = self._body(None, generation)
-        return self._event("response.created", response=begun) + self._event(
-            "response.in_progress", response=begun
+        return (
+            self._event("response.created", response=begun),
+            self._event("response.in_progress", response=begun),
         )
 
     def delta(self, delta: TextDelta, generation: Generation) -> bytes:

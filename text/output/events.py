@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
+from typing import Any
 
 import msgspec
 
@@ -48,13 +50,10 @@ Event = Text | Reasoning | ToolBegin | ToolArguments | ToolEnd
 
 def merged(events: Iterable[Event]) -> list[Event]:
     """The same events with neighbours of one kind joined, so that it does not show how an output was cut."""
-    joined: list[Event] = []
-    for event in events:
-        last = joined[-1] if joined else None
-        if isinstance(event, Text | Reasoning) and type(last) is type(event):
-            joined[-1] = type(event)(last.text + event.text)
-        elif isinstance(event, ToolArguments) and isinstance(last, ToolArguments):
-            joined[-1] = ToolArguments(event.index, last.text + event.text)
-        else:
-            joined.append(event)
-    return joined
+    return [event for kind, run in groupby(events, type) for event in _joined(kind, list(run))]
+
+
+def _joined(kind: type[Event], run: list[Any]) -> list[Event]:
+    if len(run) == 1 or kind in (ToolBegin, ToolEnd):
+        return run
+    return [msgspec.structs.replace(run[0], text="".join(event.text for event in run))]

@@ -17,6 +17,7 @@ from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
+from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.ollama.requests import OllamaGenerate, PlainPrompt
 from turnout.server.renderers.ollama import OllamaGenerateRenderer
 from turnout.server.renderers.token_names import TokenNames
@@ -67,9 +68,9 @@ async def _continued(
 ) -> Generation:
     """A prompt, as it is."""
     body = validate_body(asked.prompt_fields(_prompt(asked)), PlainPrompt, may_be_deep=False)
-    client = client_of(request)
-    with body.client_field_names():
-        preparing = prepared_prompts(context.texts, arm, body, id, client, before=asked.context or ())
+    client, memory = client_of(request), held_memory(request)
+    with body.client_field_names(), memory.growing():
+        preparing = prepared_prompts(context.texts, arm, body, id, client, memory, before=asked.context or ())
         prepared = await while_connected(request.receive, preparing)
     metrics = context.metrics[arm.name]
     return Generation(arm.client, arm.tokenizer, metrics, prepared.requests, 1, most=arm.config.max_num_seqs)

@@ -8,11 +8,11 @@ from typing import TypeVar
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from turnout.server.http.bodies.memory import held_memory
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.bodies.values import BodySize, parse_body, validate_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
+from turnout.server.http.request_memory import held_memory
 
 __all__ = ["read_body"]
 
@@ -78,7 +78,7 @@ async def _read(request: Request, limit: int, size: BodySize) -> bytearray:
         raise _too_large(limit)
     body, memory = bytearray(), held_memory(request)
     try:
-        with memory.arriving():
+        with memory.growing():
             async for chunk in request.stream():
                 if len(body) + len(chunk) > limit:
                     raise _too_large(limit)

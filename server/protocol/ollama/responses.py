@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -45,7 +47,7 @@ class Totals(msgspec.Struct, kw_only=True):
     prompt_eval_duration: int | UnsetType = UNSET
     eval_count: int | UnsetType = UNSET
     eval_duration: int | UnsetType = UNSET
-    logprobs: list[ChatTokenLogprob] | UnsetType = UNSET
+    logprobs: Sequence[ChatTokenLogprob] | UnsetType = UNSET
 
 
 class ChatPart(Totals, kw_only=True):

@@ -1,4 +1,4 @@
-"""A budget of memory for the bodies of all requests in flight."""
+"""A budget of memory for all requests in flight: their bodies, their prompts, what is generated for them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnout.core.errors import Overloaded
 
-__all__ = ["BodyMemory", "BodyMemoryMiddleware", "HeldMemory", "held_memory"]
+__all__ = ["HeldMemory", "RequestMemory", "RequestMemoryMiddleware", "held_memory"]
 
-_KEY = "turnout.body_memory"
+_KEY = "turnout.request_memory"
 
 
-class BodyMemory:
+class RequestMemory:
     """Bounds the sum of what requests hold.
 
-    When the budget is used up, the request that holds most of those that are still being sent is refused. So
-    a small body comes through however many large ones are on their way.
+    When the budget is used up, the request that holds most is refused, of those whose bodies or answers still
+    grow. So a small one comes through however many large ones are on their way.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._used = 0
-        self._arriving: set[HeldMemory] = set()
+        self._growing: set[HeldMemory] = set()
 
     @contextmanager
     def held(self) -> Iterator[HeldMemory]:
@@ -41,26 +41,26 @@ class BodyMemory:
         """Let a request hold `size` bytes more, or less. Raises Overloaded."""
         self._used += size
         while size > 0 and self._used > self._most and self._used > held.size + size:
-            largest = max(self._arriving | {held}, key=lambda other: other.size + size * (other is held))
+            largest = max(self._growing | {held}, key=lambda other: other.size + size * (other is held))
             if largest is held:
                 self._used -= size
                 raise _overloaded()
             largest.give_up()
 
     @contextmanager
-    def arriving(self, held: HeldMemory) -> Iterator[None]:
-        """While a request's body is being sent: it may be refused for another."""
-        self._arriving.add(held)
+    def growing(self, held: HeldMemory) -> Iterator[None]:
+        """While what a request holds grows: it may be refused for another."""
+        self._growing.add(held)
         try:
             yield
         finally:
-            self._arriving.discard(held)
+            self._growing.discard(held)
 
 
 class HeldMemory:
     """The memory that one request holds, in bytes."""
 
-    def __init__(self, memory: BodyMemory) -> None:
+    def __init__(self, memory: RequestMemory) -> None:
         self._memory = memory
         self._task: asyncio.Task[object] | None = None
         self.size = 0
@@ -70,12 +70,16 @@ class HeldMemory:
         self._memory.take(self, size - self.size)
         self.size = size
 
+    def add(self, size: int) -> None:
+        """Hold so many bytes more. Raises Overloaded."""
+        self.hold(self.size + size)
+
     @contextmanager
-    def arriving(self) -> Iterator[None]:
-        """While the body is being read, by this task. Raises Overloaded when another takes the memory."""
+    def growing(self) -> Iterator[None]:
+        """While this task lets it grow. Raises Overloaded when another request takes the memory."""
         self._task = asyncio.current_task()
         try:
-            with self._memory.arriving(self):
+            with self._memory.growing(self):
                 yield
         except asyncio.CancelledError:
             if self._task is not None:
@@ -91,10 +95,10 @@ class HeldMemory:
             task.cancel()
 
 
-class BodyMemoryMiddleware:
-    """Counts the memory of a request's body until its response has ended."""
+class RequestMemoryMiddleware:
+    """Counts the memory of a request until its response has ended."""
 
-    def __init__(self, app: ASGIApp, memory: BodyMemory) -> None:
+    def __init__(self, app: ASGIApp, memory: RequestMemory) -> None:
         self._app, self._memory = app, memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,6 +114,4 @@ def held_memory(request: Request) -> HeldMemory:
 
 
 def _overloaded() -> Overloaded:
-    return Overloaded(
-        "the bodies of all requests in flight take the memory set by --body-memory; retry later"
-    )
+    return Overloaded("all requests in flight take the memory set by --request-memory; try again later")

@@ -1,4 +1,4 @@
-"""The budget of all bodies: who is refused when it is used up."""
+"""The budget of all requests: who is refused when it is used up."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import asyncio
 import pytest
 
 from turnout.core.errors import Overloaded
-from turnout.server.http.bodies.memory import BodyMemory
+from turnout.server.http.request_memory import RequestMemory
 
 
 def test_what_ends_gives_its_memory_back() -> None:
-    memory = BodyMemory(100)
+    memory = RequestMemory(100)
     with memory.held() as first:
         first.hold(90)
-        with memory.held() as second, pytest.raises(Overloaded, match="--body-memory"):
+        with memory.held() as second, pytest.raises(Overloaded, match="--request-memory"):
             second.hold(20)
     with memory.held() as third:
         third.hold(100)
 
 
 def test_a_body_that_is_alone_is_taken() -> None:
-    memory = BodyMemory(100)
+    memory = RequestMemory(100)
     with memory.held() as only:
         only.hold(500)
 
 
 def test_the_largest_that_is_still_sent_is_refused_for_a_smaller_one() -> None:
-    memory, refused = BodyMemory(100), []
+    memory, refused = RequestMemory(100), []
 
     async def send(name: str, parts: list[int]) -> None:
         with memory.held() as held:
             try:
-                with held.arriving():
+                with held.growing():
                     for size in parts:
                         held.hold(size)
                         await asyncio.sleep(0.01)
@@ -51,11 +51,11 @@ def test_the_largest_that_is_still_sent_is_refused_for_a_smaller_one() -> None:
 
 def test_what_has_come_is_not_given_up() -> None:
     async def main() -> None:
-        memory = BodyMemory(100)
+        memory = RequestMemory(100)
         with memory.held() as served, memory.held() as new:
-            with served.arriving():
+            with served.growing():
                 served.hold(90)
-            with pytest.raises(Overloaded), new.arriving():
+            with pytest.raises(Overloaded), new.growing():
                 new.hold(20)
             assert served.size == 90
 
@@ -64,10 +64,10 @@ def test_what_has_come_is_not_given_up() -> None:
 
 def test_a_cancellation_from_elsewhere_stays_one() -> None:
     async def main() -> None:
-        memory = BodyMemory(100)
+        memory = RequestMemory(100)
 
         async def send() -> None:
-            with memory.held() as held, held.arriving():
+            with memory.held() as held, held.growing():
                 await asyncio.sleep(10)
 
         task = asyncio.create_task(send())

@@ -1,0 +1,29 @@
+"""How much the engine has sent that clients have not taken, over all requests."""
+
+from __future__ import annotations
+
+from turnout.core.types.messages import Delta
+from turnout.core.types.packed_logprobs import PackedLogprobs
+
+__all__ = ["Unread", "delta_size"]
+
+DELTA_BYTES, TOKEN_BYTES = 350, 40
+ITEM_BYTES, ENTRY_BYTES = 150, 120
+"""What the log-probabilities of a token take, and each of the most likely tokens."""
+
+
+class Unread:
+    """A sum of bytes, which the streams of all requests keep."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
+def delta_size(delta: Delta) -> int:
+    """About the bytes that a delta takes while it waits for its client."""
+    size = DELTA_BYTES + TOKEN_BYTES * len(delta.tokens)
+    if delta.logprobs:
+        size += len(delta.logprobs) * (ITEM_BYTES + ENTRY_BYTES * len(delta.logprobs[0].top))
+    if isinstance(delta.prompt_logprobs, PackedLogprobs):
+        size += delta.prompt_logprobs.nbytes
+    return size
