@@ -37,7 +37,8 @@ from turnout.server.http.access.keys import Keys
 from turnout.server.http.bodies.turns import Turns
 from turnout.server.http.errors import REQUEST_ID, respond_to_disconnect, respond_to_error
 from turnout.server.http.load import LoadMiddleware, ServerLoad
-from turnout.server.http.request_id import RequestIdMiddleware
+from turnout.server.http.openapi import page
+from turnout.server.http.request_id import PROCESSING, RequestIdMiddleware
 from turnout.server.http.request_memory import RequestMemory, RequestMemoryMiddleware
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
 from turnout.server.storage.stores import Stores
@@ -73,6 +74,8 @@ ROUTES = [
     Route("/v1/responses/{response_id}", stored.delete_response, methods=["DELETE"]),
     Route("/v1/responses/{response_id}/cancel", stored.cancel_response, methods=["POST"]),
     Route("/v1/responses/{response_id}/input_items", stored.list_input_items),
+    Route("/openapi.json", page.show_openapi),
+    Route("/docs", page.show_docs),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
     Route("/tokenizer_info", tokenization.show_tokenizer),
@@ -121,7 +124,7 @@ def _cors(config: ServerConfig) -> list[Middleware]:
     """Lets pages of the allowed origins read responses; outermost, since refusals are responses too."""
     if not config.allowed_origins:
         return []
-    exposed = [REQUEST_ID, ARM_HEADER, "Retry-After"]
+    exposed = [REQUEST_ID, PROCESSING, ARM_HEADER, "Retry-After"]
     every = ["*"]
     return [
         Middleware(

@@ -15,6 +15,7 @@ from turnout.server.api.context import context_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.openapi.operation import operation
 
 __all__ = ["ABReport", "ArmChange", "ArmState", "change_arms", "show_arms"]
 
@@ -56,12 +57,14 @@ class ABReport(msgspec.Struct):
     """What the test can tell so far, as `Trial.results` returns it."""
 
 
+@operation(answer=ABReport)
 async def show_arms(request: Request) -> Response:
     """Compares the arms of a live test."""
     arms = context_of(request).arms
     return _report(arms, _trial(arms))
 
 
+@operation(body=ArmChange, answer=ABReport)
 async def change_arms(request: Request) -> Response:
     """Stops an arm, or promotes it."""
     context = context_of(request)

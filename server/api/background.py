@@ -13,20 +13,20 @@ import msgspec
 from turnout.core import limits
 from turnout.core.errors import Overloaded, StorageError, TurnoutError
 from turnout.server.generation.generation import Generation
-from turnout.server.renderers.responses import Body, ResponsesRenderer
+from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
 from turnout.server.storage.response_store import ResponseStore
 
 __all__ = ["Background", "end_unfinished"]
 
 logger = logging.getLogger(__name__)
 
-Save = Callable[[Body], Awaitable[None]]
+Save = Callable[[ResponseBody], Awaitable[None]]
 """Stores a response's new state."""
 
 
 @dataclass
 class _Task:
-    generating: asyncio.Task[Body]
+    generating: asyncio.Task[ResponseBody]
     finished: asyncio.Task[None] | None = None
 
 
@@ -77,7 +77,11 @@ class Background:
         await asyncio.gather(*map(self.cancel, list(self._tasks)))
 
     async def _finish(
-        self, generating: asyncio.Task[Body], generation: Generation, renderer: ResponsesRenderer, save: Save
+        self,
+        generating: asyncio.Task[ResponseBody],
+        generation: Generation,
+        renderer: ResponsesRenderer,
+        save: Save,
     ) -> None:
         try:
             await save(await self._outcome(generating, generation, renderer))
@@ -87,8 +91,8 @@ class Background:
             del self._tasks[renderer.id]
 
     async def _outcome(
-        self, generating: asyncio.Task[Body], generation: Generation, renderer: ResponsesRenderer
-    ) -> Body:
+        self, generating: asyncio.Task[ResponseBody], generation: Generation, renderer: ResponsesRenderer
+    ) -> ResponseBody:
         try:
             return await generating
         except asyncio.CancelledError:
@@ -111,5 +115,5 @@ async def end_unfinished(store: ResponseStore) -> None:
         await store.update(response.id, response.owner, "failed", msgspec.json.encode(body))
 
 
-async def _generated(generation: Generation, renderer: ResponsesRenderer) -> Body:
+async def _generated(generation: Generation, renderer: ResponsesRenderer) -> ResponseBody:
     return renderer.whole(await generation.choices(), generation)

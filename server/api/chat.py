@@ -12,7 +12,9 @@ from turnout.server.api.context import context_of
 from turnout.server.api.conversation import prepared_generation
 from turnout.server.api.respond import respond
 from turnout.server.http.bodies.body import read_body
+from turnout.server.http.openapi.operation import EVENTS, operation
 from turnout.server.protocol.chat import ChatRequest
+from turnout.server.protocol.responses import ChatCompletion
 from turnout.server.renderers.chat import ChatRenderer
 from turnout.server.renderers.openai import ResponseOptions
 from turnout.server.renderers.token_names import TokenNames
@@ -20,6 +22,7 @@ from turnout.server.renderers.token_names import TokenNames
 __all__ = ["chat"]
 
 
+@operation(body=ChatRequest, answer=ChatCompletion, streams=EVENTS, generates=True)
 async def chat(request: Request) -> Response:
     """Answers a conversation."""
     context = context_of(request)

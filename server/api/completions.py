@@ -15,8 +15,10 @@ from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
+from turnout.server.http.openapi.operation import EVENTS, operation
 from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.completions import CompletionRequest
+from turnout.server.protocol.responses import Completion
 from turnout.server.renderers.completions import CompletionRenderer
 from turnout.server.renderers.openai import ResponseOptions
 from turnout.server.renderers.token_names import TokenNames
@@ -24,6 +26,7 @@ from turnout.server.renderers.token_names import TokenNames
 __all__ = ["completions"]
 
 
+@operation(body=CompletionRequest, answer=Completion, streams=EVENTS, generates=True)
 async def completions(request: Request) -> Response:
     """Continues prompts."""
     context = context_of(request)

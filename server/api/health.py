@@ -8,6 +8,7 @@ from starlette.responses import Response
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import context_of
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.openapi.operation import fields, operation
 
 __all__ = ["health"]
 
@@ -15,6 +16,9 @@ STUCK_SECONDS = 300.0
 """Longer than the longest step of a large model on a slow machine."""
 
 
+@operation(
+    answer=fields("Health", status=str), statuses={503: "The engine does not serve; `reason` says why."}
+)
 async def health(request: Request) -> Response:
     """Answers 200 while the engine serves, else 503 with the reason.
 

@@ -15,14 +15,16 @@ from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.openapi.operation import EVENTS, operation
 from turnout.server.protocol.chat import text_size
-from turnout.server.protocol.message_events import TokenCount
+from turnout.server.protocol.message_events import Message, TokenCount
 from turnout.server.protocol.messages import CountRequest, MessagesRequest
 from turnout.server.renderers.messages import MessagesRenderer
 
 __all__ = ["count_tokens", "messages"]
 
 
+@operation(body=MessagesRequest, answer=Message, streams=EVENTS, generates=True)
 async def messages(request: Request) -> Response:
     """Answers a conversation."""
     context = context_of(request)
@@ -36,6 +38,7 @@ async def messages(request: Request) -> Response:
         return await respond(request, generation, renderer, stream=bool(asked.stream))
 
 
+@operation(body=CountRequest, answer=TokenCount, generates=True)
 async def count_tokens(request: Request) -> Response:
     """Counts the tokens of a conversation."""
     context = context_of(request)

@@ -12,12 +12,14 @@ from starlette.responses import Response
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
 from turnout.server.http.access.auth import by_admin
+from turnout.server.http.openapi.operation import operation
 from turnout.server.metrics.arm_metrics import ByArm, Together
 from turnout.server.metrics.engine_metrics import Scrape
 
 __all__ = ["metrics"]
 
 
+@operation(answer=None, media_type="text/plain")
 async def metrics(request: Request) -> Response:
     """Shows metrics for Prometheus."""
     context = context_of(request)

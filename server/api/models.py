@@ -10,12 +10,14 @@ from starlette.responses import PlainTextResponse, Response
 
 from turnout.server.api.context import Context, context_of
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.openapi.operation import fields, operation
 from turnout.server.protocol.message_events import ModelInfo, ModelPage
-from turnout.server.protocol.responses import ModelCard
+from turnout.server.protocol.responses import ModelCard, ModelList
 
 __all__ = ["index", "list_models", "show_model", "show_version"]
 
 
+@operation(answer=fields("Index", turnout=str, model=str, api=str, health=str))
 async def index(request: Request) -> Response:
     """Says what this server is."""
     if "text/plain" in request.headers.get("accept", ""):  # clients of Ollama's, which wait for these words
@@ -24,19 +26,22 @@ async def index(request: Request) -> Response:
     return JsonResponse({"turnout": version("turnout"), "model": name, "api": "/v1", "health": "/health"})
 
 
+@operation(answer=fields("Version", version=str))
 async def show_version(request: Request) -> Response:
     """Says which version of Turnout this is."""
     return JsonResponse({"version": version("turnout")})
 
 
+@operation(answer=ModelList)
 async def list_models(request: Request) -> Response:
     """Lists the one model."""
     if _of_anthropic(request):
         info = _info(context_of(request))
         return JsonResponse(ModelPage([info], info.id, info.id))
-    return JsonResponse({"object": "list", "data": [_card(context_of(request))]})
+    return JsonResponse(ModelList([_card(context_of(request))]))
 
 
+@operation(answer=ModelCard)
 async def show_model(request: Request) -> Response:
     """Describes the model."""
     context = context_of(request)

@@ -15,6 +15,7 @@ from turnout.server.api.conversation import conversation_text
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.openapi.operation import fields, operation
 from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
 from turnout.text.prompt.truncation import last_tokens
@@ -23,6 +24,7 @@ from turnout.text.template_process import TemplateProcesses
 __all__ = ["detokenize", "show_tokenizer", "tokenize"]
 
 
+@operation(body=TokenizeRequest, answer=TokenizeResponse, generates=True)
 async def tokenize(request: Request) -> Response:
     """Turns text, or a conversation, into token ids."""
     context = context_of(request)
@@ -56,6 +58,7 @@ def _tokens(templates: TemplateProcesses, arm: ServedArm, body: TokenizeRequest)
     return tokens if last is None else tokens[-last:]
 
 
+@operation(body=DetokenizeRequest, answer=fields("Text", prompt=str), generates=True)
 async def detokenize(request: Request) -> Response:
     """Turns token ids into text."""
     context = context_of(request)
@@ -71,6 +74,7 @@ async def detokenize(request: Request) -> Response:
     return JsonResponse({"prompt": text})
 
 
+@operation()
 async def show_tokenizer(request: Request) -> Response:
     """Shows the tokenizer's configuration and the chat template."""
     return JsonResponse(context_of(request).arms.first.tokenizer.description)

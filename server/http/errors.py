@@ -25,10 +25,13 @@ from turnout.server.http.json_response import JsonResponse
 __all__ = [
     "REQUEST_ID",
     "REQUEST_KEY",
+    "AnthropicError",
     "ApiError",
     "ErrorBody",
+    "OllamaError",
     "anthropic_error",
     "error_body",
+    "error_kind",
     "ollama_error",
     "respond_to_disconnect",
     "respond_to_error",
@@ -149,12 +152,18 @@ async def respond_to_error(request: Request, error: Exception) -> Response:
     return JsonResponse(_body(request, known), status_code=known.status, headers=headers)
 
 
-def _body(request: Request, error: ApiError) -> msgspec.Struct:
-    """In the form of the API that was asked."""
-    path: str = request.scope.get("path", "")
+def error_kind(path: str) -> type[ErrorBody] | type[AnthropicError] | type[OllamaError]:
+    """The form of errors of the API that a path belongs to."""
     if path.startswith(MESSAGES):
+        return AnthropicError
+    return OllamaError if path.startswith(OLLAMA) else ErrorBody
+
+
+def _body(request: Request, error: ApiError) -> msgspec.Struct:
+    kind = error_kind(request.scope.get("path", ""))
+    if kind is AnthropicError:
         return anthropic_error(error, request.scope.get(REQUEST_KEY))
-    return ollama_error(error) if path.startswith(OLLAMA) else error_body(error)
+    return ollama_error(error) if kind is OllamaError else error_body(error)
 
 
 async def respond_to_disconnect(request: Request, error: Exception) -> Response:

@@ -1,6 +1,7 @@
 """Names each request: by the client's ``X-Request-Id``, or by a name of the server's own.
 
-The response carries the name, and so does every line that the server's process logs about the request.
+The response carries the name, and so does every line that the server's process logs about the request. It
+also says how long it took to begin.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnout.core import limits
+from turnout.core.clock import monotonic
 from turnout.server.http.errors import REQUEST_ID, REQUEST_KEY, ApiError, respond_to_error
 from turnout.server.http.request_log import current_request
 
-__all__ = ["RequestIdMiddleware"]
+__all__ = ["PROCESSING", "RequestIdMiddleware"]
 
+PROCESSING = "openai-processing-ms"
 _PRINTABLE = re.compile(rf"[\x20-\x7e]{{1,{limits.REQUEST_ID.whole}}}")
 
 
@@ -38,9 +41,13 @@ class RequestIdMiddleware:
         scope[REQUEST_KEY] = id
         current_request.set(id)  # the server has a task, and so a context, for each request
 
+        begun = monotonic()
+
         async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID] = id
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = id
+                headers[PROCESSING] = str(round(1000 * (monotonic() - begun)))
             await send(message)
 
         if refused:

@@ -178,7 +178,7 @@ class GenerationRequest(StructuredRequest):
     """vLLM's. Arguments that [plugins](plugins/logits-processors.md#arguments-of-a-request) take; a name that
     none takes is refused."""
 
-    @field_validator("stop", mode="before")
+    @field_validator("stop", mode="before", json_schema_input_type=str | list[str] | None)
     @classmethod
     def _stop(cls, value: object) -> object:
         if value is None:

@@ -38,7 +38,7 @@ class Message(BaseModel):
     content: str | None = None
     """A list of text parts is joined by line breaks."""
 
-    @field_validator("content", mode="before")
+    @field_validator("content", mode="before", json_schema_input_type=str | list[dict[str, Any]] | None)
     @classmethod
     def _joined(cls, value: object) -> object:
         if value is None or isinstance(value, str):

@@ -36,7 +36,7 @@ class CompletionRequest(GenerationRequest):
     """vLLM's. Let the tokenizer add its own, such as a beginning of sequence."""
     _prompt_only: bool = PrivateAttr(default=False)
 
-    @field_validator("prompt", mode="before")
+    @field_validator("prompt", mode="before", json_schema_input_type=Prompt | list[Prompt])
     @classmethod
     def _prompts(cls, value: object) -> list[Prompt]:
         if _is_prompt(value):

@@ -14,14 +14,17 @@ __all__ = [
     "CalledFunction",
     "ChatChoice",
     "ChatChunkChoice",
+    "ChatCompletion",
     "ChatDelta",
     "ChatLogprobs",
     "ChatMessage",
     "ChatTokenLogprob",
+    "Completion",
     "CompletionChoice",
     "CompletionLogprobs",
     "Envelope",
     "ModelCard",
+    "ModelList",
     "PromptLogprobs",
     "PromptTokensDetails",
     "RankedLogprob",
@@ -215,6 +218,18 @@ class Envelope(msgspec.Struct):
     """In a response to a chat, as `prompt_logprobs`."""
 
 
+class Completion(Envelope, kw_only=True):
+    """A response to completions."""
+
+    choices: list[CompletionChoice]  # type: ignore[assignment]
+
+
+class ChatCompletion(Envelope, kw_only=True):
+    """A response to a chat."""
+
+    choices: list[ChatChoice]  # type: ignore[assignment]
+
+
 class TimingReport(msgspec.Struct):
     """When a prompt's request was scheduled, answered and preempted, in milliseconds after its arrival."""
 
@@ -246,3 +261,10 @@ class ModelCard(msgspec.Struct):
     max_model_len: int
     object: str = "model"
     owned_by: str = "turnout"
+
+
+class ModelList(msgspec.Struct):
+    """The models that are served."""
+
+    data: list[ModelCard]
+    object: str = "list"

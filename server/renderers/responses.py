@@ -17,14 +17,14 @@ from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Event, Reasoning, ToolArguments, ToolBegin, ToolEnd
 
-__all__ = ["Body", "Keeper", "ResponsesRenderer"]
+__all__ = ["Keeper", "ResponseBody", "ResponsesRenderer"]
 
 Item = dict[str, Any]
 PART_OF = {"message": "output_text", "reasoning": "reasoning_text"}
 """The type of the one part of an item that has parts."""
 
 
-class Body(msgspec.Struct):
+class ResponseBody(msgspec.Struct):
     """A response's body."""
 
     id: str
@@ -53,7 +53,7 @@ class Body(msgspec.Struct):
     background: bool | UnsetType = UNSET
 
 
-Keeper = Callable[[Body], Awaitable[bool]]
+Keeper = Callable[[ResponseBody], Awaitable[bool]]
 """Stores a response that has ended, and says whether it is stored."""
 
 
@@ -76,9 +76,9 @@ class ResponsesRenderer(Renderer):
     _number: int = field(default=-1, init=False)
     """Of the last event."""
     _ended: TextDelta | None = field(default=None, init=False)
-    _whole: Body | None = field(default=None, init=False)
+    _whole: ResponseBody | None = field(default=None, init=False)
 
-    def whole(self, choices: Sequence[TextDelta], generation: Generation) -> Body:
+    def whole(self, choices: Sequence[TextDelta], generation: Generation) -> ResponseBody:
         (choice,) = choices
         for event in parts_of(choice, generation):
             self._part(event)
@@ -91,11 +91,11 @@ class ResponsesRenderer(Renderer):
             body = self._whole or self._body(self._ended, generation)
             self.store = body.store = await self.keeper(body)
 
-    def begun(self, generation: Generation) -> Body:
+    def begun(self, generation: Generation) -> ResponseBody:
         """The response while nothing has been generated."""
         return self._body(None, generation)
 
-    def broken_off(self, status: str, generation: Generation, reason: str | None = None) -> Body:
+    def broken_off(self, status: str, generation: Generation, reason: str | None = None) -> ResponseBody:
         """A response that did not end by itself: `cancelled`, or `failed` for a reason."""
         error = None if reason is None else {"code": "server_error", "message": reason}
         return msgspec.structs.replace(self._body(None, generation), status=status, error=error)
@@ -189,13 +189,13 @@ class ResponsesRenderer(Renderer):
         content = {"type": name, "sequence_number": self._number, **fields}
         return named_event(name, content)
 
-    def _body(self, ended: TextDelta | None, generation: Generation) -> Body:
+    def _body(self, ended: TextDelta | None, generation: Generation) -> ResponseBody:
         """The response; before its end `ended` is None."""
         cut = ended is not None and ended.finish_reason == "length"
         status = "in_progress" if ended is None else "incomplete" if cut else "completed"
         if cut and self._items:
             self._items[-1]["status"] = "incomplete"
-        return Body(
+        return ResponseBody(
             id=self.id,
             object="response",
             created_at=self.created,

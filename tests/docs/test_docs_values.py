@@ -8,9 +8,9 @@ import pytest
 from pydantic import Field
 
 from turnout.core.sizes import parse_bytes
-from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import listed, markdown, paragraph, table
 from turnout.scripts.reference.values import described
+from turnout.server.http.openapi.docstrings import field_docstrings
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.token_ids import TokenId
 

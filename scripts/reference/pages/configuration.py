@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 from turnout.cli.options.flags import is_size, size_text
 from turnout.config import EngineConfig, ServerConfig
 from turnout.scripts.reference.blocks import Blocks
-from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import code, markdown, table
 from turnout.scripts.reference.values import field_values
+from turnout.server.http.openapi.docstrings import field_docstrings
 
 DEFAULT = "; default: "
 """Ends a description: what holds where nothing is given, if no value of the type says it."""

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from starlette.routing import Route
 
 from turnout.core.types.messages import KVSnapshot, PluginState, SchedulerState
+from turnout.scripts.reference import api_page
 from turnout.scripts.reference.blocks import Blocks
-from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import code, markdown, paragraph, table
 from turnout.scripts.reference.values import field_values
 from turnout.server.admin.ab import ArmState
@@ -20,6 +20,7 @@ from turnout.server.admin.kv import KVReport
 from turnout.server.admin.prefixes import PrefixRequest, PrefixState
 from turnout.server.app import ROUTES
 from turnout.server.http.access.auth import ADMIN
+from turnout.server.http.openapi.docstrings import field_docstrings
 from turnout.server.protocol.responses import TimingReport, Usage
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
 
@@ -48,6 +49,8 @@ TOLD = {
     "/api/show": "http-api.md#ollama",
     "/api/version": "http-api.md#ollama",
     **{f"/api/{name}": "http-api.md#ollama" for name in REFUSED},
+    "/openapi.json": "api.md",
+    "/docs": "api.md",
     "/tokenize": "http-api.md#tokens",
     "/detokenize": "http-api.md#tokens",
     "/tokenizer_info": "http-api.md#tokens",
@@ -65,6 +68,7 @@ PATTERNED = {"name": "1 to 64 letters, digits, `.`, `_`, `-`"}
 
 def blocks() -> Blocks:
     return {
+        "api": api_page.written,
         "paths": lambda: _paths(ROUTES),
         "admin paths": lambda: _paths([route for route in ROUTES if route.path.startswith(ADMIN)]),
         "usage": lambda: _answer(Usage),

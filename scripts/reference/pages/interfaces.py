@@ -23,8 +23,8 @@ from turnout.core.interfaces.router import Router
 from turnout.core.interfaces.scheduling import LengthPredictor, SchedulingPolicy
 from turnout.core.types.output_format import OutputFormat
 from turnout.scripts.reference.blocks import Blocks
-from turnout.scripts.reference.docstrings import class_body, documented
 from turnout.scripts.reference.tables import code
+from turnout.server.http.openapi.docstrings import class_body, documented
 
 BASES: tuple[type, ...] = (
     SchedulingPolicy,

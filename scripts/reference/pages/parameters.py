@@ -14,9 +14,9 @@ from turnout.core.types.sampling_params import RANGES, SamplingParams
 from turnout.plugins.decoding.beam.strategy import Beam
 from turnout.plugins.decoding.sampling import Sampling
 from turnout.scripts.reference.blocks import Blocks
-from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import Row, code, markdown, table
 from turnout.scripts.reference.values import field_values
+from turnout.server.http.openapi.docstrings import field_docstrings
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest

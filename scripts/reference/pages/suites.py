@@ -7,8 +7,8 @@ from typing import Any
 
 import turnout.testing as kit
 from turnout.scripts.reference.blocks import Blocks
-from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.tables import code, markdown, paragraph, table
+from turnout.server.http.openapi.docstrings import field_docstrings
 from turnout.testing.suites.kv_backend import KVBackendSuite
 from turnout.testing.suites.suite import Suite, is_slow
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 
 from turnout.scripts.reference.blocks import ROOT, Blocks
-from turnout.scripts.reference.docstrings import class_body, documented
 from turnout.scripts.reference.tables import code, paragraph, table
+from turnout.server.http.openapi.docstrings import class_body, documented
 
 RECORD = ROOT / "tests" / "core" / "hook_api.txt"
 """What plugins may rely on: only these fields are listed."""

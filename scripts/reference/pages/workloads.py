@@ -14,9 +14,9 @@ from turnout.lab.workloads.generators import GENERATORS, Generator
 from turnout.lab.workloads.lengths import KINDS, Lengths
 from turnout.lab.workloads.replay import Trace
 from turnout.scripts.reference.blocks import Blocks
-from turnout.scripts.reference.docstrings import field_docstrings
 from turnout.scripts.reference.options import options, options_by_name
 from turnout.scripts.reference.tables import code, markdown, paragraph, table
+from turnout.server.http.openapi.docstrings import field_docstrings
 
 
 def blocks() -> Blocks:

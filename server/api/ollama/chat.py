@@ -11,13 +11,16 @@ from turnout.server.api.context import context_of
 from turnout.server.api.conversation import prepared_generation, translated
 from turnout.server.api.ollama.answer import check_thinking, loaded, read_request
 from turnout.server.api.respond import respond
+from turnout.server.http.openapi.operation import operation
 from turnout.server.protocol.ollama.requests import OllamaChat
-from turnout.server.renderers.ollama import OllamaChatRenderer
+from turnout.server.protocol.ollama.responses import ChatPart
+from turnout.server.renderers.ollama import NDJSON, OllamaChatRenderer
 from turnout.server.renderers.token_names import TokenNames
 
 __all__ = ["chat"]
 
 
+@operation(body=OllamaChat, answer=ChatPart, streams=NDJSON, generates=True)
 async def chat(request: Request) -> Response:
     """Answers a conversation."""
     context = context_of(request)

@@ -17,15 +17,18 @@ from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
+from turnout.server.http.openapi.operation import operation
 from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.ollama.requests import OllamaGenerate, PlainPrompt
-from turnout.server.renderers.ollama import OllamaGenerateRenderer
+from turnout.server.protocol.ollama.responses import GeneratePart
+from turnout.server.renderers.ollama import NDJSON, OllamaGenerateRenderer
 from turnout.server.renderers.token_names import TokenNames
 from turnout.text.prompt.go_template import render
 
 __all__ = ["generate"]
 
 
+@operation(body=OllamaGenerate, answer=GeneratePart, streams=NDJSON, generates=True)
 async def generate(request: Request) -> Response:
     """Answers a prompt, or continues it."""
     context = context_of(request)

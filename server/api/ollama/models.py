@@ -16,6 +16,7 @@ from turnout.server.api.context import Context, context_of
 from turnout.server.api.ollama.answer import LATEST
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.openapi.operation import operation
 from turnout.server.protocol.ollama.requests import ShowRequest
 from turnout.text.prompt.fill_in import fill_in_of
 
@@ -28,17 +29,20 @@ NEVER = "2318-01-01T00:00:00Z"
 UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
+@operation()
 async def show_version(request: Request) -> Response:
     """Says which version of Ollama's API this is, and which of Turnout."""
     return JsonResponse({"version": OLLAMA_VERSION, "turnout": version("turnout")})
 
 
+@operation()
 async def list_models(request: Request) -> Response:
     """Lists the one model, as Ollama does."""
     context = context_of(request)
     return JsonResponse({"models": [{**_card(context), "modified_at": _started(context)}]})
 
 
+@operation()
 async def list_running(request: Request) -> Response:
     """Lists the one model, which is always loaded."""
     context = context_of(request)
@@ -53,6 +57,7 @@ async def list_running(request: Request) -> Response:
     return JsonResponse({"models": [running]})
 
 
+@operation(body=ShowRequest, generates=True)
 async def show(request: Request) -> Response:
     """Describes the model, as Ollama does: what it can, and its sizes."""
     context = context_of(request)

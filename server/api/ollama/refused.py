@@ -6,10 +6,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnout.server.http.errors import ApiError
+from turnout.server.http.openapi.operation import operation
 
 __all__ = ["refuse_change", "refuse_embedding"]
 
 
+@operation(refused=True)
 async def refuse_change(request: Request) -> Response:
     """Is refused: the server serves the model that it was started with."""
     name = request.url.path.rpartition("/api/")[2].partition("/")[0]
@@ -20,6 +22,7 @@ async def refuse_change(request: Request) -> Response:
     )
 
 
+@operation(refused=True)
 async def refuse_embedding(request: Request) -> Response:
     """Is refused: the server makes no embeddings yet."""
     raise ApiError(400, f"{request.url.path} is not supported: this server makes no embeddings")

@@ -27,12 +27,14 @@ from turnout.server.generation.generation import Generation
 from turnout.server.http.access.auth import going_on
 from turnout.server.http.bodies.body import read_body
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.openapi.operation import EVENTS, STORAGE, operation
 from turnout.server.protocol.responses_request import ResponsesRequest
-from turnout.server.renderers.responses import Body, ResponsesRenderer
+from turnout.server.renderers.responses import ResponseBody, ResponsesRenderer
 
 __all__ = ["responses"]
 
 
+@operation(body=ResponsesRequest, answer=ResponseBody, streams=EVENTS, generates=True, statuses=STORAGE)
 async def responses(request: Request) -> Response:
     """Answers a conversation."""
     context = context_of(request)
@@ -61,7 +63,7 @@ async def _begun(
     arm: ServedArm,
     generation: Generation,
     renderer: ResponsesRenderer,
-) -> Body:
+) -> ResponseBody:
     """The response as it stands when it goes on in the background. Raises Overloaded, StorageError."""
     background = context_of(request).background
     background.check_room()

@@ -16,7 +16,7 @@ from turnout.server.http.access.auth import client_of
 from turnout.server.http.errors import ApiError
 from turnout.server.protocol.responses_request import ResponsesRequest
 from turnout.server.protocol.stored_items import stored_items
-from turnout.server.renderers.responses import Body, Keeper
+from turnout.server.renderers.responses import Keeper, ResponseBody
 from turnout.server.storage.response_store import ChainTooLong, ResponseStore, StoredResponse
 
 __all__ = ["earlier_items", "end_keeper", "items_of", "keeper_of", "put_begun", "wants_store"]
@@ -88,7 +88,7 @@ def keeper_of(request: Request, asked: ResponsesRequest) -> Keeper:
     One that cannot be stored is answered all the same, and says that it is not stored.
     """
 
-    async def keep(body: Body) -> bool:
+    async def keep(body: ResponseBody) -> bool:
         try:
             await _put(request, asked, body)
         except StorageError as error:
@@ -99,28 +99,28 @@ def keeper_of(request: Request, asked: ResponsesRequest) -> Keeper:
     return keep
 
 
-async def put_begun(request: Request, asked: ResponsesRequest, body: Body) -> None:
+async def put_begun(request: Request, asked: ResponsesRequest, body: ResponseBody) -> None:
     """Stores a response that has begun. Raises StorageError."""
     await _put(request, asked, body)
 
 
-def end_keeper(request: Request) -> Callable[[Body], Awaitable[None]]:
+def end_keeper(request: Request) -> Callable[[ResponseBody], Awaitable[None]]:
     """Stores the end of a response in the background, if it has not been deleted. May raise StorageError."""
 
-    async def keep(body: Body) -> None:
+    async def keep(body: ResponseBody) -> None:
         content = msgspec.json.encode(body)
         await _store(request).update(body.id, client_of(request).name, body.status, content)
 
     return keep
 
 
-async def _put(request: Request, asked: ResponsesRequest, body: Body) -> None:
+async def _put(request: Request, asked: ResponsesRequest, body: ResponseBody) -> None:
     stored = partial(_stored, client_of(request).name, asked, body)
     context = context_of(request)
     await _store(request).put(await context.texts.run(len(asked.input), stored))
 
 
-def _stored(owner: str, asked: ResponsesRequest, body: Body) -> StoredResponse:
+def _stored(owner: str, asked: ResponsesRequest, body: ResponseBody) -> StoredResponse:
     return StoredResponse(
         body.id,
         owner,

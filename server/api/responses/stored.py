@@ -14,13 +14,16 @@ from turnout.server.api.responses.keeping import items_of
 from turnout.server.http.access.auth import client_of
 from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
+from turnout.server.http.openapi.operation import PAGING, STORAGE, operation
 from turnout.server.http.paging import Page
 from turnout.server.protocol.stored_items import DeletedResponse, ItemList
+from turnout.server.renderers.responses import ResponseBody
 from turnout.server.storage.response_store import ChainTooLong, ResponseStore, StoredResponse
 
 __all__ = ["cancel_response", "delete_response", "list_input_items", "show_response"]
 
 
+@operation(answer=ResponseBody, statuses=STORAGE)
 async def show_response(request: Request) -> Response:
     """Shows a stored response."""
     if request.query_params.get("stream", "false").lower() not in ("false", "0"):
@@ -28,6 +31,7 @@ async def show_response(request: Request) -> Response:
     return _whole(await _found(request))
 
 
+@operation(answer=DeletedResponse, statuses=STORAGE)
 async def delete_response(request: Request) -> Response:
     """Deletes a stored response."""
     found = await _found(request)
@@ -37,6 +41,7 @@ async def delete_response(request: Request) -> Response:
     return JsonResponse(DeletedResponse(found.id))
 
 
+@operation(answer=ResponseBody, statuses=STORAGE)
 async def cancel_response(request: Request) -> Response:
     """Ends a response in the background."""
     found = await _found(request)
@@ -47,6 +52,7 @@ async def cancel_response(request: Request) -> Response:
     return _whole(await _found(request))
 
 
+@operation(answer=ItemList, statuses=STORAGE, parameters=PAGING)
 async def list_input_items(request: Request) -> Response:
     """Lists what a stored response answered: its input, after what it goes on from."""
     page = Page.of(request.query_params)

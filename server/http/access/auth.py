@@ -15,12 +15,22 @@ from turnout.server.http.access.keys import Key, Keys, name_of
 from turnout.server.http.access.sites import Sites, is_loopback, names_loopback
 from turnout.server.http.errors import ApiError, respond_to_error
 
-__all__ = ["ADMIN", "OPEN", "AuthMiddleware", "Client", "by_admin", "client_of", "count_tokens", "going_on"]
+__all__ = [
+    "ADMIN",
+    "HEALTH",
+    "OPEN",
+    "AuthMiddleware",
+    "Client",
+    "by_admin",
+    "client_of",
+    "count_tokens",
+    "going_on",
+]
 
 logger = logging.getLogger(__name__)
 
-OPEN = frozenset({"/health", "/ping", "/load", "/metrics"})
-"""Paths that need no key, for monitoring and load balancers."""
+OPEN = frozenset({"/health", "/ping", "/load", "/metrics", "/openapi.json", "/docs"})
+"""Paths that need no key, for monitoring, load balancers and readers."""
 HEALTH = frozenset({"/health", "/ping"})
 """Paths that tell nothing, and are answered for any host and page."""
 ADMIN = "/admin/"

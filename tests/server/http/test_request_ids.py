@@ -31,6 +31,13 @@ def test_a_request_without_a_name_gets_one(server: RunningServer) -> None:
     assert len(names) == 3 and all(len(name) == 32 for name in names)
 
 
+def test_a_response_says_how_long_it_took_to_begin(server: RunningServer) -> None:
+    slow = {"prompt": "a", "max_tokens": 1, "user": "napping"}  # a step takes a second
+    for response in (server.http.get("/health"), server.http.get("/nowhere")):
+        assert response.headers["openai-processing-ms"].isdecimal()
+    assert int(server.http.post(COMPLETIONS, json=slow).headers["openai-processing-ms"]) >= 1000
+
+
 @pytest.mark.parametrize(
     "name", [b"", b"x" * 513, "ü".encode(), b"a\tb"], ids=["empty", "long", "utf-8", "tab"]
 )
