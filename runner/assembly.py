@@ -24,7 +24,6 @@ from turnout.core.registry.spec import PluginSpec
 from turnout.core.scheduling.scheduler import Scheduler
 from turnout.core.types.messages import ModelFacts, Ready
 from turnout.core.types.model_spec import ModelSpec
-from turnout.core.types.output_format import OutputFormat
 from turnout.kernels.gpu.staging import gather_rows, scatter_rows
 from turnout.models.meta_model import count_parameters
 from turnout.plugins.defaults import UNQUANTIZED
@@ -37,7 +36,7 @@ from turnout.runner.fingerprint import fingerprint
 from turnout.runner.generation_config import sampling_defaults
 from turnout.runner.kv_memory import KVHalves, KVMemory, build_kv_memory
 from turnout.runner.memory.budget import Budget, weight_bytes
-from turnout.runner.output_format import find_format
+from turnout.runner.output_format import FoundFormat, find_format
 from turnout.runner.policies import (
     Policies,
     build_eviction,
@@ -196,7 +195,7 @@ class _Parts:
     model: nn.Module
     resources: EngineResources
     kv: KVMemory
-    output_format: OutputFormat | None
+    format: FoundFormat
 
     def ready(self) -> Ready:
         return Ready(
@@ -209,7 +208,7 @@ class _Parts:
             kv_bytes_per_token=self.budget.bytes_per_token,
             host_memory=self._host_memory(),
             eos_token_ids=sorted(self.checkpoint.eos_token_ids),
-            output_format=self.output_format,
+            output_format=self.format.format,
             fingerprint=fingerprint(self.config, self.checkpoint, self.setup),
             facts=self._facts(),
             cpu_kernels=self.setup.cpu_kernels,
@@ -255,6 +254,7 @@ class _Parts:
         yield from self.kv.sums
         yield from getattr(self.kv.attention, "summary", ())  # a protocol, which need not be derived from
         yield from self.resources.summary
+        yield from filter(None, (self.format.told,))
         yield self.kv.describe_preemption(self.budget.bytes_per_token)
 
 

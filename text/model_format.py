@@ -10,11 +10,13 @@ from typing import Any
 from turnout.core.errors import RequestError
 from turnout.core.types.output_format import OutputFormat, Region
 from turnout.core.types.structured_outputs import StructuredOutputs
-from turnout.text.output.call_grammar import Wanted, call_grammar
 from turnout.text.output.earlier_calls import with_calls_read
+from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
+from turnout.text.output.markers import markers
+from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.output.schemas import answer_expression
-from turnout.text.output.splitter import OutputSplitter
 from turnout.text.output.tool_prompt import DEFAULT_FORMAT, with_tools_described
+from turnout.text.output.tools import Tool
 from turnout.text.tokenizer import Tokenizer
 
 __all__ = ["ModelFormat"]
@@ -54,7 +56,7 @@ class ModelFormat:
     @cached_property
     def shown(self) -> frozenset[int]:
         """Special tokens that are part of markers, and so must be seen in the text."""
-        texts = _markers(self.used)
+        texts = markers(self.used)
         return frozenset(
             id for marker, id in self.tokenizer.markers.items() if any(marker in text for text in texts)
         )
@@ -83,11 +85,11 @@ class ModelFormat:
         text = prompt.rstrip()
         return next((region for region in self.used.regions if text.endswith(region.open)), None)
 
-    def splitter(self, *, tools: bool, begun: Region | None) -> Callable[[], OutputSplitter] | None:
+    def splitter(self, tools: Sequence[Tool], begun: Region | None) -> Callable[[], OutputSplitter] | None:
         """What makes a splitter for each choice; None: there is nothing to tell apart."""
         if not tools and not self.used.regions:
             return None
-        return lambda: OutputSplitter(self.used, tools=tools, within=begun)
+        return lambda: OutputSplitter(self.used, tools, begun)
 
     def form(
         self, wanted: Wanted, asked: StructuredOutputs | None, begun: Region | None
@@ -111,11 +113,3 @@ class ModelFormat:
             self.used, replace(wanted, answer=answer), self.tokenizer.markers, ends=self._ends, within=begun
         )
         return StructuredOutputs(grammar=text)
-
-
-def _markers(format: OutputFormat) -> list[str]:
-    texts = [text for region in format.regions for text in (region.open, region.close)]
-    if (calls := format.calls) is not None:
-        texts += [calls.before, calls.lead, calls.open, calls.close, calls.between, calls.after]
-        texts += getattr(calls.body, "separators", ())
-    return [*texts, format.between]

@@ -10,7 +10,19 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Body", "Calls", "JsonCall", "NamedCall", "OutputFormat", "Region"]
+__all__ = [
+    "JSON",
+    "PYTHON",
+    "Body",
+    "Calls",
+    "JsonCall",
+    "NamedCall",
+    "Notation",
+    "OutputFormat",
+    "PythonCall",
+    "Region",
+    "XmlCall",
+]
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -24,6 +36,25 @@ class Region(msgspec.Struct, frozen=True):
     """The marker that ends it; the end of the output does, too."""
 
 
+class Notation(msgspec.Struct, frozen=True):
+    """How values are written that are not quite JSON. Numbers, lists and objects are as in JSON."""
+
+    quote: str = ""
+    """Stands before and behind a string, in which nothing is escaped. Empty: strings are as in JSON."""
+    bare_keys: bool = False
+    """An object's keys stand without quotes."""
+    true: str = "true"
+    """How the model writes what JSON calls true."""
+    false: str = "false"
+    """How it writes false."""
+    null: str = "null"
+    """How it writes null."""
+
+
+JSON = Notation()
+PYTHON = Notation(true="True", false="False", null="None")
+
+
 class JsonCall(msgspec.Struct, frozen=True, tag=True):
     """A call as a JSON object: ``{"name": "f", "arguments": {…}}``."""
 
@@ -34,13 +65,45 @@ class JsonCall(msgspec.Struct, frozen=True, tag=True):
 
 
 class NamedCall(msgspec.Struct, frozen=True, tag=True):
-    """A call as the tool's name, a separator, and the arguments as a JSON object."""
+    """A call as the tool's name, a separator, and the arguments as an object."""
 
-    separators: tuple[str, ...]
-    """What may stand between name and arguments. The grammar has the model write the first."""
+    separators: tuple[str, ...] = ()
+    """What may stand between name and arguments. The grammar has the model write the first. Without any, the
+    arguments' brace ends the name."""
+    number: str = ""
+    """What stands between the name and the call's number in the message, if calls are numbered."""
+    notation: Notation = JSON
+    """How the arguments are written."""
 
 
-Body = JsonCall | NamedCall
+class PythonCall(msgspec.Struct, frozen=True, tag=True):
+    """A call as Python has it: ``f(a=1, b="x")``."""
+
+    notation: Notation = PYTHON
+    """How the arguments are written."""
+
+
+class XmlCall(msgspec.Struct, frozen=True, tag=True):
+    """A call as the tool's name, and tags around each argument's key and value.
+
+    Strings stand as they are, whatever their schema calls a string; other values are JSON.
+    """
+
+    key: tuple[str, str]
+    """What stands before and behind an argument's key."""
+    value: tuple[str, str]
+    """What stands before and behind its value; before it may be nothing."""
+    before: str = ""
+    """What stands before the tool's name."""
+    after: str = ""
+    """What stands behind it."""
+    end: str = ""
+    """What ends the arguments."""
+    lines: bool = False
+    """A value has lines of its own: one line break before it and one behind it are no part of it."""
+
+
+Body = JsonCall | NamedCall | PythonCall | XmlCall
 """How a call is written between the markers around it."""
 
 
@@ -54,17 +117,19 @@ class Calls(msgspec.Struct, frozen=True):
     """What stands between ``open`` and ``close``."""
     open: str = ""
     """Begins a call. A message that begins with a call needs no marker: both `before` and this may be empty,
-    where the body is a `JsonCall`."""
+    where `lead` or the body, a `JsonCall`, shows that it is one."""
     close: str = ""
     """Ends a call."""
     before: str = ""
     """Comes once, before the first call."""
     lead: str = ""
-    """Comes after `before`: what opens a list of calls that has no `open`."""
+    """Comes after `before`: what opens a list of calls, or the first of them."""
     between: str = ""
     """Comes between calls."""
     after: str = ""
     """Comes once, after the last call."""
+    around: tuple[str, str] = ("", "")
+    """Special tokens that may stand around calls which have no marker."""
 
     @property
     def marker(self) -> str:

@@ -26,4 +26,4 @@ def deepseek_v3() -> OutputFormat:
         before=BEGIN,
         after=END,
     )
-    return OutputFormat(found_by=(BEGIN, "```json"), calls=calls, regions=(THINK,))
+    return OutputFormat(found_by=(BEGIN, SEPARATOR, "```json"), calls=calls, regions=(THINK,))

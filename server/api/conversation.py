@@ -22,8 +22,8 @@ from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
 from turnout.text.engine_params import engine_params
 from turnout.text.model_format import ModelFormat
-from turnout.text.output.call_grammar import Wanted
-from turnout.text.output.splitter import OutputSplitter
+from turnout.text.output.grammar.call_grammar import Wanted
+from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.prompt.truncation import encoded, last_tokens
 from turnout.text.template_process import TemplateProcesses
 
@@ -104,7 +104,7 @@ def _prepared(
         params = fitting(params, limit - len(prompt))
     spec = body.request_spec(id, prompt, params, *client)
     check_logprobs([spec], limit)
-    return _Prepared(spec, arm.format.splitter(tools=bool(tools), begun=begun))
+    return _Prepared(spec, arm.format.splitter(tools, begun))
 
 
 def rendered_tokens(templates: TemplateProcesses, arm: ServedArm, body: ChatRequest) -> int:

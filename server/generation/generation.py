@@ -23,7 +23,7 @@ from turnout.server.metrics.request_metrics import RequestMeter, RequestMetrics
 from turnout.text.best_of import best_of
 from turnout.text.choice_text import ChoiceText, TextDelta
 from turnout.text.output.events import Event as OutputEvent
-from turnout.text.output.splitter import OutputSplitter
+from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.stops import StopStrings
 from turnout.text.tokenizer import Tokenizer
 

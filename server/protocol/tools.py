@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
-from turnout.text.output.call_grammar import Tool
+from turnout.text.output.tools import Tool
 
 __all__ = ["ToolRequest"]
 

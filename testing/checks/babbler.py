@@ -18,13 +18,18 @@ __all__ = ["Babbler"]
 
 MARKED = 0.3
 """How often it takes a special token where one is allowed: among thousands it would hardly ever come."""
+SPELLED = 0.2
+"""How often it begins to spell out a marker, as far as the grammar allows."""
 
 
 class Babbler:
     """The embedded model's vocabulary with special tokens of its own, and no opinion on what to write."""
 
-    def __init__(self, specials: Sequence[str], ends: Sequence[str] = ()) -> None:
-        """specials: the texts of special tokens. ends: those of them that end an output."""
+    def __init__(self, specials: Sequence[str], ends: Sequence[str] = (), words: Sequence[str] = ()) -> None:
+        """specials: the texts of special tokens. ends: those of them that end an output.
+
+        words: texts that it writes now and then, such as markers: by chance it would hardly ever write one.
+        """
         folder = resolve_model("turnout-tiny")
         self._tokenizer = load_tokenizer(folder)
         self._first = self._tokenizer.vocab_size
@@ -35,19 +40,30 @@ class Babbler:
         eos = self._tokenizer.eos_token_id
         assert eos is not None
         self._ends = {eos, *(self.tokens[text] for text in ends)}
+        self._words = [self._tokenizer.encode(word, add_special_tokens=False) for word in words if word]
         self._table = self._with_specials(json.loads(tokenizer_json(folder)))
 
-    def output(self, grammar: str, rng: random.Random, most: int = 300) -> str | None:
-        """Returns an output of this grammar, in Lark; None where it has not ended after `most` tokens."""
+    def output(self, grammar: str, rng: random.Random, most: int = 300, begin: str = "") -> str | None:
+        """Returns an output of this grammar, in Lark; None where it has not ended after `most` tokens.
+
+        begin: a text that the output begins with, as far as the grammar allows.
+        """
         matcher = LLMatcher(self._table, grammar_from("grammar", grammar))
         assert not matcher.is_error(), f"the grammar is wrong: {matcher.get_error()}\n{grammar}"
         mask = masks.allocate_token_bitmask(1, self._table.vocab_size)
         written: list[int] = []
+        word = self._tokenizer.encode(begin, add_special_tokens=False)  # what it is about to write
         while not matcher.is_stopped() and len(written) < most:
             masks.fill_next_token_bitmask(matcher, mask)
             allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+            if not word and self._words and rng.random() < SPELLED:
+                word = rng.choice(self._words).copy()
             marked = [token for token in allowed if token >= self._first]
-            token = rng.choice(marked if marked and rng.random() < MARKED else allowed)
+            if word and word[0] in allowed:
+                token = word.pop(0)
+            else:
+                word = []
+                token = rng.choice(marked if marked and rng.random() < MARKED else allowed)
             if token in self._ends:
                 return self._text(written)
             matcher.consume_token(token)

@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 from turnout.core.types.output_format import OutputFormat
 from turnout.testing.checks.babbler import Babbler
 from turnout.testing.suites.suite import Suite, not_for_it
-from turnout.text.output.call_grammar import Tool, Wanted, call_grammar
 from turnout.text.output.events import Event, Text, ToolArguments, ToolBegin, ToolEnd, merged
-from turnout.text.output.splitter import OutputSplitter
+from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
+from turnout.text.output.markers import markers
+from turnout.text.output.reading.splitter import OutputSplitter
+from turnout.text.output.tools import Tool
 
 __all__ = ["OutputFormatSuite"]
 
@@ -91,7 +93,7 @@ class OutputFormatSuite(Suite[OutputFormat]):
     def test_how_an_output_is_cut_changes_nothing(self) -> None:
         format = self.make()
         for events, output in self._written(Wanted(TOOLS, "required")):
-            splitter = OutputSplitter(format, tools=True)
+            splitter = OutputSplitter(format, TOOLS)
             cut = [event for character in output for event in splitter.feed(character)]
             assert merged(cut + splitter.finish()) == events, f"read otherwise by characters: {output!r}"
 
@@ -99,7 +101,7 @@ class OutputFormatSuite(Suite[OutputFormat]):
         format = self.make()
         if format.outside != "text":
             not_for_it("its answers stand in a region")
-        splitter = OutputSplitter(format, tools=True)
+        splitter = OutputSplitter(format, TOOLS)
         assert merged(splitter.feed("hello, ") + splitter.feed("world") + splitter.finish()) == [
             Text("hello, world")
         ], "a plain answer is not read as it is written"
@@ -109,11 +111,11 @@ class OutputFormatSuite(Suite[OutputFormat]):
         format = self.make()
         if format.calls is None:
             not_for_it("the format has no calls")
-        babbler, rng = Babbler(self.specials, self.ends), random.Random(0)
+        babbler, rng = Babbler(self.specials, self.ends, markers(format)), random.Random(0)
         grammar = call_grammar(format, wanted, babbler.tokens, ends=self.ends)
         for _ in range(self.outputs):
             if (output := babbler.output(grammar, rng)) is not None:
-                splitter = OutputSplitter(format, tools=True)
+                splitter = OutputSplitter(format, TOOLS)
                 yield merged(splitter.feed(output) + splitter.finish()), output
 
 

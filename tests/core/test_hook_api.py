@@ -36,6 +36,15 @@ from turnout.core.types import views as view
 from turnout.core.types.decision import Choice, Chosen, Completion, Continuation, Retry
 from turnout.core.types.messages import KVSnapshot, PinnedPrefix
 from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.output_format import (
+    Calls,
+    JsonCall,
+    NamedCall,
+    Notation,
+    PythonCall,
+    Region,
+    XmlCall,
+)
 from turnout.core.types.placement import Placement
 from turnout.core.types.plan import Chunk, Logits, Move, Plan
 from turnout.core.types.request import Request, RequestSpec, Sequence, Timing
@@ -114,6 +123,13 @@ GIVEN = [
     EngineRecord,
     SamplingParams,
     RequestSpec,
+    Region,
+    Calls,
+    JsonCall,
+    NamedCall,
+    PythonCall,
+    XmlCall,
+    Notation,
 ]
 """To plugins, or by them, to read and to build."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.core.types.structured_outputs import StructuredOutputs
 
-__all__ = ["WHITE_SPACE", "answer_expression", "constraint"]
+__all__ = ["WHITE_SPACE", "answer_expression", "constraint", "without_descriptions"]
 
 DESCRIBING = frozenset(
     {
@@ -40,7 +40,7 @@ def constraint(schema: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"whitespace_pattern": WHITE_SPACE}
     if not strict:
         options["lenient"] = True
-    return {**_stripped(schema), "x-guidance": options}
+    return {**without_descriptions(schema), "x-guidance": options}
 
 
 def answer_expression(form: StructuredOutputs) -> str | None:
@@ -55,9 +55,10 @@ def answer_expression(form: StructuredOutputs) -> str | None:
     return None
 
 
-def _stripped(schema: Any) -> Any:
+def without_descriptions(schema: Any) -> Any:
+    """A schema without the keywords that forbid nothing."""
     if isinstance(schema, list):  # `items` of older drafts
-        return [_stripped(item) for item in schema]
+        return [without_descriptions(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
     kept: dict[str, Any] = {}
@@ -65,9 +66,9 @@ def _stripped(schema: Any) -> Any:
         if key in DESCRIBING:
             continue
         if key in SCHEMAS_BY_NAME and isinstance(value, Mapping):
-            kept[key] = {name: _stripped(each) for name, each in value.items()}
+            kept[key] = {name: without_descriptions(each) for name, each in value.items()}
         elif key in SCHEMA_LISTS and isinstance(value, list):
-            kept[key] = [_stripped(each) for each in value]
+            kept[key] = [without_descriptions(each) for each in value]
         elif key in (
             "items",
             "additionalProperties",
@@ -78,7 +79,7 @@ def _stripped(schema: Any) -> Any:
             "contains",
             "propertyNames",
         ):
-            kept[key] = _stripped(value)
+            kept[key] = without_descriptions(value)
         else:
             kept[key] = value
     return kept

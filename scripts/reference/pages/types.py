@@ -52,7 +52,17 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "turnout.core.types.layer_attention": ("LayerAttention",),
         "turnout.core.types.placement": ("Placement",),
     },
-    "Output formats": {"turnout.core.types.output_format": ("Region", "Calls", "JsonCall", "NamedCall")},
+    "Output formats": {
+        "turnout.core.types.output_format": (
+            "Region",
+            "Calls",
+            "JsonCall",
+            "NamedCall",
+            "PythonCall",
+            "XmlCall",
+            "Notation",
+        )
+    },
 }
 UNTOLD = {
     "Logits.pick",

@@ -51,3 +51,61 @@ class TestHarmony(OutputFormatSuite):
     spec = "harmony"
     ends: ClassVar = ("<|call|>", "<|return|>")
     specials = ("<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", *ends)
+
+
+class TestQwen3Coder(OutputFormatSuite):
+    spec = "qwen3-coder"
+    specials = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+
+
+class TestGlm45(OutputFormatSuite):
+    spec = "glm-4.5"
+    specials = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+
+
+class TestMiniMaxM2(OutputFormatSuite):
+    spec = "minimax-m2"
+    specials = ("<minimax:tool_call>", "</minimax:tool_call>")
+
+
+class TestKimiK2(OutputFormatSuite):
+    spec = "kimi-k2"
+    specials = (
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_end|>",
+        "<|tool_call_begin|>",
+        "<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+    )
+
+
+class TestLlama4Json(OutputFormatSuite):
+    spec = "llama4-json"
+    specials = ("<|python_start|>", "<|python_end|>")
+
+
+class TestPythonic(OutputFormatSuite):
+    spec = "pythonic"
+
+
+class TestLlama4Pythonic(OutputFormatSuite):
+    spec = "llama4-pythonic"
+    specials = ("<|python_start|>", "<|python_end|>")
+
+
+class TestGemma3ToolCode(OutputFormatSuite):
+    spec = "gemma3-tool-code"
+
+
+class TestFunctionGemma(OutputFormatSuite):
+    spec = "functiongemma"
+    specials = ("<start_function_call>", "<end_function_call>", "<escape>")
+
+
+class TestGemma4(OutputFormatSuite):
+    spec = "gemma4"
+    specials = ("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>")
+
+
+class TestGemma4WithoutSpecialTokens(OutputFormatSuite):
+    spec = "gemma4"

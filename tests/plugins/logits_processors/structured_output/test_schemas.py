@@ -6,7 +6,7 @@ import json
 
 import pytest
 from jsonschema import Draft202012Validator
-from schemas import random_schema
+from random_schemas import random_schema
 
 from turnout import LLM, SamplingParams, StructuredOutputs
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from output_examples import EXAMPLES, Example
+from output_examples import EXAMPLES, TOOLS, Example
 
 from turnout.plugins.formats.hermes import hermes
 from turnout.text.output.events import Event, Text, merged
-from turnout.text.output.splitter import OutputSplitter
+from turnout.text.output.reading.splitter import OutputSplitter
 
 NAMES = list(EXAMPLES)
 
 
 def events_of(example: Example, pieces: Iterable[str], *, tools: bool = True) -> list[Event]:
-    splitter = OutputSplitter(example.format, tools=tools, within=example.within)
+    splitter = OutputSplitter(example.format, TOOLS if tools else (), example.within)
     events = [event for piece in pieces for event in splitter.feed(piece)]
     return merged(events + splitter.finish())
 
@@ -42,6 +42,6 @@ def test_without_tools_a_call_is_text() -> None:
 
 
 def test_arguments_come_as_they_are_written() -> None:
-    splitter = OutputSplitter(hermes(), tools=True)
+    splitter = OutputSplitter(hermes(), TOOLS)
     assert splitter.feed('<tool_call>{"name": "f", "arguments": {"ci')
     assert [type(event).__name__ for event in splitter.feed('ty": "Pa')] == ["ToolArguments"] * 3

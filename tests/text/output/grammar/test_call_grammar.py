@@ -8,9 +8,10 @@ import random
 from turnout.core.types.output_format import Region
 from turnout.plugins.formats.hermes import THINK, hermes
 from turnout.testing.checks.babbler import Babbler
-from turnout.text.output.call_grammar import Tool, Wanted, call_grammar
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, merged
-from turnout.text.output.splitter import OutputSplitter
+from turnout.text.output.grammar.call_grammar import Wanted, call_grammar
+from turnout.text.output.reading.splitter import OutputSplitter
+from turnout.text.output.tools import Tool
 
 DESCRIBED = {
     "type": "object",
@@ -29,7 +30,7 @@ def written(wanted: Wanted, within: Region | None = None, count: int = 12) -> li
     found = []
     for _ in range(count):
         if (output := babbler.output(grammar, rng)) is not None:
-            splitter = OutputSplitter(hermes(), tools=bool(wanted.tools), within=within)
+            splitter = OutputSplitter(hermes(), wanted.tools, within)
             found.append(merged(splitter.feed(output) + splitter.finish()))
     assert found
     return found

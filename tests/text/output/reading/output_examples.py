@@ -6,13 +6,29 @@ from typing import NamedTuple
 
 from turnout.core.types.output_format import OutputFormat, Region
 from turnout.plugins.formats.deepseek import BEGIN, CALL, CALL_END, END, SEPARATOR, deepseek_v3, deepseek_v31
+from turnout.plugins.formats.gemma import function_gemma
+from turnout.plugins.formats.glm import glm45
 from turnout.plugins.formats.harmony import harmony
 from turnout.plugins.formats.hermes import THINK, hermes, thinking
-from turnout.plugins.formats.llama import llama3_json
+from turnout.plugins.formats.kimi import kimi_k2
+from turnout.plugins.formats.llama import llama3_json, llama4_pythonic, pythonic
 from turnout.plugins.formats.mistral import mistral, mistral_list
+from turnout.plugins.formats.qwen import qwen3_coder
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin, ToolEnd
+from turnout.text.output.tools import Tool
 
-__all__ = ["EXAMPLES", "Example"]
+__all__ = ["EXAMPLES", "TOOLS", "Example"]
+
+ARGUMENTS = {
+    "s": {"type": "string"},
+    "n": {"type": ["integer", "array"]},
+    "o": {"type": ["string", "null"]},
+    "x": {},
+}
+TOOLS = [
+    *(Tool(name, {"type": "object"}) for name in "fg"),
+    Tool("t", {"type": "object", "properties": ARGUMENTS}),
+]
 
 
 class Example(NamedTuple):
@@ -106,5 +122,49 @@ EXAMPLES = {
         harmony(),
         "<|channel|>analysis<|message|>think<|end|><|start|>assistant<|channel|>final<|message|>Hello",
         [Reasoning("think"), Text("Hello")],
+    ),
+    "qwen3-coder: a string is as it stands, other values are JSON": Example(
+        qwen3_coder(),
+        "ok\n<tool_call>\n<function=t>\n<parameter=s>\n\n{1}\n</parameter>\n<parameter=n>\n[1, 2]\n"
+        "</parameter>\n<parameter=o>\nNone\n</parameter>\n<parameter=x>\nnot JSON\n</parameter>\n"
+        "</function>\n</tool_call>",
+        [Text("ok"), *call(0, "t", '{"s": "\\n{1}", "n": [1, 2], "o": null, "x": "not JSON"}')],
+    ),
+    "qwen3-coder: a call without arguments": Example(
+        qwen3_coder(), "<tool_call><function=t></function></tool_call>", call(0, "t", "{}")
+    ),
+    "qwen3-coder: a text that may be nothing": Example(
+        qwen3_coder(),
+        "<tool_call><function=t><parameter=o>42</parameter></function></tool_call>",
+        call(0, "t", '{"o": "42"}'),
+    ),
+    "glm: nothing behind the name": Example(
+        glm45(),
+        "<tool_call>t<arg_key>n</arg_key><arg_value>1</arg_value></tool_call><tool_call>f</tool_call>",
+        [*call(0, "t", '{"n": 1}'), *call(1, "f", "{}")],
+    ),
+    "python: strings, names, numbers": Example(
+        pythonic(),
+        "[f(a='it\\'s', b=\"\\u00e9\\n\", c=None, d=(1, 2.50,), e={'k': True}), g()]",
+        [
+            *call(0, "f", '{"a": "it\'s", "b": "é\\n", "c": null, "d": [1, 2.50], "e": {"k": true}}'),
+            *call(1, "g", "{}"),
+        ],
+    ),
+    "python: a list that holds no calls": Example(pythonic(), "[1] see below", [Text("[1] see below")]),
+    "python: a link": Example(pythonic(), "[f](http://x)", [Text("[f](http://x)")]),
+    "llama 4: calls between marks": Example(
+        llama4_pythonic(), "<|python_start|>[f(x=1)]<|python_end|>", call(0, "f", '{"x": 1}')
+    ),
+    "gemma: strings in which nothing is escaped": Example(
+        function_gemma(),
+        '<start_function_call>call:f{a:<escape>"x",{\\<escape>,b:{c:[1,true]}}<end_function_call>',
+        call(0, "f", '{"a": "\\"x\\",{\\\\", "b": {"c": [1, true]}}'),
+    ),
+    "kimi: calls have numbers": Example(
+        kimi_k2(),
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        call(0, "f", "{}"),
     ),
 }

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
-from turnout.text.output.source import Malformed, Reading, Source
+from turnout.text.output.reading.source import Malformed, Reading, Source
 
 __all__ = ["read_object", "read_string", "skip_value"]
 

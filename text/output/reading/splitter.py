@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from turnout.core.types.output_format import Calls, OutputFormat, Region
-from turnout.text.output.call_reader import CallReader
 from turnout.text.output.events import Event, Reasoning, Text
-from turnout.text.output.source import WHITE_SPACE, Malformed, Reading, Source
+from turnout.text.output.reading.call_reader import CallReader
+from turnout.text.output.reading.source import WHITE_SPACE, Malformed, Reading, Source
+from turnout.text.output.tools import Tool
 
 __all__ = ["OutputSplitter"]
 
@@ -15,13 +16,14 @@ __all__ = ["OutputSplitter"]
 class OutputSplitter:
     """Turns the text of one choice into events: the same, once joined, however the text is cut."""
 
-    def __init__(self, format: OutputFormat, *, tools: bool, within: Region | None = None) -> None:
-        """tools: the request offers tools; if not, a call is mere text.
+    def __init__(self, format: OutputFormat, tools: Iterable[Tool], within: Region | None = None) -> None:
+        """tools: those that the request offers; where there are none, a call is mere text.
 
         within: the region that the prompt ended in, such as the reasoning that a chat template has begun.
         """
         self._format = format
-        self._calls = format.calls if tools else None
+        self._tools = {tool.name: tool for tool in tools}
+        self._calls = format.calls if self._tools else None
         self._within = within
         self._source = Source()
         self._events: list[Event] = []
@@ -92,8 +94,11 @@ class OutputSplitter:
     # -------------------------------------------------------------- calls
 
     def _calls_at_start(self, calls: Calls) -> Reading[None]:
-        if (yield from self._source.comes_first(("{",))) is not None:
-            yield from self._call_list(calls, "")
+        words = tuple(filter(None, (calls.around[0], calls.lead or "{")))
+        if (found := (yield from self._source.comes_first(words))) is None:
+            return
+        before = self._source.take(len(found)) if found == calls.around[0] else ""
+        yield from self._call_list(calls, before)
 
     def _call_list(self, calls: Calls, marker: str) -> Reading[None]:
         """Reads calls, from behind the marker of the first on. What is none after all is text."""
@@ -105,11 +110,11 @@ class OutputSplitter:
                 self._say(marker + source.forget())
                 return
         while True:
-            reader = CallReader(source, self._count, self._events.append)
+            reader = CallReader(source, self._count, self._events.append, self._tools)
             space, self._space = self._space, ""
             try:
                 yield from source.skip_white_space()
-                yield from reader.read(calls.body)
+                yield from reader.read(calls.body, calls.close)
                 self._count += 1
             except Malformed:
                 if reader.begun:
@@ -131,14 +136,20 @@ class OutputSplitter:
             yield from self._source.skip_white_space()
         if calls.after and (yield from self._takes(calls.after)):
             yield from self._source.skip_white_space()
+            yield from self._end_of_calls(calls)
             return False
         if calls.between:
             if not (yield from self._takes(calls.between)):
+                yield from self._end_of_calls(calls)
                 return False
             yield from self._source.skip_white_space()
         if calls.open:
             return (yield from self._takes(calls.open))
         return bool(calls.between)
+
+    def _end_of_calls(self, calls: Calls) -> Reading[None]:
+        if calls.around[1] and (yield from self._takes(calls.around[1])):
+            yield from self._source.skip_white_space()
 
     def _takes(self, word: str) -> Reading[bool]:
         """Takes a word, if it comes next; returns whether it did."""

@@ -1,0 +1,94 @@
+"""The grammar of calls whose arguments stand between tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.core.errors import RequestError
+from turnout.core.types.output_format import XmlCall
+from turnout.text.output.argument_schemas import Shape, given_values
+from turnout.text.output.grammar.grammar_rules import GrammarRules, literal
+from turnout.text.output.grammar.string_forms import string_form
+from turnout.text.output.grammar.value_grammar import check_held
+from turnout.text.output.schemas import constraint
+from turnout.text.output.tools import Tool
+
+__all__ = ["XmlGrammar"]
+
+NULL = "/\\s*(null|None)\\s*/"
+"""What would be read as null."""
+
+
+@dataclass
+class XmlGrammar:
+    """Adds rules for the arguments of one tool."""
+
+    rules: GrammarRules
+    body: XmlCall
+    tool: Tool
+
+    def arguments(self) -> str:
+        """An expression for the arguments."""
+        if self.tool.strict:
+            check_held(self.tool.schemas.plain(self.tool.schemas.whole))
+        return "(" + " | ".join(map(self._shape, self.tool.shapes)) + ")"
+
+    def _shape(self, shape: Shape) -> str:
+        parts = []
+        for each in shape.properties:
+            part = self._argument(each.name, each.schema)
+            if part is not None:
+                parts.append(f"(space {part})" + ("" if each.required else "?"))
+            elif each.required:
+                raise RequestError(
+                    f"the argument {each.name!r} of the tool {self.tool.name!r} is required, but cannot be "
+                    "written in the model's format",
+                    "tools",
+                )
+        if shape.others is not False:
+            before, after = map(literal, self.body.key)
+            key = rf"{before} /[A-Za-z_][A-Za-z0-9_]{{0,63}}/ {after}"
+            parts.append(f"(space {key} {self._value(shape.others)})*")
+        return self.rules.named(" ".join(parts) or '""')
+
+    def _argument(self, name: str, schema: Any) -> str | None:
+        """An expression for an argument; None: it cannot be written."""
+        before, after = self.body.key
+        if after in name or name != name.strip():
+            return None
+        return f"{literal(before + name + after)} {self._value(schema)}"
+
+    def _value(self, schema: Any) -> str:
+        line = "\n" if self.body.lines else ""
+        opening = f"space {literal(self.body.value[0])}" if self.body.value[0] else ""
+        ways = list(dict.fromkeys(self._ways(schema, line + self.body.value[1])))
+        return f"{opening} {literal(line) if line else ''} {self.rules.named(' | '.join(ways))}"
+
+    def _ways(self, schema: Any, end: str) -> Iterator[str]:
+        """The ways to write a value, and what ends it."""
+        types = self.tool.schemas.types(schema)
+        if "string" not in types or not types <= {"string", "null"}:
+            part = constraint(self._alone(schema), strict=self.tool.strict)
+            yield f"{self.rules.named(f'%json {literal(part)}')} space {literal(end.strip())}"
+            return
+        if "null" in types:
+            yield literal("null" + end)
+        for branch in self.tool.schemas.branches(schema):
+            yield from self._strings(branch, end, nothing="null" in types)
+
+    def _strings(self, branch: Mapping[str, Any], end: str, *, nothing: bool) -> Iterator[str]:
+        """The ways to write a string. nothing: the value may be null, so that no string may look like it."""
+        values = given_values(branch)
+        if values is not None:
+            texts = [value for value in values if isinstance(value, str) and self.body.value[1] not in value]
+            yield from (literal(text + end) for text in texts if not nothing or text not in ("null", "None"))
+        elif "string" in self.tool.schemas.types(branch):
+            form = string_form(branch, strict=self.tool.strict)
+            form = f"({form}) & ~{NULL}" if nothing else form
+            yield self.rules.string_up_to(form, end, without=self.body.value[1])
+
+    def _alone(self, schema: Any) -> Mapping[str, Any]:
+        alone = self.tool.schemas.alone(schema)
+        return alone if isinstance(alone, Mapping) else {} if alone else {"not": {}}

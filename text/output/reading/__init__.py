@@ -1,0 +1,1 @@
+"""Reads an output in pieces: a call, its arguments, their values."""
