@@ -51,6 +51,12 @@ class EngineConfig(Config):
         "own modules over Turnout's KV memory; `auto`: `native` where a family has the architecture.",
     )
     """[models.md](models.md) lists which architectures have a family, and which run by transformers."""
+    trust_remote_code: bool = Field(
+        False,
+        description="Run code that the checkpoint brings (`auto_map`), where neither a family nor "
+        "transformers has its architecture.",
+    )
+    """Start-up names the files. They run with all rights of the server's user: read them first."""
     quantization: str = Field(UNQUANTIZED, description="Quantizer, as `NAME` or `NAME:option=value,…`.")
     """See [how to quantize](../how-to/quantize.md)."""
     decoding: str = Field(

@@ -91,7 +91,13 @@ def build_engine(
     """
     registry = registry or Registry.of(config)
     policies = build_policies(registry, config)
-    checkpoint = open_checkpoint(registry, config.model, config.revision, config.model_impl)
+    checkpoint = open_checkpoint(
+        registry,
+        config.model,
+        config.revision,
+        config.model_impl,
+        trust_remote_code=config.trust_remote_code,
+    )
     check_attention(registry, policies.kv, checkpoint.spec)
     format = find_format(registry, config.format, checkpoint.folder)
     setup = ComputeSetup.chosen(config, checkpoint.spec)

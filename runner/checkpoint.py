@@ -14,6 +14,7 @@ from turnout.core.registry.registry import Registry
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.checkpoints.checkpoint import check_weights_suffice, read_config, read_generation_config
 from turnout.models.hub.resolve import resolve_model
+from turnout.models.transformers_adapter import TransformersAdapter
 from turnout.runner.generation_config import end_tokens
 
 __all__ = ["Checkpoint", "open_checkpoint"]
@@ -41,11 +42,16 @@ class Checkpoint:
 
 
 def open_checkpoint(
-    registry: Registry, model: str, revision: str | None = None, implementation: str = "auto"
+    registry: Registry,
+    model: str,
+    revision: str | None = None,
+    implementation: str = "auto",
+    *,
+    trust_remote_code: bool = False,
 ) -> Checkpoint:
     """Finds the checkpoint of `model`. Raises ModelError where it is not there or not supported.
 
-    implementation: as ``--model-impl`` has it.
+    implementation: as ``--model-impl`` has it; trust_remote_code: whether code that it brings may be run.
     """
     folder = resolve_model(model, revision=revision)
     raw = read_config(folder)
@@ -55,6 +61,8 @@ def open_checkpoint(
             f"{folder / 'config.json'} names no architecture; expected a list of names under 'architectures'"
         )
     family = _family(registry, architectures[0], implementation)
+    if isinstance(family, TransformersAdapter):
+        family.may_run(folder, trust_remote_code)
     with as_plugin_errors(f"{title_of(family, 'model')}: spec"):
         spec = family.spec(raw)
         spec = spec if spec.config else replace(spec, config=raw)

@@ -54,7 +54,13 @@ class EngineResources:
         self, name: str, *, memory: int | None = None, quantization: str | None = None
     ) -> Companion:
         quantization = quantization or UNQUANTIZED
-        checkpoint = open_checkpoint(self.registry, name, implementation=self.budget.config.model_impl)
+        config = self.budget.config
+        checkpoint = open_checkpoint(
+            self.registry,
+            name,
+            implementation=config.model_impl,
+            trust_remote_code=config.trust_remote_code,
+        )
         check_attention(self.registry, self.kv, checkpoint.spec)
         context = self.setup.context
         model = load_weights(self.registry, checkpoint, quantization, context, progress=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ __all__ = [
     "INDEX_FILE",
     "SINGLE_FILE",
     "check_weights_suffice",
+    "indexed_files",
     "read_config",
     "read_generation_config",
     "read_json",
@@ -72,6 +74,12 @@ def weight_files(folder: Path) -> list[Path]:
             "refused; convert them to safetensors"
         )
     raise ModelError(f"{folder} holds no weights: expected {SINGLE_FILE} or {INDEX_FILE} with its shards")
+
+
+def indexed_files(folder: Path) -> Mapping[str, str]:
+    """The name of each tensor's file, as the index of shards says it; empty if there is no index."""
+    found = read_json(folder / INDEX_FILE, needed=False).get("weight_map", {})
+    return found if isinstance(found, dict) else {}
 
 
 def check_weights_suffice(folder: Path, parameters: int) -> None:

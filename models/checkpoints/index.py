@@ -14,7 +14,7 @@ from turnout.core.errors import ModelError, as_plugin_errors
 from turnout.core.interfaces.models import ModelFamily
 from turnout.core.plugin_faults import title_of
 from turnout.core.types.placement import Placement, placements
-from turnout.models.checkpoints.checkpoint import weight_files
+from turnout.models.checkpoints.checkpoint import indexed_files, weight_files
 from turnout.models.checkpoints.parameter_slots import ParameterSlot
 from turnout.models.checkpoints.readers.formats import open_weights
 from turnout.models.checkpoints.readers.reader import WeightFile
@@ -87,8 +87,13 @@ def index_checkpoint(
     weights. Raises ModelError, naming tensor and file, where a tensor is missing, unknown or there twice.
     """
     title = title_of(family, "model")
-    files = open_weights(weight_files(folder))
-    listed = [entry for file in files for entry in _listed(file, family, title, adoptable, held)]
+    files, indexed = open_weights(weight_files(folder)), indexed_files(folder)
+    listed = [
+        entry
+        for file in files
+        for entry in _listed(file, family, title, adoptable, held)
+        if indexed.get(entry.key, file.path.name) == file.path.name  # the index decides between two copies
+    ]
     quantized = {
         layer: QuantizedLayer(layer)
         for entry in listed

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from turnout.core.errors import ConfigError, ModelError, as_plugin_errors
 from turnout.core.interfaces.compute import ComputeContext
-from turnout.core.interfaces.models import ModelFamily
+from turnout.core.interfaces.models import ModelCapabilities, ModelFamily
 from turnout.core.interfaces.quantization import Adopter, Quantizer
 from turnout.core.plugin_faults import name_plugin, title_of
 from turnout.core.types.model_spec import ModelSpec
@@ -33,6 +33,7 @@ from turnout.models.checkpoints.replacement_check import ReplacementCheck
 from turnout.models.checkpoints.stacked_tensor import StackedTensor
 from turnout.models.decoder.fused import fuse_layers, pack_complete, pack_rest
 from turnout.models.decoder.fused_experts import fuse_experts
+from turnout.models.decoder.grouped_experts import group_experts
 from turnout.models.decoder.native_stack import use_native_stack
 from turnout.models.decoder.packed import PackedEmbedding, layer_capabilities
 from turnout.models.meta_model import meta_model
@@ -68,6 +69,8 @@ def load_model(
         if compiled is not None:
             use_native_stack(module, compiled)
             fuse_experts(module, compiled)
+        else:
+            group_experts(module, kernels)
     slots = parameter_slots(module)
     held = () if adopter is None else adopter.held_blocks(context)
     index = index_checkpoint(folder, family, slots, _adoptable(module, adopter), held)
@@ -121,10 +124,12 @@ class _Loader:
         """Layers that the quantizer has converted."""
         self._check = ReplacementCheck(context.device, context.dtype)
         self._stacks: dict[str, StackedTensor] = {}
+        declared: ModelCapabilities = getattr(module, "capabilities", ModelCapabilities())
+        self._wide = [f".{part}." for part in declared.float32]
 
     def fill(self, slot: ParameterSlot, entry: TensorEntry) -> bool:
         """Read a parameter, or a part of one, and set it under all its names once it is complete."""
-        device, dtype = self.context.device, self.context.dtype
+        device, dtype = self.context.device, self._dtype(slot)
         if entry.placement.into:
             stack = self._stacks.get(slot.name) or StackedTensor(slot.shape, device, dtype)
             self._stacks[slot.name] = stack
@@ -139,6 +144,10 @@ class _Loader:
             if layer not in self.quantized:
                 setattr(self.module.get_submodule(layer), attribute, parameter)
         return True
+
+    def _dtype(self, slot: ParameterSlot) -> torch.dtype:
+        named = f".{slot.name}."
+        return torch.float32 if any(part in named for part in self._wide) else self.context.dtype
 
     def check_filled(self) -> None:
         """Raises ModelError for a parameter that is filled in part."""

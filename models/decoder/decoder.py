@@ -25,7 +25,7 @@ LayerMaker = Callable[[int], nn.Module]
 class Decoder(nn.Module):
     """A causal language model over a flat ragged batch."""
 
-    capabilities = ModelCapabilities(picks_rows=True)
+    capabilities = ModelCapabilities(picks_rows=True, float32=("e_score_correction_bias",))
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.layers import Heads
 from turnout.models.decoder.gates import silu_gate
+from turnout.models.decoder.latent_attention import HeadExpansion
 from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Norm, RMSNorm
 from turnout.models.decoder.normed_attention import (
     HeadNormedAttention,
@@ -79,7 +80,7 @@ def pack_rest(module: nn.Module, kernels: FusedKernels) -> None:
     compiled = cpu_kernels(kernels)
     for name, layer in list(module.named_modules()):
         _pack_alone(module, name, kernels)
-        if isinstance(layer, Router) and compiled is not None:
+        if isinstance(layer, (Router, HeadExpansion)) and compiled is not None:
             layer.pack(compiled)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from turnout.core.interfaces.compute import FusedKernels
 from turnout.kernels import CpuKernels, cpu_kernels
+from turnout.kernels.gpu.weights import DeviceWeights
 from turnout.kernels.integers import joint_bias
 from turnout.kernels.linears import FloatWeights, LinearWeights
 
@@ -38,6 +39,8 @@ class LayerCapabilities:
     """Looks up rows of its weights, for an embedding tied to it: int64 [tokens] to [tokens, inputs]."""
     native_weights: LinearWeights | None = None
     """What the compiled kernels of a CPU need to compute the layer themselves, in one call with others."""
+    device_weights: DeviceWeights | None = None
+    """What the kernels of a GPU need to compute the layer together with others."""
 
 
 _NONE = LayerCapabilities()

@@ -31,7 +31,7 @@ NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 ANSWER_SECONDS = 5.0
 """Time in which the hub must answer the first request; otherwise it counts as unreachable."""
 
-WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt", "*.py"]
 # Subfolders, and files called "consolidated", hold the same weights in other formats.
 UNWANTED = ["*/*", "consolidated*"]
 

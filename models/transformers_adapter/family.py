@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.errors import ModelError
@@ -34,13 +35,22 @@ class TransformersAdapter(ModelFamily):
 
     def __init__(self) -> None:
         self._names: CheckpointNames | None = None
+        self._folder: Path | None = None
+        self._trusts_code = False
         self._is_decoder = False
         """Whether Turnout's own decoder computes what the model does."""
+
+    def may_run(self, folder: Path, trusted: bool) -> None:
+        """Says where the checkpoint is, and whether code that lies there may be run."""
+        self._folder, self._trusts_code = folder, trusted
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
         # Imported here, because listing plugins must import neither torch nor transformers.
         from turnout.models.transformers_adapter.check import read_and_try
+        from turnout.models.transformers_adapter.own_code import run_own_code
 
+        if self._folder is not None:
+            run_own_code(config, self._folder, self._trusts_code)
         spec, self._is_decoder = read_and_try(config)
         if self._is_decoder:
             logger.info("%s has the shape of Llama, and runs by its layers", spec.architecture)

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from turnout.core.interfaces.attention import Attend
+from turnout.core.interfaces.models import ModelCapabilities
 from turnout.models.transformers_adapter.attention import attending
 from turnout.models.transformers_adapter.rows import flatten_inputs
 
@@ -25,6 +26,7 @@ class AdaptedModel(nn.Module):
         super().__init__()
         # One dictionary: a submodule that is exchanged here is exchanged in the causal model, too.
         self._modules = causal._modules
+        self.capabilities = ModelCapabilities(float32=tuple(causal._keep_in_fp32_modules_strict or ()))
         self._causal = [causal]  # in a list, so that it is no submodule
         self._shared = tuple(shared)
         self._linears = [name for name, layer in self.named_modules() if isinstance(layer, nn.Linear)]

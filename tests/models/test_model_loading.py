@@ -296,14 +296,6 @@ def test_a_missing_shard_is_named(tiny_config, checkpoint, load) -> None:
         load(folder)
 
 
-def test_a_tensor_in_two_shards_is_refused(tiny_config, checkpoint, load) -> None:
-    folder = checkpoint(tiny_config(), shards=2)
-    _, second = sorted(folder.glob("model-*.safetensors"))
-    save_file({**load_file(second), "model.embed_tokens.weight": torch.zeros(160, 64)}, second)
-    with pytest.raises(ModelError, match=rf"{second.name} holds .*embed_tokens.* second time"):
-        load(folder)
-
-
 @pytest.mark.parametrize("index", ["{", "[]", '{"weight_map": 3}', '{"weight_map": {"a": "../b"}}'])
 def test_a_malformed_index_is_named(index: str, tiny_config, checkpoint, load) -> None:
     folder = checkpoint(tiny_config())

@@ -40,7 +40,13 @@ def compare_predictions(order: QualityTask) -> QualityResult | Incomparable:
 
 
 def _checkpoint(config: EngineConfig) -> Checkpoint:
-    return open_checkpoint(Registry.of(config), config.model, config.revision, config.model_impl)
+    return open_checkpoint(
+        Registry.of(config),
+        config.model,
+        config.revision,
+        config.model_impl,
+        trust_remote_code=config.trust_remote_code,
+    )
 
 
 def _small(config: EngineConfig, window: int) -> EngineConfig:

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from turnout.kernels.gpu.weights import DeviceWeights
 from turnout.kernels.integers import joint_bias
 from turnout.models.decoder.packed import LayerCapabilities
 from turnout.plugins.quantization.gpu.products import Kind, Weights, multiply, multiply_codes, quantize
@@ -41,7 +42,12 @@ class GpuLinear(nn.Module, ABC):
 
     @property
     def capabilities(self) -> LayerCapabilities:
-        return LayerCapabilities(join=self.join)
+        return LayerCapabilities(join=self.join, device_weights=self.device_weights)
+
+    @property
+    def device_weights(self) -> DeviceWeights | None:
+        """What kernels need that compute several layers; None: they cannot compute this one."""
+        return None
 
     def join(self, others: Sequence[nn.Module]) -> nn.Module | None:
         layers = [self, *(layer for layer in others if isinstance(layer, GpuLinear))]
@@ -93,6 +99,16 @@ class WeightOnlyLinear(GpuLinear):
         return Weights(self._kind, self.codes, self.scale, self.offset, self._group)
 
     @property
+    def device_weights(self) -> DeviceWeights | None:
+        if self.order is not None:
+            return None
+        if self._kind == "int4":
+            return DeviceWeights(self.codes, self.scale, self.bias, offset=self.offset, group=self._group)
+        if self._kind != "int8" or self._group or self.offset is not None:
+            return None
+        return DeviceWeights(self.codes, self.scale[:, 0], self.bias)
+
+    @property
     def join_key(self) -> tuple[object, ...] | None:
         if self.order is not None:
             return None
@@ -117,6 +133,12 @@ class CodesLinear(GpuLinear):
     def multiply(self, x: Tensor) -> Tensor:
         codes, scale = quantize(x, self._kind)
         return multiply_codes(codes, scale, Weights(self._kind, self.codes, self.scale), self.bias, x.dtype)
+
+    @property
+    def device_weights(self) -> DeviceWeights | None:
+        if self._kind != "int8":
+            return None
+        return DeviceWeights(self.codes, self.scale[:, 0], self.bias, codes=True)
 
     @property
     def join_key(self) -> tuple[object, ...]:

@@ -8,8 +8,9 @@ import torch
 import triton
 from torch import Tensor
 
+from turnout.kernels.gpu.rounding import quantize
 from turnout.plugins.quantization.gpu.product_programs import both as both_codes
-from turnout.plugins.quantization.gpu.product_programs import join, quantize_rows, weight_only
+from turnout.plugins.quantization.gpu.product_programs import join, weight_only
 
 __all__ = ["Kind", "Weights", "multiply", "multiply_codes", "quantize"]
 
@@ -170,25 +171,6 @@ def multiply_codes(
     if tiling.parts > 1:
         _join(target, x_scale, weights.scale, bias, out)
     return out
-
-
-def quantize(x: Tensor, kind: Literal["int8", "fp8"]) -> tuple[Tensor, Tensor]:
-    """Quantizes the rows of `x`, [rows, size]; returns int8 codes [rows, size] and float32 scales [rows]."""
-    rows, size = x.shape
-    codes = torch.empty((rows, size), dtype=torch.int8, device=x.device)
-    scales = torch.empty(rows, dtype=torch.float32, device=x.device)
-    padded = triton.next_power_of_2(size)
-    quantize_rows[rows,](
-        x,
-        codes,
-        scales,
-        size,
-        x.stride(0),
-        SIZE=padded,
-        FLOATS=kind == "fp8",
-        num_warps=min(16, max(1, padded // 512)),
-    )
-    return codes, scales
 
 
 def _targets(

@@ -26,7 +26,9 @@ from pretended_gpu import Compiled, PretendedGpu  # noqa: E402
 from ragged_case import Case  # noqa: E402
 
 from turnout.core.types.sampling_params import SamplingParams  # noqa: E402
+from turnout.kernels.gpu.experts import ExpertProducts, SortedPairs, add_up  # noqa: E402
 from turnout.kernels.gpu.layers import GpuKernels  # noqa: E402
+from turnout.kernels.gpu.weights import DeviceWeights  # noqa: E402
 from turnout.plugins.kv_backends.paged.device.kernel_attention import lanes_of  # noqa: E402
 from turnout.plugins.kv_backends.paged.device.kernels.rotated_write import rotated_write  # noqa: E402
 from turnout.plugins.kv_backends.storage.dtypes import KVDtype  # noqa: E402
@@ -108,6 +110,27 @@ def products(capability: int) -> None:
             linear(torch.zeros(rows, inputs, dtype=HALF))
 
 
+def experts(capability: int) -> None:
+    """Gate and up projection of Qwen3-30B-A3B, and the one down; half of their experts."""
+    pairs = SortedPairs(torch.zeros(64, 8, dtype=torch.int64), 64)
+    for outputs, inputs, gather in ((1536, 2048, True), (2048, 768, False)):
+        wide, codes = torch.zeros(outputs, inputs, dtype=HALF), torch.zeros(outputs, inputs, dtype=torch.int8)
+        groups = torch.ones(outputs, inputs // 128)
+        scale, bias = torch.ones(outputs), torch.zeros(outputs, dtype=HALF)
+        for weights in (
+            DeviceWeights(wide, None, None),
+            DeviceWeights(wide, None, bias),
+            DeviceWeights(codes, scale, None),
+            DeviceWeights(codes, scale, None, codes=True),
+            DeviceWeights(
+                codes.view(torch.uint8)[:, ::2].contiguous(), groups, None, offset=groups, group=128
+            ),
+        ):
+            x = torch.zeros(64 if gather else 512, inputs, dtype=HALF)
+            ExpertProducts([weights] * 64)(x, pairs, gather=gather)
+    add_up(torch.zeros(512, 2048, dtype=HALF), torch.ones(64, 8))
+
+
 def sampling(capability: int) -> None:
     truncate_by_kernel(torch.rand(2, 128_256), [SamplingParams(top_k=50), SamplingParams(top_p=0.9)])
 
@@ -119,6 +142,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "rarer attention": rarer_attention,
     "attention by rules": attention_by_rules,
     "products": products,
+    "experts": experts,
     "sampling": sampling,
 }
 

@@ -1,0 +1,84 @@
+"""Experts that a GPU computes together: all of a layer in one kernel, without waiting for the GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from turnout.core.interfaces.compute import FusedKernels
+from turnout.kernels.gpu.weights import DeviceWeights
+from turnout.models.decoder.experts import Experts
+from turnout.models.decoder.fused import FusedMLP
+from turnout.models.decoder.gates import Gate, silu_gate
+from turnout.models.decoder.packed import layer_capabilities, packs
+
+if TYPE_CHECKING:
+    from turnout.kernels.gpu.experts import ExpertProducts
+
+__all__ = ["GroupedExperts", "group_experts"]
+
+
+def group_experts(module: nn.Module, kernels: FusedKernels) -> None:
+    """Exchanges the experts of `module`, wherever they are."""
+    for name, layer in list(module.named_modules()):
+        if type(layer) is Experts:
+            module.set_submodule(name, GroupedExperts(layer, kernels))
+
+
+class GroupedExperts(Experts):
+    """Computes what `Experts` does.
+
+    It computes expert by expert, as that does, where a quantizer made layers that the kernels cannot compute.
+    """
+
+    def __init__(self, like: Experts, kernels: FusedKernels) -> None:
+        super().__init__(like)
+        self._kernels = kernels
+        self._grouped: _Grouped | None = None
+        self._looked = False
+
+    def forward(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        if not self._looked:  # in the first step weights are where they stay
+            self._grouped, self._looked = _Grouped.of(self, self._kernels), True
+        if self._grouped is None:
+            return super().forward(x, chosen, weights)
+        return self._grouped(x, chosen, weights)
+
+
+class _Grouped:
+    """Both layers of all experts."""
+
+    def __init__(
+        self, gate_up: ExpertProducts, down: ExpertProducts, gate: Gate, kernels: FusedKernels
+    ) -> None:
+        self._gate_up, self._down, self._gate, self._kernels = gate_up, down, gate, kernels
+
+    @classmethod
+    def of(cls, experts: Experts, kernels: FusedKernels) -> _Grouped | None:
+        """Returns all experts as one; None: the kernels cannot compute all of them."""
+        from turnout.kernels.gpu.experts import ExpertProducts  # imports Triton
+
+        layers = [expert for expert in experts if isinstance(expert, FusedMLP)]
+        joint = [_weights(layer.joint) for layer in layers]
+        down = [_weights(layer.down_proj) for layer in layers]
+        found = [each for each in (*joint, *down) if each is not None]
+        gates = {layer.gated for layer in layers}
+        if len(found) < 2 * len(experts) or len(gates) > 1:
+            return None
+        first, second = (ExpertProducts.of(each) for each in (found[: len(layers)], found[len(layers) :]))
+        return None if first is None or second is None else cls(first, second, gates.pop(), kernels)
+
+    def __call__(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        from turnout.kernels.gpu.experts import SortedPairs, add_up
+
+        pairs = SortedPairs(chosen, self._gate_up.experts)
+        both = self._gate_up(x, pairs, gather=True)
+        gated = self._kernels.gate(both) if self._gate is silu_gate else self._gate(*both.chunk(2, dim=-1))
+        return add_up(self._down(gated, pairs, gather=False), weights)
+
+
+def _weights(layer: nn.Module | None) -> DeviceWeights | None:
+    if isinstance(layer, nn.Linear) and packs(layer):
+        return DeviceWeights(layer.weight, None, layer.bias)
+    return None if layer is None else layer_capabilities(layer).device_weights

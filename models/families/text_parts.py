@@ -1,0 +1,97 @@
+"""The text models of checkpoints that read images too. Their other weights are skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from turnout.core.types.model_spec import ModelSpec
+from turnout.core.types.placement import Renamed
+from turnout.models.config_reader import ConfigReader
+from turnout.models.families.gemma import Gemma3, GemmaSpec
+from turnout.models.families.mistral import Mistral
+from turnout.models.families.qwen2 import Qwen2
+
+__all__ = ["Gemma3Text", "Mistral3Text", "Qwen2VLText"]
+
+SHARED = ("dtype", "torch_dtype", "tie_word_embeddings", "eos_token_id")
+"""Keys beside the config of the text model that hold for it, whatever it says itself."""
+LEADS = {"model.language_model.": "model.", "language_model.": "", "model.text_model.": "model."}
+"""How names of the text model's tensors begin, and what stands there in a checkpoint of text alone."""
+GEMMA = {
+    "vocab_size": 262_208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131_072,
+}
+"""What Gemma 3's text configs leave out."""
+OTHERS = ("visual.", "vision_tower.", "vision_model.", "multi_modal_projector.")
+"""How names of all other tensors begin."""
+
+
+class Gemma3Text(Gemma3):
+    """The text model of a Gemma 3 that reads images, whose config leaves out what is usual."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("Gemma3ForConditionalGeneration",)
+    checkpoints: ClassVar[tuple[str, ...]] = ("google/gemma-3-4b-it",)
+
+    def spec(self, config: Mapping[str, Any]) -> GemmaSpec:
+        return super().spec({**GEMMA, **_text_config(config)})
+
+    def rename(self, key: str) -> Renamed:
+        name = _text_name(key)
+        return None if name is None else super().rename(name)
+
+
+class Mistral3Text(Mistral):
+    """The text model of a Mistral 3 that reads images."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("Mistral3ForConditionalGeneration",)
+    checkpoints: ClassVar[tuple[str, ...]] = ("mistralai/Mistral-Small-3.1-24B-Instruct-2503",)
+
+    def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        return super().spec(_text_config(config))
+
+    def rename(self, key: str) -> Renamed:
+        name = _text_name(key)
+        return None if name is None else super().rename(name)
+
+
+class Qwen2VLText(Qwen2):
+    """The text model of Qwen2-VL and Qwen2.5-VL. Of text, all three rotations are by one position."""
+
+    architectures: ClassVar[tuple[str, ...]] = (
+        "Qwen2VLForConditionalGeneration",
+        "Qwen2_5_VLForConditionalGeneration",
+    )
+    checkpoints: ClassVar[tuple[str, ...]] = ("Qwen/Qwen2-VL-2B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct")
+
+    def spec(self, config: Mapping[str, Any]) -> ModelSpec:
+        return super().spec(_text_config(config))
+
+    def rename(self, key: str) -> Renamed:
+        name = _text_name(key)
+        return None if name is None else super().rename(name)
+
+
+def _text_name(key: str) -> str | None:
+    """Returns a tensor's name in a checkpoint of text alone; None: it is not the text model's."""
+    if key.removeprefix("model.").startswith(OTHERS):
+        return None
+    lead = next((lead for lead in LEADS if key.startswith(lead)), "")
+    return f"{LEADS.get(lead, '')}{key.removeprefix(lead)}"
+
+
+def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the text model's own config; in old configs of Qwen2-VL it is not apart from the others."""
+    nested = ConfigReader(config).mapping("text_config") or config
+    shared = {key: config[key] for key in SHARED if config.get(key) is not None}
+    found = {**{key: value for key, value in nested.items() if value is not None}, **shared}
+    if "sliding_window" in nested:  # null says that there is none
+        found["sliding_window"] = nested["sliding_window"]
+    for key in ("rope_scaling", "rope_parameters"):
+        rope = found.get(key)
+        if isinstance(rope, Mapping) and "mrope_section" in rope:
+            kept = {name: value for name, value in rope.items() if name not in ("type", "mrope_section")}
+            found[key] = {**kept, "rope_type": "default"}
+    return found

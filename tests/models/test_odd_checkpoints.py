@@ -1,0 +1,177 @@
+"""Checkpoints as users bring them: shards that don't match their index, keys that configs leave out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from turnout import LLM, SamplingParams
+from turnout.core.errors import ModelError
+from turnout.core.interfaces.compute import ComputeContext
+from turnout.core.registry.registry import Registry
+from turnout.models.checkpoints.checkpoint import read_config
+from turnout.models.checkpoints.loading import load_model
+from turnout.models.hub.resolve import resolve_model
+from turnout.scripts.make_model import copy_tokenizer
+
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture
+def shards(tiny_config, checkpoint) -> Path:
+    """A checkpoint of Llama in three shards."""
+    return checkpoint(tiny_config("llama"), seed=5, shards=3)
+
+
+def index_of(folder: Path) -> dict[str, str]:
+    found: dict[str, str] = json.loads((folder / INDEX).read_text())["weight_map"]
+    return found
+
+
+def rewrite_index(folder: Path, weight_map: dict[str, str]) -> None:
+    (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    mine, theirs = dict(one.named_parameters()), dict(other.named_parameters())
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+class TestShards:
+    def test_a_missing_one_is_named(self, shards: Path, load) -> None:
+        name = sorted(set(index_of(shards).values()))[1]
+        (shards / name).unlink()
+        with pytest.raises(ModelError, match=f"{name} is missing; the index names 3 shards; fetch"):
+            load(shards)
+
+    def test_files_that_the_index_does_not_name_are_left_alone(self, shards: Path, load) -> None:
+        before = load(shards)
+        save_file({"lm_head.weight": torch.zeros(3)}, shards / "consolidated.safetensors")
+        assert same(load(shards), before)
+
+    def test_of_two_copies_that_counts_which_the_index_names(self, shards: Path, load) -> None:
+        before, (key, home) = load(shards), next(iter(index_of(shards).items()))
+        other = next(name for name in index_of(shards).values() if name != home)
+        tensors = load_file(shards / other)
+        save_file({**tensors, key: torch.zeros_like(load_file(shards / home)[key])}, shards / other)
+        assert same(load(shards), before)
+
+    def test_two_copies_that_the_index_does_not_name_are_refused(self, shards: Path, load) -> None:
+        key, home = next(iter(index_of(shards).items()))
+        other = next(name for name in index_of(shards).values() if name != home)
+        save_file({**load_file(shards / other), key: load_file(shards / home)[key]}, shards / other)
+        rewrite_index(shards, {name: file for name, file in index_of(shards).items() if name != key})
+        with pytest.raises(ModelError, match=f"holds the tensor '{key}' a second time"):
+            load(shards)
+
+    def test_a_tensor_that_the_index_does_not_name_is_read_all_the_same(self, shards: Path, load) -> None:
+        before = load(shards)
+        rewrite_index(shards, dict(list(index_of(shards).items())[1:]))
+        assert same(load(shards), before)
+
+    def test_a_tensor_that_lies_in_no_shard_is_named(self, shards: Path, load) -> None:
+        key, home = next(iter(index_of(shards).items()))
+        save_file({k: v for k, v in load_file(shards / home).items() if k != key}, shards / home)
+        with pytest.raises(ModelError, match=f"lacks the tensor '{key}'"):
+            load(shards)
+
+
+def generated(folder: Path, **options: Any) -> list[int]:
+    llm = LLM(str(folder), max_model_len=64, kv_memory=2**22, **options)
+    params = SamplingParams(temperature=0, max_tokens=16)
+    answer = llm.generate([[5, 9, 140, 33]], params, progress=False)[0].outputs[0]
+    return list(answer.token_ids)
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_float16_is_served(key: str, tiny_config, checkpoint) -> None:
+    """On a CPU in float32, with the tokens of the same numbers stored in float32."""
+    config = {**tiny_config("qwen2"), "max_position_embeddings": 128}
+    del config["dtype"]
+    folder = checkpoint({**config, key: "float16"}, dtype="float16")
+    copy_tokenizer(resolve_model("turnout-tiny"), folder)
+    half = generated(folder)
+    tensors = load_file(folder / "model.safetensors")
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    save_file({name: value.float() for name, value in tensors.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({**config, key: "float32"}))
+    assert generated(folder) == half and len(set(half)) > 3
+
+
+def test_each_of_a_list_of_end_tokens_ends_the_text(tiny_config, checkpoint) -> None:
+    config = {**tiny_config("qwen2"), "max_position_embeddings": 128, "eos_token_id": [1, 2]}
+    folder = checkpoint(config)
+    copy_tokenizer(resolve_model("turnout-tiny"), folder)
+    whole = generated(folder)
+    for ends in ([whole[4], 0], [0, whole[2]]):
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+        first = min(whole.index(token) for token in ends if token in whole)
+        assert generated(folder) == whole[: first + 1]
+
+
+TIED = {
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "gpt_oss": "GptOssForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "ministral": "MinistralForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+}
+
+
+@pytest.mark.parametrize("kind", TIED)
+def test_a_head_is_tied_by_default_where_it_is_for_transformers(kind: str) -> None:
+    from transformers import CONFIG_MAPPING
+
+    theirs = CONFIG_MAPPING[kind]()
+    config = {**theirs.to_dict(), "architectures": [TIED[kind]], "dtype": "float32"}
+    config.pop("tie_word_embeddings")
+    family = Registry.load().family(TIED[kind])
+    assert family.spec(config).tied_embeddings == theirs.tie_word_embeddings
+
+
+def test_what_must_stay_in_float32_does(tmp_path: Path) -> None:
+    """The correction of a router's scores, as transformers keeps it, natively and by the adapter."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    small = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
+    latent = {"kv_lora_rank": 16, "q_lora_rank": None, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8}
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}
+    config = AutoConfig.for_model(
+        "deepseek_v3",
+        **{**small, **latent, **experts, "v_head_dim": 8, "first_k_dense_replace": 0},
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        moe_intermediate_size=16,
+        max_position_embeddings=64,
+    )
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    for name, value in model.state_dict().items():
+        if "correction" in name:
+            value.copy_(torch.tensor([1.0001, 0.9999, 1.00001, 1.0002]))
+    model.save_pretrained(tmp_path)
+    for implementation in ("deepseek-v3", "transformers"):
+        family = Registry.load().create("model", implementation)
+        context = ComputeContext(torch.device("cpu"), torch.bfloat16)
+        loaded = load_model(tmp_path, family, family.spec(read_config(tmp_path)), context, progress=False)
+        found = {value.dtype for name, value in loaded.named_parameters() if "correction" in name}
+        assert found == {torch.float32}
+        others = {value.dtype for name, value in loaded.named_parameters() if "correction" not in name}
+        assert others == {torch.bfloat16}
