@@ -123,6 +123,19 @@ class ServerConfig(Config):
         allow_inf_nan=False,
         description="Days for which --response-store keeps a response after its last use.",
     )
+    batch_dir: str | None = Field(
+        None, description="Folder of uploaded files and of batches, which outlive the server; default: none."
+    )
+    """See [batches](http-api.md#batches)."""
+    batch_dir_size: ByteSize = Field(
+        limits.FILES_BYTES.whole, description="Size of all files in --batch-dir; beyond it, uploads get 507."
+    )
+    batch_in_flight: int = Field(
+        limits.BATCH_IN_FLIGHT.whole,
+        gt=0,
+        description="Lines of a batch that are served at once while no client waits.",
+    )
+    """Beside clients' requests only one is."""
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Lowest severity to log; the log goes to standard error."
     )

@@ -12,6 +12,11 @@ __all__ = [
     "BACKGROUND",
     "BAD_WORDS",
     "BAD_WORDS_TEXT",
+    "BATCHES",
+    "BATCHES_KEPT",
+    "BATCH_IN_FLIGHT",
+    "BATCH_LINE",
+    "BATCH_LINES",
     "BIASES",
     "BODY",
     "BODY_SECONDS",
@@ -24,10 +29,15 @@ __all__ = [
     "DETOKENIZED",
     "EXTRA_ARGS",
     "FIELDS",
+    "FILE",
+    "FILES",
+    "FILES_BYTES",
+    "FILE_NAME",
     "FORM",
     "FORMS_SLOW",
     "FORMS_WAITING",
     "FORM_CHOICES",
+    "FORM_FIELDS",
     "FORM_MASKS",
     "FORM_MEMORY",
     "FORM_SECONDS",
@@ -71,6 +81,7 @@ __all__ = [
     "TRACE_LINE",
     "TRACE_TOKENS",
     "UNREAD",
+    "UPLOADS",
     "VALUES",
     "WAITING",
     "Limit",
@@ -268,6 +279,31 @@ KEY_NAMES = Limit(
     unit="names",
     what="API keys with counters of their own in `/metrics`",
     answer="those beyond have none",
+)
+FILE = Limit(most=256 * 2**20, unit="bytes", what="an uploaded file", answer="413, `file`")
+FILE_NAME = Limit(most=255, unit="characters", what="the name of an uploaded file", answer="it is cut off")
+FILES = Limit(most=10_000, unit="files", what="uploaded files", answer="507")
+FILES_BYTES = Limit(
+    most=4 * 2**30,
+    unit="bytes",
+    what="files of all clients together",
+    answer="507 for an upload",
+    option="--batch-dir-size",
+)
+UPLOADS = Limit(most=4, unit="uploads", what="files that are sent at once", answer="503 with `Retry-After`")
+FORM_FIELDS = Limit(
+    most=16 * 2**10, unit="bytes", what="fields and headers of an upload, 64 for each part", answer="413"
+)
+BATCHES = Limit(most=64, unit="batches", what="batches that have not ended", answer="503 with `Retry-After`")
+BATCHES_KEPT = Limit(most=10_000, unit="batches", what="batches", answer="the oldest that has ended goes")
+BATCH_LINES = Limit(most=50_000, unit="lines", what="lines of a batch", answer="the batch fails")
+BATCH_LINE = Limit(most=4 * 2**20, unit="bytes", what="a line of a batch", answer="the batch fails")
+BATCH_IN_FLIGHT = Limit(
+    most=8,
+    unit="lines",
+    what="lines of a batch that are served at once",
+    answer="the others wait",
+    option="--batch-in-flight",
 )
 STORED_RESPONSES = Limit(
     most=10_000,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -19,6 +23,8 @@ from turnout.server.admin import plugins as admin_plugins
 from turnout.server.admin import prefixes as admin_prefixes
 from turnout.server.admin import scheduler as admin_scheduler
 from turnout.server.api import models, tokenization
+from turnout.server.api.batches import batches, files
+from turnout.server.api.batches.runner import running_batches
 from turnout.server.api.chat import chat
 from turnout.server.api.completions import completions
 from turnout.server.api.context import Context
@@ -74,6 +80,15 @@ ROUTES = [
     Route("/v1/responses/{response_id}", stored.delete_response, methods=["DELETE"]),
     Route("/v1/responses/{response_id}/cancel", stored.cancel_response, methods=["POST"]),
     Route("/v1/responses/{response_id}/input_items", stored.list_input_items),
+    Route("/v1/files", files.list_files),
+    Route("/v1/files", files.upload_file, methods=["POST"]),
+    Route("/v1/files/{file_id}", files.show_file),
+    Route("/v1/files/{file_id}", files.delete_file, methods=["DELETE"]),
+    Route("/v1/files/{file_id}/content", files.show_content),
+    Route("/v1/batches", batches.list_batches),
+    Route("/v1/batches", batches.create_batch, methods=["POST"]),
+    Route("/v1/batches/{batch_id}", batches.show_batch),
+    Route("/v1/batches/{batch_id}/cancel", batches.cancel_batch, methods=["POST"]),
     Route("/openapi.json", page.show_openapi),
     Route("/docs", page.show_docs),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
@@ -92,10 +107,15 @@ ROUTES = [
 """Every path; `server.http.access.auth` decides which of them need a key."""
 
 
+BATCHED = {"/v1/completions": completions, "/v1/chat/completions": chat, "/v1/responses": responses}
+"""What answers the lines of batches, by their `url`."""
+
+
 def create_app(arms: Arms, config: ServerConfig) -> Starlette:
     """The application that serves the arms' engines, which are ready. Raises ConfigError."""
     load, keys = ServerLoad(), Keys.for_api(config)
     context = Context(arms, config, load, keys, Stores.open(config))
+    memory = RequestMemory(config.request_memory)
     app = Starlette(
         routes=ROUTES,
         middleware=[
@@ -103,7 +123,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
             Middleware(TrailingSlashMiddleware),
             Middleware(RequestIdMiddleware),
             Middleware(AuthMiddleware, config, keys),
-            Middleware(RequestMemoryMiddleware, RequestMemory(config.request_memory)),
+            Middleware(RequestMemoryMiddleware, memory),
             Middleware(ArmHeaderMiddleware),
             Middleware(LoadMiddleware, load),
         ],
@@ -113,11 +133,17 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
             TurnoutError: respond_to_error,
             Exception: respond_to_error,
         },
-        lifespan=context.lifespan,
+        lifespan=partial(_lifespan, context, memory),
     )
     app.state.context = context
     app.state.decoding = Turns("bodies")
     return app
+
+
+@asynccontextmanager
+async def _lifespan(context: Context, memory: RequestMemory, app: Starlette) -> AsyncGenerator[None, None]:
+    async with context.lifespan(app), running_batches(app, context, memory, BATCHED):
+        yield
 
 
 def _cors(config: ServerConfig) -> list[Middleware]:

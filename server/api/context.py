@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -40,6 +41,8 @@ class Context:
     keys: Keys
     stores: Stores = field(default_factory=Stores)
     background: Background = field(default_factory=Background)
+    batch_news: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a batch has come, or is cancelled."""
     created: int = field(default_factory=lambda: int(time.time()))
     texts: TextPool = field(default_factory=TextPool)
     templates: TemplateProcesses = field(default_factory=TemplateProcesses)

@@ -2,18 +2,58 @@
 
 from __future__ import annotations
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from turnout.core.clock import Clock, monotonic
 
 __all__ = ["LoadMiddleware", "ServerLoad"]
 
-GENERATING = frozenset({"/v1/completions", "/v1/chat/completions"})
+GENERATING = frozenset(
+    {
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/api/chat",
+        "/api/generate",
+    }
+)
 
 
 class ServerLoad:
-    """The number of requests now."""
+    """The clients' requests for generated text."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = monotonic) -> None:
+        self._clock = clock
         self.requests = 0
+        """How many there are now."""
+        self.waiting = 0
+        """How many of them have got nothing yet."""
+        self.ended = -math.inf
+        """When the last of them ended, in seconds on the clock."""
+
+    @contextmanager
+    def request(self) -> Iterator[Callable[[], None]]:
+        """A request, for as long as the block lasts; what is yielded is called when its response begins."""
+        waits = True
+
+        def begins() -> None:
+            nonlocal waits
+            self.waiting -= waits
+            waits = False
+
+        self.requests += 1
+        self.waiting += 1
+        try:
+            yield begins
+        finally:
+            begins()
+            self.requests -= 1
+            self.ended = self._clock()
 
 
 class LoadMiddleware:
@@ -27,8 +67,11 @@ class LoadMiddleware:
         if scope["type"] != "http" or scope["path"] not in GENERATING:
             await self._app(scope, receive, send)
             return
-        self._load.requests += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._load.requests -= 1
+        with self._load.request() as begins:
+
+            async def send_counted(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    begins()
+                await send(message)
+
+            await self._app(scope, receive, send_counted)

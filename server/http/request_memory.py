@@ -37,6 +37,13 @@ class RequestMemory:
         finally:
             held.hold(0)
 
+    @contextmanager
+    def held_for(self, scope: Scope) -> Iterator[None]:
+        """What the request of a scope holds, for as long as the block lasts."""
+        with self.held() as held:
+            scope[_KEY] = held
+            yield
+
     def take(self, held: HeldMemory, size: int) -> None:
         """Let a request hold `size` bytes more, or less. Raises Overloaded."""
         self._used += size
@@ -102,8 +109,7 @@ class RequestMemoryMiddleware:
         self._app, self._memory = app, memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._memory.held() as held:
-            scope[_KEY] = held
+        with self._memory.held_for(scope):
             await self._app(scope, receive, send)
 
 

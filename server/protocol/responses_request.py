@@ -111,6 +111,7 @@ class ResponsesRequest(BaseModel):
             "top_p": self.top_p,
             "stream": self.stream,
             "user": self.user,
+            "priority": (self.model_extra or {}).get("priority"),
             "response_format": self._form(),
             "chat_template_kwargs": self._template_variables(),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -69,12 +70,20 @@ class Database:
         """The result of `work`, which takes effect as a whole or not at all. Raises StorageError."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transaction, work)
 
+    def at_once(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """As `run`, for a server that does not serve yet."""
+        return self._thread.submit(self._transaction, work).result()
+
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             with self._connection:
                 return work(self._connection)
         except sqlite3.Error as error:
             raise self._explained(error) from None
+        except OSError as error:  # of a file beside it
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            message = f"a file beside {self._path} cannot be written: {error.strerror}"
+            raise StorageError(message, full=full) from None
 
     def _explained(self, error: sqlite3.Error) -> StorageError:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # of an extended code

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from turnout.config import ServerConfig
+from turnout.server.storage.batch_store import BatchStore
+from turnout.server.storage.file_store import FileStore
 from turnout.server.storage.response_store import Bounds, ResponseStore
 
 __all__ = ["Stores", "check_storage"]
@@ -16,6 +18,8 @@ class Stores:
     """Each is None where the server keeps nothing of the kind."""
 
     responses: ResponseStore | None = None
+    files: FileStore | None = None
+    batches: BatchStore | None = None
 
     @classmethod
     def open(cls, config: ServerConfig) -> Stores:
@@ -26,11 +30,15 @@ class Stores:
                 config.response_store_entries, config.response_store_size, config.response_store_days
             )
             responses = ResponseStore(Path(config.response_store), bounds)
-        return cls(responses)
+        if config.batch_dir is None:
+            return cls(responses)
+        files = FileStore(Path(config.batch_dir), config.batch_dir_size)
+        return cls(responses, files, BatchStore(files))
 
     def close(self) -> None:
-        if self.responses is not None:
-            self.responses.close()
+        for store in (self.responses, self.files):
+            if store is not None:
+                store.close()
 
 
 def check_storage(config: ServerConfig) -> None:

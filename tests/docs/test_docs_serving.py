@@ -173,6 +173,7 @@ def round_trip(example: object, struct: type[msgspec.Struct]) -> None:
         ApiError(503, "x", code="prefix_not_computed"),
         ApiError(404, "x", code="previous_response_not_found"),
         ApiError(404, "x", code="no_response_store"),
+        ApiError(404, "x", code="no_batches"),
         StorageError("x"),
         StorageError("x", full=True),
     ],

@@ -25,6 +25,7 @@ __all__ = [
     "client_of",
     "count_tokens",
     "going_on",
+    "on_behalf_of",
 ]
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,24 @@ def going_on(request: Request, tokens: Callable[[], int]) -> Iterator[None]:
         yield
     if key is not None:
         key.usage.spend(tokens())
+
+
+@contextmanager
+def on_behalf_of(scope: Scope, keys: Keys, name: str) -> Iterator[None]:
+    """What the server itself asks for a client, whose name `client_of` told; its tokens count for its key.
+
+    Raises ApiError 401 where that key is no longer valid.
+    """
+    keys.refresh()
+    key = next((key for key in keys if key.name == name), None)
+    if keys and key is None:
+        raise ApiError(401, "the key that this was asked with is no longer valid", code="invalid_api_key")
+    scope[_KEY] = key
+    try:
+        yield
+    finally:
+        if key is not None and _TOKENS in scope:
+            key.usage.spend(scope[_TOKENS]())
 
 
 class AuthMiddleware:

@@ -1,0 +1,280 @@
+"""Answers batches, the oldest first, by the handlers that answer clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message
+
+from turnout.core.errors import StorageError, TurnoutError
+from turnout.server.api.batches.feeder import Feeder
+from turnout.server.api.batches.lines import Answer, Line, check_input, result_of, unanswered, unread
+from turnout.server.api.context import Context
+from turnout.server.http.access.auth import on_behalf_of
+from turnout.server.http.errors import REQUEST_KEY, respond_to_error
+from turnout.server.http.request_log import current_request
+from turnout.server.http.request_memory import RequestMemory
+from turnout.server.storage.batch_store import (
+    Batch,
+    BatchErrors,
+    BatchStore,
+    LineError,
+    OwnedBatch,
+)
+from turnout.server.storage.file_store import FileStore
+
+__all__ = ["BatchRunner", "running_batches"]
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+TICK_SECONDS = 0.05
+"""How often to look whether a line may begin."""
+LOOK_SECONDS = 1.0
+"""How often to look whether a batch has been cancelled or has expired."""
+RETRY_SECONDS = 1.0
+"""After a line found the server overloaded, or the disk full."""
+PORTION = 32
+"""Lines that are read at once."""
+UNAVAILABLE = 503
+
+
+@asynccontextmanager
+async def running_batches(
+    app: Starlette, context: Context, memory: RequestMemory, handlers: Mapping[str, Handler]
+) -> AsyncGenerator[None, None]:
+    """While the application serves, its batches are answered, where it takes any.
+
+    handlers: by the path of a line.
+    """
+    files, batches = context.stores.files, context.stores.batches
+    if files is None or batches is None:
+        yield
+        return
+    runner = BatchRunner(app, context, memory, handlers, files, batches)
+    task = asyncio.create_task(runner.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class BatchRunner:
+    """One for each server."""
+
+    def __init__(
+        self,
+        app: Starlette,
+        context: Context,
+        memory: RequestMemory,
+        handlers: Mapping[str, Handler],
+        files: FileStore,
+        batches: BatchStore,
+    ) -> None:
+        self._app, self._context, self._memory, self._handlers = app, context, memory, handlers
+        self._files, self._batches = files, batches
+        self._feeder = Feeder(context.load, context.config.batch_in_flight)
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            self._context.batch_news.clear()
+            try:
+                owned = await self._batches.next()
+                if owned is None:
+                    await self._context.batch_news.wait()
+                else:
+                    await self._serve(owned)
+            except StorageError as error:
+                logger.error("batches wait: %s", error)
+                await asyncio.sleep(10 * RETRY_SECONDS)
+            except Exception:
+                logger.exception("batches wait")
+                await asyncio.sleep(10 * RETRY_SECONDS)
+
+    async def _serve(self, owned: OwnedBatch) -> None:
+        """A batch to its end, from wherever it stands. Raises StorageError."""
+        batch, path = owned.batch, self._files.path(owned.batch.input_file_id)
+        try:
+            if batch.status == "validating":
+                batch = await self._checked(batch, path)
+            if batch.status == "in_progress":
+                batch = await self._answered(owned, path)
+        except StorageError:
+            raise
+        except Exception:
+            logger.exception("the batch %s failed", batch.id)
+            await self._fail(batch, [LineError("internal_error", "the server's log has the details")])
+            return
+        if batch.status != "failed":
+            ending = {"cancelling": "cancelled", "in_progress": "expired"}.get(batch.status, "completed")
+            await self._batches.end(owned, ending)
+            logger.info("the batch %s is %s", batch.id, ending)
+
+    async def _checked(self, batch: Batch, path: Path) -> Batch:
+        count, errors = await asyncio.to_thread(check_input, path, batch.endpoint)
+        if errors:
+            return await self._fail(batch, errors)
+        counts = type(batch.request_counts)(count)
+        now = self._batches.now()
+        return await self._batches.change(
+            batch.id, status="in_progress", in_progress_at=now, request_counts=counts
+        )
+
+    async def _fail(self, batch: Batch, errors: list[LineError]) -> Batch:
+        now = self._batches.now()
+        return await self._batches.change(
+            batch.id, status="failed", failed_at=now, errors=BatchErrors(errors)
+        )
+
+    async def _answered(self, owned: OwnedBatch, path: Path) -> Batch:
+        """The batch when all its lines have results, or it is to end before."""
+        lines = unread(path, await self._batches.answered(owned.batch.id))
+        tasks: set[asyncio.Task[None]] = set()
+        watching = asyncio.create_task(self._watch(owned))
+        feeding = asyncio.create_task(self._feed(owned, lines, tasks))
+        try:
+            await asyncio.wait({watching, feeding}, return_when=asyncio.FIRST_COMPLETED)
+            if feeding.done():
+                feeding.result()
+                now = self._batches.now()
+                return await self._batches.change(owned.batch.id, status="finalizing", finalizing_at=now)
+        finally:
+            ending = {watching, feeding, *tasks}
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+        batch = watching.result()
+        if batch.status == "in_progress":
+            await self._expire(batch, path)
+        return batch
+
+    async def _watch(self, owned: OwnedBatch) -> Batch:
+        """Returns when the batch is to end before all of its lines have results."""
+        while True:
+            batch = await self._batches.get(owned.batch.id, owned.owner)
+            assert batch is not None
+            if batch.status != "in_progress" or self._batches.now() >= batch.expires_at:
+                return batch
+            self._context.batch_news.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._context.batch_news.wait(), LOOK_SECONDS)
+
+    async def _expire(self, batch: Batch, path: Path) -> None:
+        answered = await self._batches.answered(batch.id)
+        message = f"the batch's window of {batch.completion_window} has ended"
+        rest = await asyncio.to_thread(
+            lambda: [unanswered(line, "batch_expired", message) for line in unread(path, answered)]
+        )
+        await self._batches.add(batch.id, rest)
+
+    async def _feed(self, owned: OwnedBatch, lines: Iterator[Line], tasks: set[asyncio.Task[None]]) -> None:
+        """Begins line after line, and returns when all have results."""
+        async with aclosing(_read(lines)) as each:
+            async for line in each:
+                while not self._has_room(len(tasks)):
+                    await asyncio.sleep(TICK_SECONDS)
+                    _raise_of(tasks)
+                task = asyncio.create_task(self._line(owned, line))
+                tasks.add(task)
+        while tasks:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            _raise_of(tasks)
+
+    def _has_room(self, in_flight: int) -> bool:
+        return not self._context.arms.closing and self._feeder.has_room(in_flight)
+
+    async def _line(self, owned: OwnedBatch, line: Line) -> None:
+        """Answers a line, however often the server has no room for it."""
+        answer = await self._asked(owned, line)
+        while answer.status == UNAVAILABLE:
+            await asyncio.sleep(RETRY_SECONDS)
+            answer = await self._asked(owned, line)
+        await self._batches.add(owned.batch.id, [result_of(line, answer)])
+
+    async def _asked(self, owned: OwnedBatch, line: Line) -> Answer:
+        """What a client would get."""
+        id, endpoint = uuid4().hex, owned.batch.endpoint
+        current_request.set(id)
+        request = _request(self._app, endpoint, id)
+        try:
+            with (
+                self._memory.held_for(request.scope),
+                on_behalf_of(request.scope, self._context.keys, owned.owner),
+            ):
+                request = Request(request.scope, _sender(line.content()))
+                return await _collected(await self._handlers[endpoint](request), request)
+        except Exception as error:
+            if not isinstance(error, TurnoutError):
+                logger.exception("a line of the batch %s failed", owned.batch.id)
+            return await _collected(await respond_to_error(request, error), request)
+
+
+def _request(app: Starlette, path: str, id: str) -> Request:
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")],
+        "client": None,
+        "server": None,
+        "app": app,
+        REQUEST_KEY: id,
+    }
+    return Request(scope)
+
+
+async def _collected(response: Response, request: Request) -> Answer:
+    """What the response would send."""
+    body = bytearray()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            body.extend(message.get("body", b""))
+
+    await response(request.scope, request.receive, send)
+    return Answer(response.status_code, bytes(body), request.scope[REQUEST_KEY])
+
+
+def _sender(content: bytes) -> Callable[[], Awaitable[Message]]:
+    """What an ASGI server's `receive` is; nobody disconnects."""
+    parts = iter([content])
+
+    async def receive() -> Message:
+        for part in parts:
+            return {"type": "http.request", "body": part, "more_body": False}
+        await asyncio.Event().wait()
+        raise AssertionError("nothing sets the event")
+
+    return receive
+
+
+async def _read(lines: Iterator[Line]) -> AsyncGenerator[Line, None]:
+    """The lines, read in a thread, a few at a time."""
+
+    def portion() -> list[Line]:
+        return [line for _, line in zip(range(PORTION), lines, strict=False)]
+
+    while found := await asyncio.to_thread(portion):
+        for line in found:
+            yield line
+
+
+def _raise_of(tasks: set[asyncio.Task[None]]) -> None:
+    """Forgets the tasks that are done. Raises what one of them raised."""
+    for task in [task for task in tasks if task.done()]:
+        tasks.discard(task)
+        task.result()
