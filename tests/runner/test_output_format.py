@@ -33,8 +33,8 @@ GPT_OSS = """
 def test_the_template_of_gpt_oss_is_found_to_be_harmony(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("{}")
     (tmp_path / "chat_template.jinja").write_text(GPT_OSS)
-    assert find_format(Registry.load(), None, tmp_path) == harmony()
+    assert find_format(Registry.load(), None, tmp_path).format == harmony()
 
 
 def test_a_folder_without_a_template_has_no_format(tmp_path: Path) -> None:
-    assert find_format(Registry.load(), None, tmp_path) is None
+    assert find_format(Registry.load(), None, tmp_path).format is None
