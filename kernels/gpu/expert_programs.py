@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from turnout.kernels.gpu.number_programs import dot, from_int4, from_int8, narrow
+from turnout.kernels.gpu.number_programs import dot, from_e4m3, from_int4, from_int8, narrow
 
 __all__ = ["expert_products", "weighted_sums"]
 
@@ -43,6 +43,28 @@ def load_group(at_row, at_column, there, inside, STEP: tl.constexpr, ALIGNED: tl
     return low, high, tl.load(at, mask=inside[None, :], other=0)
 
 
+@triton.jit
+def multiplied(
+    part_x,
+    part_w,
+    SCALED: tl.constexpr,
+    CODES: tl.constexpr,
+    FLOATS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The product of a step, as `expert_products` says."""
+    if CODES and FLOATS:
+        return tl.dot(part_x.to(tl.float8e4nv, bitcast=True), part_w.to(tl.float8e4nv, bitcast=True))
+    elif CODES:
+        return tl.dot(part_x, part_w, out_dtype=tl.int32)
+    elif SCALED and FLOATS:
+        return dot(part_x, from_e4m3(part_w, part_x.dtype), PRECISION)
+    elif SCALED:
+        return dot(part_x, from_int8(part_w, part_x.dtype), PRECISION)
+    else:
+        return dot(part_x, part_w, PRECISION)
+
+
 @triton.jit(do_not_specialize=["experts"])
 def expert_products(
     x,
@@ -69,6 +91,7 @@ def expert_products(
     BIAS_NUMBERS: tl.constexpr,
     SCALED: tl.constexpr,
     CODES: tl.constexpr,
+    FLOATS: tl.constexpr,
     GROUP: tl.constexpr,
     OFFSET: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -80,7 +103,7 @@ def expert_products(
     GATHER: x has a row for each token, and out one for each sorted pair; otherwise x has a row for each
     sorted pair, and out one for each pair in the old order.
     ALIGNED: 16 bytes of a row of weights begin at a multiple of 16.
-    SCALED: weights are int8; CODES: x is, too, with `x_scale` for each row.
+    SCALED: weights are int8; CODES: x is, too, with `x_scale` for each row. FLOATS: both are e4m3 in int8.
     GROUP: weights are 4 bits, two to a byte, of groups of so many inputs; STEP is as large.
     """
     tile = tl.program_id(1)
@@ -106,7 +129,7 @@ def expert_products(
         at_row = x + source[:, None] * inputs
         at_scale = tl.load(scales + expert).to(tl.pointer_type(tl.float32))
         at_offset = tl.load(offsets + expert).to(tl.pointer_type(tl.float32))
-        sums = tl.zeros((ROWS, COLUMNS), tl.int32 if CODES else tl.float32)
+        sums = tl.zeros((ROWS, COLUMNS), tl.int32 if CODES and not FLOATS else tl.float32)
         for start in range(0, inputs, STEP):
             if GROUP:
                 low, high, both = load_group(
@@ -124,12 +147,7 @@ def expert_products(
                 part_x, part_w = load_step(
                     at_row + start, at_column + start, there, inside, inputs - start, STEP, ALIGNED
                 )
-                if CODES:
-                    sums += tl.dot(part_x, part_w, out_dtype=tl.int32)
-                elif SCALED:
-                    sums += dot(part_x, from_int8(part_w, x.dtype.element_ty), PRECISION)
-                else:
-                    sums += dot(part_x, part_w, PRECISION)
+                sums += multiplied(part_x, part_w, SCALED, CODES, FLOATS, PRECISION)
         result = sums.to(tl.float32)
         if CODES:
             result *= tl.load(x_scale + source, mask=there, other=0.0)[:, None]

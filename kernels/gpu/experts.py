@@ -63,7 +63,14 @@ class ExpertProducts:
         kinds = {
             (
                 *(each.numbers.shape, each.numbers.dtype, each.numbers.is_contiguous()),
-                *(each.scale is None, each.bias is None, each.codes, each.offset is None, each.group),
+                *(
+                    each.scale is None,
+                    each.bias is None,
+                    each.codes,
+                    each.floats,
+                    each.offset is None,
+                    each.group,
+                ),
             )
             for each in experts
         }
@@ -77,7 +84,7 @@ class ExpertProducts:
         each sorted pair, and the result one for each pair as it was before.
         """
         like, dtype = self._like, x.dtype
-        rows, scale = quantize(x, "int8") if like.codes else (x.contiguous(), None)
+        rows, scale = quantize(x, "fp8" if like.floats else "int8") if like.codes else (x.contiguous(), None)
         out = torch.empty((len(pairs.order), like.outputs), dtype=dtype, device=x.device)
         numbers, scales, biases, offsets = (
             like.numbers if table is None else table for table in self._tables
@@ -107,6 +114,7 @@ class ExpertProducts:
             BIAS_NUMBERS=TYPES[dtype if like.bias is None else like.bias.dtype],
             SCALED=like.scale is not None and not like.group,
             CODES=like.codes,
+            FLOATS=like.floats,
             GROUP=like.group,
             OFFSET=like.offset is not None,
             # float32 means float32, not the 10 bits of tf32.

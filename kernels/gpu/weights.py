@@ -21,6 +21,8 @@ class DeviceWeights(NamedTuple):
     """[outputs]."""
     codes: bool = False
     """Whether activations are rounded to 8 bits, too."""
+    floats: bool = False
+    """Whether 8 bits are e4m3, in int8."""
     offset: Tensor | None = None
     """float32 [outputs, groups], which is added to each weight of 4 bits; None: nothing is."""
     group: int = 0

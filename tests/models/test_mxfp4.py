@@ -165,6 +165,17 @@ def test_it_can_be_quantized_anew(quantization: str, folder: Path, kernels: CpuK
     assert quantization_of(checkpoint, quantization) == f"{quantization}, of mxfp4 (the checkpoint's own)"
 
 
+def test_modules_of_transformers_have_the_same_numbers(folder: Path) -> None:
+    registry = Registry.load()
+    checkpoint = open_checkpoint(registry, str(folder), implementation="transformers")
+    context = ComputeContext(torch.device("cpu"), torch.float32)
+    module = load_weights(registry, checkpoint, "none", context, progress=False)
+    ours = expert(loaded(folder))
+    theirs = module.get_parameter("model.layers.0.mlp.experts.gate_up_proj")[1]
+    assert torch.equal(theirs[:, ::2].t(), ours.gate_proj.weight)
+    assert torch.equal(theirs[:, 1::2].t(), ours.up_proj.weight)
+
+
 def test_scales_may_lie_in_another_file(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     with_numbers = loaded(folder)

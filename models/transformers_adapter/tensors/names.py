@@ -8,10 +8,14 @@ from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
-from turnout.core.types.placement import Renamed
+from turnout.core.types.placement import Placement, Renamed
 from turnout.models.transformers_adapter.tensors.conversion import converted
 
 __all__ = ["CheckpointNames"]
+
+
+MXFP4 = "_blocks"
+"""Ends the names of stacks of experts whose numbers a reader gives as linear layers have them."""
 
 
 class CheckpointNames:
@@ -30,6 +34,9 @@ class CheckpointNames:
 
         Raises ModelError for a form that is not read.
         """
+        stack = key.removesuffix(MXFP4)
+        if stack != key and key not in self._own and isinstance(place := self.rename(stack), str):
+            return Placement(place, transposed=True)
         name, pattern = rename_source_key(key, self._renamings, self._converters, self._prefix, self._own)
         if name not in self._own and key in self._own:
             return key

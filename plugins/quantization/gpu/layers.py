@@ -104,9 +104,9 @@ class WeightOnlyLinear(GpuLinear):
             return None
         if self._kind == "int4":
             return DeviceWeights(self.codes, self.scale, self.bias, offset=self.offset, group=self._group)
-        if self._kind != "int8" or self._group or self.offset is not None:
+        if self._group or self.offset is not None:
             return None
-        return DeviceWeights(self.codes, self.scale[:, 0], self.bias)
+        return DeviceWeights(self.codes, self.scale[:, 0], self.bias, floats=self._kind == "fp8")
 
     @property
     def join_key(self) -> tuple[object, ...] | None:
@@ -136,9 +136,7 @@ class CodesLinear(GpuLinear):
 
     @property
     def device_weights(self) -> DeviceWeights | None:
-        if self._kind != "int8":
-            return None
-        return DeviceWeights(self.codes, self.scale[:, 0], self.bias, codes=True)
+        return DeviceWeights(self.codes, self.scale[:, 0], self.bias, codes=True, floats=self._kind == "fp8")
 
     @property
     def join_key(self) -> tuple[object, ...]:

@@ -45,7 +45,7 @@ def test_tokens_are_those_of_a_cpu(mixture: Path, card: Tensors, monkeypatch: py
     assert len(experts_of(engine)) == 2 and all(layer._grouped for layer in experts_of(engine))
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8wo", "int4wo"])
+@pytest.mark.parametrize("scheme", ["int8", "int8wo", "int4wo", "fp8wo"])
 def test_experts_of_few_bits(scheme: str, mixture: Path, card: Tensors) -> None:
     options: dict[str, Any] = {"quantization": scheme}
     expected = serve(built(mixture, "cpu", **options), GREEDY, ALIKE)

@@ -46,9 +46,10 @@ def experts_of(
             groups = (four.codes.float() - 8).view(outputs, -1, 32) * four.scale[..., None]
             exact.append((groups + offset[..., None]).flatten(1))
         else:
-            codes, scale = quantize(weight, "int8")
-            made.append(DeviceWeights(codes, scale, own, codes=kind == "both"))
-            exact.append(codes.float() * scale[:, None])
+            codes, scale = quantize(weight, "fp8" if kind == "fp8" else "int8")
+            made.append(DeviceWeights(codes, scale, own, codes=kind == "both", floats=kind == "fp8"))
+            numbers = codes.view(torch.float8_e4m3fn) if kind == "fp8" else codes
+            exact.append(numbers.float() * scale[:, None])
     return made, exact
 
 
@@ -60,6 +61,7 @@ def experts_of(
         ("int8", True, torch.bfloat16),
         ("both", False, torch.bfloat16),
         ("int4", True, torch.float32),
+        ("fp8", False, torch.float32),
     ],
     ids=str,
 )

@@ -122,6 +122,8 @@ def experts(capability: int) -> None:
             DeviceWeights(wide, None, bias),
             DeviceWeights(codes, scale, None),
             DeviceWeights(codes, scale, None, codes=True),
+            DeviceWeights(codes, scale, None, floats=True),
+            *([DeviceWeights(codes, scale, None, codes=True, floats=True)] if capability >= 89 else []),
             DeviceWeights(
                 codes.view(torch.uint8)[:, ::2].contiguous(), groups, None, offset=groups, group=128
             ),
