@@ -171,7 +171,7 @@ def _content(described: Operation, schemas: Schemas) -> Schema:
     if described.streams is not None:
         what = "server-sent events" if described.streams == EVENTS else "lines of JSON"
         told = f"With `stream`: {what}, as the text is generated."
-        content[described.streams] = {"schema": {"type": "string", "description": told}}
+        content[described.streams] = {"schema": {"description": told}}
     return content
 
 

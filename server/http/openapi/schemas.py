@@ -35,6 +35,7 @@ class Schemas:
             (kind, _renamed(schema, renamed)) for kind, schema in zip(kinds, schemas, strict=True)
         ]
         for kind, schema in self._answers:
+            _untag(self.components, schema, kind)
             _describe(self.components, schema, kind)
 
     def _add_requests(self, models: list[type[BaseModel]]) -> dict[type[BaseModel], Schema]:
@@ -52,6 +53,15 @@ class Schemas:
 
     def of_answer(self, kind: Any) -> Schema:
         return next(schema for known, schema in self._answers if known is kind)
+
+
+def _untag(components: dict[str, Schema], ref: Schema, kind: Any) -> None:
+    """Takes the tag away that a message between server and engine has, and no answer to a client."""
+    config = getattr(kind, "__struct_config__", None)
+    if config is not None and config.tag is not None:
+        schema = components[ref["$ref"].removeprefix(PLACE)]
+        del schema["properties"][config.tag_field]
+        schema["required"].remove(config.tag_field)
 
 
 def _describe(components: dict[str, Schema], ref: Schema, kind: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from running_server import RunningServer, Start
 
+from turnout.core.types.messages import SchedulerState
 from turnout.server.app import ROUTES
 from turnout.server.http.openapi.document import document, endpoints
 from turnout.server.http.openapi.operation import operation_of
@@ -53,6 +54,12 @@ def test_a_request_is_described_by_its_model(api: Any) -> None:
     assert schema["properties"]["temperature"]["description"] == "0 always takes the most likely token."
     assert "](" not in str([its.get("description") for its in schema["properties"].values()])
     assert {"type": "string"} in schema["properties"]["stop"]["anyOf"]
+
+
+def test_a_message_of_the_engine_is_described_as_clients_see_it(api: Any) -> None:
+    assert api["components"]["schemas"]["SchedulerState"]["properties"].keys() == set(
+        SchedulerState.__struct_fields__
+    )
 
 
 def test_answers_have_their_statuses_and_forms(api: Any) -> None:
