@@ -36,7 +36,7 @@ HEALTH = frozenset({"/health", "/ping"})
 """Paths that tell nothing, and are answered for any host and page."""
 ADMIN = "/admin/"
 METRICS = "/metrics"
-_KEY, _TOKENS, _ADMIN = "turnout.key", "turnout.tokens", "turnout.admin"
+_KEY, _TOKENS, _ADMIN, _NAME = "turnout.key", "turnout.tokens", "turnout.admin", "turnout.client"
 
 
 class Client(NamedTuple):
@@ -55,7 +55,8 @@ def client_of(request: Request, user: str | None = None) -> Client:
     origin = key.name if key is not None else _address(request)
     if key is not None and key.named:
         return Client(key.name, origin)
-    return Client(user or name_of(_bearer_token(request)), origin)
+    own: str | None = request.scope.get(_NAME)
+    return Client(user or (name_of(_bearer_token(request)) if own is None else own), origin)
 
 
 def by_admin(request: Request) -> bool:
@@ -88,7 +89,7 @@ def on_behalf_of(scope: Scope, keys: Keys, name: str) -> Iterator[None]:
     key = next((key for key in keys if key.name == name), None)
     if keys and key is None:
         raise ApiError(401, "the key that this was asked with is no longer valid", code="invalid_api_key")
-    scope[_KEY] = key
+    scope[_KEY], scope[_NAME] = key, name
     try:
         yield
     finally:
