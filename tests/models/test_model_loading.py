@@ -19,6 +19,8 @@ from turnout.core.errors import ModelError
 from turnout.core.interfaces.compute import ComputeContext
 from turnout.core.interfaces.quantization import Quantizer
 from turnout.models.checkpoints.checkpoint import read_config, read_generation_config
+from turnout.models.checkpoints.readers import safetensors_file
+from turnout.models.checkpoints.readers.safetensors_open import open_tensors
 from turnout.models.random.shapes import Shape, config_of
 
 PROJECTION = "model.layers.1.self_attn.k_proj.weight"
@@ -64,6 +66,23 @@ def test_weights_take_the_dtype_asked_for_and_frequencies_stay_exact(tiny_config
     assert {value.dtype for value in module.buffers()} == {torch.float32}
     assert not any(
         value.is_meta or value.requires_grad for value in [*module.parameters(), *module.buffers()]
+    )
+
+
+def test_a_file_of_many_tensors_is_not_opened_for_each(tiny_config, checkpoint, load, monkeypatch) -> None:
+    """Opening it takes the longer the more tensors it has."""
+    folder, opened = checkpoint(tiny_config()), []
+
+    def counted(file: Path) -> Any:
+        opened.append(file)
+        return open_tensors(file)
+
+    monkeypatch.setattr(safetensors_file, "open_tensors", counted)
+    monkeypatch.setattr(safetensors_file, "MAPPED", 100_000)
+    load(folder)
+    size = (folder / "model.safetensors").stat().st_size
+    assert (
+        size / 100_000 / 2 < len(opened) < size / 100_000 + 3 < len(load_file(folder / "model.safetensors"))
     )
 
 
