@@ -13,7 +13,7 @@ from turnout.server.protocol.base import FailFastList
 __all__ = ["ResponsesRequest"]
 
 Item = dict[str, Any]
-TEXTS = frozenset({"input_text", "output_text", "text"})
+TEXTS = frozenset({"input_text", "output_text", "reasoning_text", "text"})
 REFUSED = {
     "conversation": (),
     "prompt": (),
@@ -171,9 +171,8 @@ def _message(where: str, item: Item) -> Iterator[Item]:
         output = _text(f"{where}.output", item.get("output"))
         yield {"role": "tool", "tool_call_id": item.get("call_id"), "content": output}
     elif kind == "reasoning":
-        told = [part.get("text", "") for part in item.get("content") or () if isinstance(part, dict)]
-        if told:
-            yield {"role": "assistant", "content": None, "reasoning_content": "\n".join(told)}
+        if told := _text(f"{where}.content", item.get("content")):
+            yield {"role": "assistant", "content": None, "reasoning_content": told}
     elif kind != "item_reference":
         raise RequestError(f"{where} has the type {kind!r}, which is not supported", "input")
     else:

@@ -127,6 +127,7 @@ def test_tools_of_other_types_are_left_out(client: openai.OpenAI) -> None:
         ({"input": [{"type": "computer_call"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"input": [{"type": "reasoning", "summary": [], "content": [{"text": None}]}]}, "input"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(

@@ -1,0 +1,83 @@
+"""Whatever a response was asked with, what is stored of it is shown, listed, gone on from and deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from endpoints import assert_answered, examples
+from fuzzing import Fuzz
+from hypothesis import strategies as st
+from tiny_server import TinyServer, serving
+from values import encoded, mutated
+
+RESPONSES, BATCHES, FILES = "/v1/responses", "/v1/batches", "/v1/files"
+JSON = {"Content-Type": "application/json"}
+LINE = {"custom_id": "a", "method": "POST", "url": RESPONSES, "body": {"input": "a", "max_output_tokens": 1}}
+
+
+@pytest.fixture(scope="module")
+def storing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
+    folder = tmp_path_factory.mktemp("stored")
+    stores = ("--response-store", str(folder / "responses.db"), "--batch-dir", str(folder / "batches"))
+    with serving("--kv-memory", "64MiB", "--engine-restarts", "0", *stores) as server:
+        yield server
+
+
+def test_what_is_stored_can_be_used(fuzz: Fuzz, storing: TinyServer) -> None:
+    stored = 0
+    with httpx.Client(base_url=storing.url, timeout=60) as client:
+
+        def check(body: Any) -> None:
+            nonlocal stored
+            answer = client.post(RESPONSES, content=encoded(body), headers=JSON)
+            assert_answered(RESPONSES, answer)
+            if answer.status_code != 200:
+                return
+            path = f"{RESPONSES}/{id_of(answer)}"
+            shown = client.get(path)
+            if shown.status_code == 404:
+                return  # it was not to be stored
+            stored += 1
+            assert shown.status_code == 200 and shown.json()["store"] is True
+            listed = client.get(f"{path}/input_items", params={"limit": 100, "order": "asc"})
+            assert listed.status_code == 200 and all(item["id"] for item in listed.json()["data"])
+            later = {"input": "so?", "previous_response_id": shown.json()["id"], "max_output_tokens": 1}
+            goes_on = client.post(RESPONSES, json=later)
+            assert goes_on.status_code in (200, 400), goes_on.text
+            assert client.post(f"{path}/cancel").status_code in (200, 400)
+            assert client.delete(path).json()["deleted"] is True
+
+        fuzz(st.one_of(examples("responses"), examples("responses-tools")), check, 25)
+    assert stored
+    storing.check()
+
+
+def id_of(answer: httpx.Response) -> str:
+    if answer.headers["Content-Type"].startswith("application/json"):
+        return str(answer.json()["id"])
+    first = next(line for line in answer.text.splitlines() if line.startswith("data: "))
+    return str(json.loads(first[6:])["response"]["id"])
+
+
+def test_every_line_is_answered_or_refused(fuzz: Fuzz, storing: TinyServer) -> None:
+    with httpx.Client(base_url=storing.url, timeout=60) as client:
+
+        def check(lines: list[Any]) -> None:
+            form = {"file": ("in.jsonl", b"\n".join(map(encoded, lines)))}
+            file = client.post(FILES, files=form, data={"purpose": "batch"}).json()["id"]
+            asked = {"input_file_id": file, "endpoint": RESPONSES, "completion_window": "24h"}
+            id = client.post(BATCHES, json=asked).json()["id"]
+            while (batch := client.get(f"{BATCHES}/{id}").json())["status"] not in ("completed", "failed"):
+                pass
+            counts = batch["request_counts"]
+            if batch["status"] == "failed":
+                assert batch["errors"]["data"]
+            else:
+                assert counts["completed"] + counts["failed"] == counts["total"] == len(lines)
+
+        fuzz(st.lists(mutated(LINE), min_size=1, max_size=3), check, 15)
+    storing.check()
