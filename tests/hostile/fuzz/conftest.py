@@ -17,7 +17,9 @@ def fuzz(request: pytest.FixtureRequest) -> Fuzz:
 
 
 @pytest.fixture(scope="session")
-def fuzzed() -> Iterator[TinyServer]:
-    """One for all fuzzers, which no request may harm."""
-    with serving("--kv-memory", "64MiB", "--engine-restarts", "0") as server:
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
+    """One for all fuzzers, which no request may harm. It keeps responses, files and batches."""
+    folder = tmp_path_factory.mktemp("fuzzed")
+    stores = ("--response-store", str(folder / "responses.db"), "--batch-dir", str(folder / "batches"))
+    with serving("--kv-memory", "64MiB", "--engine-restarts", "0", *stores) as server:
         yield server

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
-import pytest
 from endpoints import assert_answered, examples
 from fuzzing import Fuzz
 from hypothesis import strategies as st
-from tiny_server import TinyServer, serving
+from tiny_server import TinyServer
 from values import encoded, mutated
 
 RESPONSES, BATCHES, FILES = "/v1/responses", "/v1/batches", "/v1/files"
@@ -19,17 +17,9 @@ JSON = {"Content-Type": "application/json"}
 LINE = {"custom_id": "a", "method": "POST", "url": RESPONSES, "body": {"input": "a", "max_output_tokens": 1}}
 
 
-@pytest.fixture(scope="module")
-def storing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyServer]:
-    folder = tmp_path_factory.mktemp("stored")
-    stores = ("--response-store", str(folder / "responses.db"), "--batch-dir", str(folder / "batches"))
-    with serving("--kv-memory", "64MiB", "--engine-restarts", "0", *stores) as server:
-        yield server
-
-
-def test_what_is_stored_can_be_used(fuzz: Fuzz, storing: TinyServer) -> None:
+def test_what_is_stored_can_be_used(fuzz: Fuzz, fuzzed: TinyServer) -> None:
     stored = 0
-    with httpx.Client(base_url=storing.url, timeout=60) as client:
+    with httpx.Client(base_url=fuzzed.url, timeout=60) as client:
 
         def check(body: Any) -> None:
             nonlocal stored
@@ -51,9 +41,9 @@ def test_what_is_stored_can_be_used(fuzz: Fuzz, storing: TinyServer) -> None:
             assert client.post(f"{path}/cancel").status_code in (200, 400)
             assert client.delete(path).json()["deleted"] is True
 
-        fuzz(st.one_of(examples("responses"), examples("responses-tools")), check, 25)
+        fuzz(st.one_of(examples("responses"), examples("responses-tools")), check, 8)
     assert stored
-    storing.check()
+    fuzzed.check()
 
 
 def id_of(answer: httpx.Response) -> str:
@@ -63,8 +53,8 @@ def id_of(answer: httpx.Response) -> str:
     return str(json.loads(first[6:])["response"]["id"])
 
 
-def test_every_line_is_answered_or_refused(fuzz: Fuzz, storing: TinyServer) -> None:
-    with httpx.Client(base_url=storing.url, timeout=60) as client:
+def test_every_line_is_answered_or_refused(fuzz: Fuzz, fuzzed: TinyServer) -> None:
+    with httpx.Client(base_url=fuzzed.url, timeout=60) as client:
 
         def check(lines: list[Any]) -> None:
             form = {"file": ("in.jsonl", b"\n".join(map(encoded, lines)))}
@@ -80,4 +70,4 @@ def test_every_line_is_answered_or_refused(fuzz: Fuzz, storing: TinyServer) -> N
                 assert counts["completed"] + counts["failed"] == counts["total"] == len(lines)
 
         fuzz(st.lists(mutated(LINE), min_size=1, max_size=3), check, 15)
-    storing.check()
+    fuzzed.check()
