@@ -128,10 +128,10 @@ def register_models(register: Register) -> None:
     register("olmo2", "turnout.models.families.olmo2:Olmo2")
     register("phi3", "turnout.models.families.phi3:Phi3")
     register("qwen2", "turnout.models.families.qwen2:Qwen2")
-    register("qwen2-moe", "turnout.models.families.qwen_moe:Qwen2Moe")
+    register("qwen2-moe", "turnout.models.families.qwen2:Qwen2Moe")
     register("qwen2-vl-text", "turnout.models.families.text_parts:Qwen2VLText")
     register("qwen3", "turnout.models.families.qwen3:Qwen3")
-    register("qwen3-moe", "turnout.models.families.qwen_moe:Qwen3Moe")
+    register("qwen3-moe", "turnout.models.families.qwen3:Qwen3Moe")
     register("smollm3", "turnout.models.families.smollm3:SmolLM3")
     register("transformers", "turnout.models.transformers_adapter:TransformersAdapter")
 

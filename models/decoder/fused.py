@@ -20,7 +20,7 @@ from turnout.kernels import CpuKernels, cpu_kernels
 from turnout.kernels.layers import Heads
 from turnout.models.decoder.gates import silu_gate
 from turnout.models.decoder.latent_attention import HeadExpansion
-from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Norm, RMSNorm
+from turnout.models.decoder.layers import Attention, Embedding, GatedMLP, Norm, RMSNorm, SinkAttention, Sinks
 from turnout.models.decoder.normed_attention import (
     HeadNormedAttention,
     HeadNorms,
@@ -37,7 +37,6 @@ from turnout.models.decoder.packed import (
 )
 from turnout.models.decoder.rope import Rotation
 from turnout.models.decoder.routers import Router
-from turnout.models.decoder.sinks import SinkAttention, Sinks
 
 __all__ = [
     "FusedAttention",

@@ -13,7 +13,17 @@ from turnout.core.types.model_spec import ModelSpec
 from turnout.models.decoder.gates import Gate, silu_gate
 from turnout.models.decoder.rope import Rotation
 
-__all__ = ["Attention", "Embedding", "GatedMLP", "Linear", "Norm", "PlainMLP", "RMSNorm"]
+__all__ = [
+    "Attention",
+    "Embedding",
+    "GatedMLP",
+    "Linear",
+    "Norm",
+    "PlainMLP",
+    "RMSNorm",
+    "SinkAttention",
+    "Sinks",
+]
 
 
 class Linear(nn.Linear):
@@ -123,3 +133,20 @@ class Attention(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         # The number of heads is read off the tensor: a sharded projection yields fewer.
         return x.reshape(x.shape[0], x.shape[1] // self.head_dim, self.head_dim)
+
+
+class Sinks(nn.Module):
+    """Passes a learned score of each head to attention."""
+
+    sinks: nn.Parameter
+
+    def passed(self) -> tuple[Tensor, ...]:
+        return (self.sinks.float(),)
+
+
+class SinkAttention(Sinks, Attention):
+    """Attention with sinks."""
+
+    def __init__(self, spec: ModelSpec, layer: int) -> None:
+        Attention.__init__(self, spec, layer)
+        self.sinks = nn.Parameter(torch.empty(spec.heads))

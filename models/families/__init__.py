@@ -9,9 +9,8 @@ from turnout.models.families.llama import Llama
 from turnout.models.families.mistral import Ministral, Mistral, Mixtral
 from turnout.models.families.olmo2 import Olmo2
 from turnout.models.families.phi3 import Phi3
-from turnout.models.families.qwen2 import Qwen2
-from turnout.models.families.qwen3 import Qwen3
-from turnout.models.families.qwen_moe import Qwen2Moe, Qwen3Moe
+from turnout.models.families.qwen2 import Qwen2, Qwen2Moe
+from turnout.models.families.qwen3 import Qwen3, Qwen3Moe
 from turnout.models.families.smollm3 import SmolLM3
 from turnout.models.families.text_parts import Gemma3Text, Mistral3Text, Qwen2VLText
 

@@ -71,8 +71,8 @@ class GptOss(DecoderFamily):
         from turnout.models.decoder.decoder import Decoder, DecoderLayer
         from turnout.models.decoder.experts import SparseMLP
         from turnout.models.decoder.gates import BoundedGate
+        from turnout.models.decoder.layers import SinkAttention
         from turnout.models.decoder.routers import SoftmaxRouter
-        from turnout.models.decoder.sinks import SinkAttention
 
         assert isinstance(spec, GptOssSpec)
         gate = BoundedGate(spec.slope, spec.limit)

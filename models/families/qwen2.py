@@ -1,16 +1,20 @@
-"""Qwen2 and Qwen2.5."""
+"""Qwen2 and Qwen2.5, and Qwen2-MoE."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.config_reader import ConfigReader
-from turnout.models.families.base import Biases, DecoderFamily, read_spec
+from turnout.models.families.base import Biases, DecoderFamily, extended, read_spec
+from turnout.models.families.moe import MoeSpec, sparse_layers
 from turnout.models.families.windows import FULL, SLIDING, layer_kinds, with_windows
 
-__all__ = ["Qwen2", "with_qwen_windows"]
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["Qwen2", "Qwen2Moe", "with_qwen_experts", "with_qwen_windows"]
 
 
 class Qwen2(DecoderFamily):
@@ -24,6 +28,42 @@ class Qwen2(DecoderFamily):
         return with_qwen_windows(spec, ConfigReader(config))
 
 
+class Qwen2Moe(DecoderFamily):
+    """Qwen2 with experts, and beside them an MLP of which each token takes as much as a gate says."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen2MoeForCausalLM",)
+
+    def spec(self, config: Mapping[str, Any]) -> MoeSpec:
+        reader = ConfigReader(config)
+        if reader.flag("use_sliding_window", False):
+            raise reader.reject("use_sliding_window", "set it to false to attend to the whole context")
+        biases = Biases(qkv=reader.flag("qkv_bias", True), output=False, mlp=False)
+        plain = read_spec(self.architectures[0], config, biases)
+        return with_qwen_experts(plain, reader, reader.integer("shared_expert_intermediate_size", 5632))
+
+    def build(self, spec: ModelSpec) -> nn.Module:
+        from turnout.models.decoder.decoder import Decoder, DecoderLayer
+        from turnout.models.decoder.experts import GatedSparseMLP
+        from turnout.models.decoder.layers import Attention, GatedMLP
+        from turnout.models.decoder.routers import SoftmaxRouter
+
+        assert isinstance(spec, MoeSpec)
+
+        def mlp(layer: int) -> nn.Module:
+            if not spec.sparse[layer]:
+                return GatedMLP(spec)
+            router = SoftmaxRouter(spec.hidden_size, spec.experts, spec.top, normalized=spec.normalized)
+            shared = GatedMLP(spec, spec.shared_size)
+            return GatedSparseMLP(router, spec.make_experts(), shared, spec.hidden_size)
+
+        return Decoder(spec, lambda layer: DecoderLayer(spec, Attention(spec, layer), mlp(layer)))
+
+    def parameter_count(self, spec: ModelSpec) -> int:
+        assert isinstance(spec, MoeSpec)
+        gates = sum(spec.sparse) * spec.hidden_size
+        return super().parameter_count(spec) + spec.more_parameters + gates
+
+
 def with_qwen_windows(spec: ModelSpec, reader: ConfigReader) -> ModelSpec:
     """Returns `spec` with Qwen's windows: where ``use_sliding_window``, of layers from one on."""
     if not reader.flag("use_sliding_window", False):
@@ -31,3 +71,19 @@ def with_qwen_windows(spec: ModelSpec, reader: ConfigReader) -> ModelSpec:
     first = reader.integer("max_window_layers", 28)
     kinds = layer_kinds(reader, [SLIDING if layer >= first else FULL for layer in range(spec.layers)])
     return with_windows(spec, kinds, reader.integer("sliding_window", 4096))
+
+
+def with_qwen_experts(spec: ModelSpec, reader: ConfigReader, shared_size: int) -> MoeSpec:
+    """Returns `spec` with experts as Qwen's configs say it; shared_size: as `MoeSpec` has it."""
+    # transformers writes one or the other, by its version.
+    count = "num_local_experts" if reader.has("num_local_experts") else "num_experts"
+    return extended(
+        spec,
+        MoeSpec,
+        experts=reader.integer(count),
+        top=reader.integer("num_experts_per_tok"),
+        expert_size=reader.integer("moe_intermediate_size"),
+        normalized=reader.flag("norm_topk_prob", False),
+        sparse=sparse_layers(reader, spec.layers),
+        shared_size=shared_size,
+    )

@@ -1,4 +1,4 @@
-"""Qwen3."""
+"""Qwen3 and Qwen3-MoE."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from turnout.core.types.model_spec import ModelSpec
 from turnout.models.config_reader import ConfigReader
 from turnout.models.families.base import Biases, DecoderFamily, read_spec
-from turnout.models.families.qwen2 import with_qwen_windows
+from turnout.models.families.moe import MoeSpec
+from turnout.models.families.qwen2 import with_qwen_experts, with_qwen_windows
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Qwen3", "read_qwen3_spec"]
+__all__ = ["Qwen3", "Qwen3Moe"]
 
 
 class Qwen3(DecoderFamily):
@@ -22,7 +23,7 @@ class Qwen3(DecoderFamily):
     architectures: ClassVar[tuple[str, ...]] = ("Qwen3ForCausalLM",)
 
     def spec(self, config: Mapping[str, Any]) -> ModelSpec:
-        return read_qwen3_spec(self.architectures[0], config)
+        return _read(self.architectures[0], config)
 
     def build(self, spec: ModelSpec) -> nn.Module:
         from turnout.models.decoder.decoder import Decoder, DecoderLayer
@@ -37,7 +38,40 @@ class Qwen3(DecoderFamily):
         return super().parameter_count(spec) + 2 * spec.layers * spec.head_dim
 
 
-def read_qwen3_spec(architecture: str, config: Mapping[str, Any]) -> ModelSpec:
+class Qwen3Moe(DecoderFamily):
+    """Qwen3 with experts."""
+
+    architectures: ClassVar[tuple[str, ...]] = ("Qwen3MoeForCausalLM",)
+
+    def spec(self, config: Mapping[str, Any]) -> MoeSpec:
+        reader = ConfigReader(config)
+        if reader.flag("use_sliding_window", False):
+            raise reader.reject("use_sliding_window", "set it to false to attend to the whole context")
+        return with_qwen_experts(_read(self.architectures[0], config), reader, 0)
+
+    def build(self, spec: ModelSpec) -> nn.Module:
+        from turnout.models.decoder.decoder import Decoder, DecoderLayer
+        from turnout.models.decoder.experts import SparseMLP
+        from turnout.models.decoder.layers import GatedMLP
+        from turnout.models.decoder.normed_attention import HeadNormedAttention
+        from turnout.models.decoder.routers import SoftmaxRouter
+
+        assert isinstance(spec, MoeSpec)
+
+        def mlp(layer: int) -> nn.Module:
+            if not spec.sparse[layer]:
+                return GatedMLP(spec)
+            router = SoftmaxRouter(spec.hidden_size, spec.experts, spec.top, normalized=spec.normalized)
+            return SparseMLP(router, spec.make_experts())
+
+        return Decoder(spec, lambda layer: DecoderLayer(spec, HeadNormedAttention(spec, layer), mlp(layer)))
+
+    def parameter_count(self, spec: ModelSpec) -> int:
+        assert isinstance(spec, MoeSpec)
+        return super().parameter_count(spec) + spec.more_parameters + 2 * spec.layers * spec.head_dim
+
+
+def _read(architecture: str, config: Mapping[str, Any]) -> ModelSpec:
     """Reads a config of Qwen3, with or without experts."""
     reader = ConfigReader({"head_dim": 128, **config})
     bias = reader.flag("attention_bias", False)
