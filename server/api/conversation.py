@@ -57,6 +57,7 @@ async def prepared_generation(
         body.n or 1,
         token_ids=bool(body.return_token_ids),
         splitter=prepared.splitter,
+        reasons=arm.format.reasons,
         shown=arm.format.shown if prepared.splitter is not None else frozenset(),
     )
 

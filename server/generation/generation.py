@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 import msgspec
@@ -66,6 +67,8 @@ class Generation:
     """The client wants nothing that is generated: choices have no text and no tokens."""
     splitter: Callable[[], OutputSplitter] | None = None
     """Makes what tells the parts of a choice's output apart; None: an output is text."""
+    reasons: bool = False
+    """It tells reasoning from the answer."""
     shown: frozenset[int] = frozenset()
     """Special tokens that are text, since the splitter reads them."""
     most: int = limits.PORTION.whole
@@ -78,6 +81,7 @@ class Generation:
     _choices: dict[int, ChoiceText] = field(default_factory=dict)
     _splitters: dict[int, OutputSplitter] = field(default_factory=dict)
     _stops: StopStrings = field(init=False)
+    _reasoning_tokens: int = 0
     _cached_tokens: dict[str, int] = field(default_factory=dict)
     _timings: dict[str, Timing] = field(default_factory=dict)
     _prompt_scores: dict[str, PackedLogprobs] = field(default_factory=dict)
@@ -126,6 +130,11 @@ class Generation:
     def completion_tokens(self) -> int:
         """Tokens generated, a stop token or the tokens of a stop string included."""
         return 0 if self.prompt_only else sum(choice.token_count for choice in self._choices.values())
+
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """Tokens generated that are reasoning; None where it is not told from the answer."""
+        return self._reasoning_tokens if self.reasons else None
 
     @property
     def entries(self) -> int:
@@ -215,7 +224,14 @@ class Generation:
         if splitter is None:
             assert self.splitter is not None
             splitter = self._splitters[index] = self.splitter()
+        reasoned = splitter.reasoned
+        only = splitter.reasons
         events = splitter.feed(added.text)
+        if only and splitter.reasons:
+            self._reasoning_tokens += len(added.tokens)
+        elif reasoned < splitter.reasoned:  # it has begun, or ended, among these tokens
+            share = (splitter.reasoned - reasoned) / max(1, len(added.text))
+            self._reasoning_tokens += ceil(len(added.tokens) * min(1, share))
         if added.finish_reason is not None:
             events += splitter.finish()
         added.calls = splitter.calls

@@ -6,8 +6,24 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-__all__ = ["Message", "MessageUsage", "ModelInfo", "ModelPage", "NamedEvent", "TokenCount"]
+__all__ = [
+    "Message",
+    "MessageUsage",
+    "ModelInfo",
+    "ModelPage",
+    "NamedEvent",
+    "OutputTokensDetails",
+    "TokenCount",
+]
+
+
+class OutputTokensDetails(msgspec.Struct):
+    """What the tokens generated are."""
+
+    thinking_tokens: int
+    """Those of reasoning, without the markers around it."""
 
 
 class MessageUsage(msgspec.Struct):
@@ -19,6 +35,8 @@ class MessageUsage(msgspec.Struct):
     cache_read_input_tokens: int = 0
     """Prompt tokens whose KV memory was found."""
     cache_creation_input_tokens: int = 0
+    output_tokens_details: OutputTokensDetails | UnsetType = UNSET
+    """Of models that reason."""
 
 
 class Message(msgspec.Struct):

@@ -22,6 +22,7 @@ __all__ = [
     "Completion",
     "CompletionChoice",
     "CompletionLogprobs",
+    "CompletionTokensDetails",
     "Envelope",
     "ModelCard",
     "ModelList",
@@ -45,6 +46,13 @@ class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    """What the tokens generated are."""
+
+    reasoning_tokens: int
+    """Those of reasoning, without the markers around it."""
+
+
 class Usage(msgspec.Struct):
     """The tokens of a request."""
 
@@ -59,6 +67,8 @@ class Usage(msgspec.Struct):
     prompt_tokens_details: PromptTokensDetails
     """`cached_tokens`: prompt tokens whose KV memory was found instead of computed. Only whole blocks of
     `--kv paged` are shared."""
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
+    """`reasoning_tokens`: of the tokens generated those of reasoning. Of models that reason, in chat."""
 
 
 class CompletionLogprobs(msgspec.Struct):

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from turnout.server.generation.generation import Generation
 from turnout.server.http.errors import anthropic_error
-from turnout.server.protocol.message_events import Message, MessageUsage, NamedEvent
+from turnout.server.protocol.message_events import Message, MessageUsage, NamedEvent, OutputTokensDetails
 from turnout.server.renderers.renderer import Renderer, named_event, parts_of
 from turnout.text.choice_text import TextDelta
 from turnout.text.output.events import Event, Reasoning, Text, ToolArguments, ToolBegin
@@ -148,7 +148,10 @@ def _stop_sequence(delta: TextDelta) -> str | None:
 
 def _usage(generation: Generation) -> MessageUsage:
     cached = generation.cached_tokens
-    return MessageUsage(generation.prompt_tokens - cached, generation.completion_tokens, cached)
+    usage = MessageUsage(generation.prompt_tokens - cached, generation.completion_tokens, cached)
+    if (thinking := generation.reasoning_tokens) is not None:
+        usage.output_tokens_details = OutputTokensDetails(thinking)
+    return usage
 
 
 def _event(event: NamedEvent) -> bytes:

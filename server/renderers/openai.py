@@ -12,6 +12,7 @@ from turnout.core.types.request import Timing
 from turnout.server.generation.generation import Generation
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.responses import (
+    CompletionTokensDetails,
     Envelope,
     PromptTokensDetails,
     TimedEnvelope,
@@ -104,7 +105,10 @@ def or_unset(value: float | None) -> float | UnsetType:
 
 
 def _usage(generation: Generation) -> Usage:
-    return _usage_sum(generation.prompt_tokens, generation.completion_tokens, generation.cached_tokens)
+    usage = _usage_sum(generation.prompt_tokens, generation.completion_tokens, generation.cached_tokens)
+    if (reasoning := generation.reasoning_tokens) is not None:
+        usage.completion_tokens_details = CompletionTokensDetails(reasoning)
+    return usage
 
 
 def _usage_sum(prompt: int, completion: int, cached: int) -> Usage:

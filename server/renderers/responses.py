@@ -225,6 +225,6 @@ def _usage(generation: Generation) -> Item:
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": generation.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": output,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": generation.reasoning_tokens or 0},
         "total_tokens": prompt + output,
     }

@@ -29,6 +29,10 @@ class OutputSplitter:
         self._events: list[Event] = []
         self._space = ""
         self._count = 0
+        self.reasons = False
+        """What comes next is reasoning."""
+        self.reasoned = 0
+        """Characters of reasoning so far."""
         self._reading = self._message()
         next(self._reading, None)
 
@@ -86,10 +90,23 @@ class OutputSplitter:
             yield from self._region(opens[marker])
 
     def _region(self, region: Region) -> Reading[None]:
-        emit = {"reasoning": _Thoughts(self._events).add, "text": self._say, "skip": _ignore}[region.kind]
-        yield from self._source.until([region.close], emit)
+        if region.kind == "reasoning":
+            yield from self._reasoning(region)
+        else:
+            yield from self._source.until([region.close], self._say if region.kind == "text" else _ignore)
         if region.kind != "text" and self._format.outside == "text":
             yield from self._source.skip_white_space()
+
+    def _reasoning(self, region: Region) -> Reading[None]:
+        thoughts = _Thoughts(self._events)
+
+        def add(text: str) -> None:
+            self.reasoned += len(text)
+            thoughts.add(text)
+
+        self.reasons = True
+        yield from self._source.until([region.close], add)
+        self.reasons = False
 
     # -------------------------------------------------------------- calls
 
