@@ -74,6 +74,7 @@ class LLM:
 
     def __init__(self, model: str = "turnout-tiny", **options: Any) -> None:
         from turnout.runner.assembly import build_engine
+        from turnout.text.processes.templates import TemplateProcesses
         from turnout.text.tokenizer import load_tokenizer
 
         # A script waits for all its prompts anyway, so none is refused for their number.
@@ -82,6 +83,7 @@ class LLM:
         self.engine = assembled.engine
         self.ready = assembled.ready
         self.tokenizer: Tokenizer = load_tokenizer(assembled.folder)
+        self._templates = TemplateProcesses()
         self._ids = itertools.count()
 
     def default_params(self, **given: Any) -> SamplingParams:
@@ -126,12 +128,20 @@ class LLM:
         cache_salt: str = "",
         progress: bool = True,
     ) -> list[RequestOutput]:
-        """Answer one conversation or several, each a list of ``{"role": …, "content": …}``."""
+        """Answer one conversation or several, each a list of ``{"role": …, "content": …}``.
+
+        A chat template is a program of the model's folder: it runs in a process of its own, in little time
+        and memory. Raises RequestError where it takes more, or cannot render a conversation.
+        """
         several = [messages] if messages and isinstance(messages[0], Mapping) else messages
-        prompts = [self.tokenizer.apply_chat_template(conversation) for conversation in several]  # type: ignore[arg-type]
+        prompts = [self._conversation(conversation) for conversation in several]  # type: ignore[arg-type]
         return self.generate(prompts, sampling_params, cache_salt=cache_salt, progress=progress)
 
     # -------------------------------------------------------------- details
+
+    def _conversation(self, messages: Sequence[Message]) -> list[int]:
+        text = self._templates.render(self.tokenizer.chat_template, messages)
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _params_for(
         self, count: int, given: SamplingParams | Sequence[SamplingParams] | None

@@ -75,6 +75,8 @@ __all__ = [
     "TEMPLATE_TEXT",
     "TEXTS",
     "TOKENIZED",
+    "TOKENIZING_MEMORY",
+    "TOKENIZING_SECONDS",
     "TOOLS",
     "TRACE_JOBS",
     "TRACE_JSON",
@@ -182,6 +184,19 @@ TEMPLATE_MEMORY = Limit(
     unit="bytes",
     what="memory in which the chat template renders a conversation",
     answer="400, `messages`",
+)
+TOKENIZING_SECONDS = Limit(
+    most=2,
+    unit="seconds",
+    what="processor time to tokenize a text, and as much more for each MiB, by rules of a model's tokenizer "
+    "that are not known to be quick",
+    answer="400, `prompt`",
+)
+TOKENIZING_MEMORY = Limit(
+    most=2 * 2**30,
+    unit="bytes",
+    what="memory to tokenize a text by such rules",
+    answer="400, `prompt`",
 )
 TEMPLATE_TEXT = Limit(
     most=2**25, unit="characters", what="a conversation, rendered", answer="400, `messages`"

@@ -149,6 +149,19 @@ def test_chat_goes_through_the_models_template(llm: LLM) -> None:
     assert len(llm.chat([conversation] * 2, GREEDY, progress=False)) == 2
 
 
+def test_a_template_without_end_is_ended(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ran in the user's process, for ever."""
+    loops = "{% for i in range(9999) %}" * 4 + "{% endfor %}" * 4
+    monkeypatch.setattr(llm, "tokenizer", Tokenizer(llm.tokenizer.backend, {}, {"default": loops}))
+    with pytest.raises(RequestError, match="takes longer than 2 seconds"):
+        llm.chat([{"role": "user", "content": "x"}], GREEDY, progress=False)
+
+
+def test_messages_that_are_no_plain_data(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="something else than texts, numbers and lists"):
+        llm.chat([{"role": "user", "content": object()}], GREEDY, progress=False)
+
+
 def test_defaults_are_the_checkpoints_and_the_decodings() -> None:
     llm = LLM(kv_memory="64MiB", decoding="sampling:top_p=0.4", device="cpu")
     params = llm.default_params(max_tokens=3)

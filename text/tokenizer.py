@@ -11,13 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Encoding
 from tokenizers import Tokenizer as Backend
 
 from turnout.core.errors import ModelError, RequestError
 from turnout.models.checkpoints.checkpoint import read_json
 from turnout.text.chat_template import ChatTemplate, named_templates
 from turnout.text.library_faults import is_fault, refused_by_library
+from turnout.text.processes.tokenizers import TokenizerProcesses
+from turnout.text.quick_tokenizers import is_quick
 from turnout.text.text_length import check_length
 from turnout.text.token_bytes import TokenBytes, token_bytes
 
@@ -83,6 +84,8 @@ class Tokenizer:
         }
         """The ids of the tokens that structured output names by their ids, since no text may hold them."""
         self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
+        self._processes = None if is_quick(backend) else TokenizerProcesses(backend)
+        """Where texts are tokenized by rules that a text may make slow; None: in this process."""
         self._templates = dict(chat_templates or {})
         self._config = dict(config or {})
 
@@ -104,16 +107,19 @@ class Tokenizer:
                     f"context length is {limit} tokens; shorten the prompt",
                     "prompt",
                 )
-            check_length(text, size, limit, lambda piece: len(self._encoding(piece, False)))
-        ids: list[int] = self._encoding(text, add_special_tokens).ids
+            check_length(text, size, limit, lambda piece: len(self._ids(piece, False)))
+        ids = self._ids(text, add_special_tokens)
         shared, known = self._shared_ids, len(self._shared_ids)
         return [shared[id] if id < known else id for id in ids]
 
-    def _encoding(self, text: str, add_special_tokens: bool) -> Encoding:
+    def _ids(self, text: str, add_special_tokens: bool) -> list[int]:
+        if self._processes is not None:
+            return self._processes.ids(text, add_special_tokens=add_special_tokens)
         with refused_by_library("this text cannot be tokenized", "prompt"):
             # Unlike `encode`, the batch variants release the interpreter lock; `fast` leaves offsets out.
             (encoding,) = self.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-        return encoding
+        ids: list[int] = encoding.ids
+        return ids
 
     @cached_property
     def _shared_ids(self) -> list[int]:

@@ -24,8 +24,8 @@ from turnout.text.engine_params import engine_params
 from turnout.text.model_format import ModelFormat
 from turnout.text.output.grammar.call_grammar import Wanted
 from turnout.text.output.reading.splitter import OutputSplitter
+from turnout.text.processes.templates import TemplateProcesses
 from turnout.text.prompt.truncation import encoded, last_tokens
-from turnout.text.template_process import TemplateProcesses
 
 __all__ = ["conversation_text", "prepared_generation", "rendered_tokens", "translated"]
 

@@ -187,7 +187,7 @@ def _text(where: str, content: object) -> str:
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in TEXTS or not isinstance(part.get("text"), str):
+        if not isinstance(kind, str) or kind not in TEXTS or not isinstance(part.get("text"), str):
             raise RequestError(f"{where} has a part of the type {kind!r}; only text is supported", "input")
         texts.append(part["text"])
     return "\n".join(texts)

@@ -81,3 +81,11 @@ def test_thousands_of_bad_words_hold_up_no_other_request(tiny: TinyServer) -> No
     heavy = {"prompt": "def f(", "n": 64, "max_tokens": 16, "ignore_eos": True, "bad_words": words}
     plain = {name: value for name, value in heavy.items() if name != "bad_words"}
     assert slowest_answer(tiny, heavy) < 4 * slowest_answer(tiny, plain) + 2
+
+
+def test_a_part_of_a_response_whose_type_is_no_text(tiny: TinyServer) -> None:
+    """It got 500."""
+    said = {"role": "user", "content": [{"type": [], "text": "a"}]}
+    refused = tiny.post("/v1/responses", {"input": [said], "max_output_tokens": 2})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "input"

@@ -16,9 +16,9 @@ from running_server import RunningServer, running
 from turnout.config import EngineConfig, ServerConfig
 from turnout.core.errors import ModelError, Overloaded, RequestError
 from turnout.models.hub.resolve import resolve_model
-from turnout.text import template_process
 from turnout.text.chat_template import ChatTemplate
-from turnout.text.template_process import TemplateProcesses
+from turnout.text.processes import pool
+from turnout.text.processes.templates import TemplateProcesses
 from turnout.text.tokenizer import Tokenizer, load_tokenizer
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -71,7 +71,7 @@ def test_options_and_errors_are_those_of_the_template(processes: TemplateProcess
 def test_a_process_that_has_ended_is_replaced(processes: TemplateProcesses) -> None:
     template = ChatTemplate("a", {})
     assert processes.render(template, MESSAGES) == "a"
-    for worker in processes._idle:
+    for worker in processes._pool._idle:
         worker._process.kill()
         worker._process.wait()
     assert processes.render(template, MESSAGES) == "a"
@@ -80,15 +80,15 @@ def test_a_process_that_has_ended_is_replaced(processes: TemplateProcesses) -> N
 def killing(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
     """Something kills so many processes as they get a job; returns the processes that were asked."""
     asked: list[int] = []
-    answer = template_process._Worker.answer
+    answer = pool._Worker.answer
 
-    def killed(worker: template_process._Worker, job: bytes) -> bytes | None:
+    def killed(worker: pool._Worker, job: bytes, seconds: float) -> bytes | None:
         asked.append(worker._process.pid)
         if len(asked) <= times:
             worker._process.kill()
-        return answer(worker, job)
+        return answer(worker, job, seconds)
 
-    monkeypatch.setattr(template_process._Worker, "answer", killed)
+    monkeypatch.setattr(pool._Worker, "answer", killed)
     return asked
 
 
@@ -113,7 +113,7 @@ def test_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("turnout.text.template_process.subprocess.Popen", full)
+    monkeypatch.setattr("turnout.text.processes.pool.subprocess.Popen", full)
     with pytest.raises(Overloaded, match="no process for chat templates can be started: Too many open"):
         TemplateProcesses().render(ChatTemplate("a", {}), MESSAGES)
 

@@ -27,7 +27,7 @@ from load import CLIENTS, PATIENCE, REQUESTS, Load, answer_to
 from tiny_server import TinyServer, serving
 from torments import ALL, FEW, Torment, Victim
 
-from turnout.text.template_process import MAX_IDLE
+from turnout.text.processes.pool import MAX_IDLE
 
 MINUTES = float(os.environ.get("TURNOUT_CHAOS_MINUTES", "5"))
 RESTS = (1.0, 6.0)
