@@ -74,7 +74,7 @@ class LLM:
 
     def __init__(self, model: str = "turnout-tiny", **options: Any) -> None:
         from turnout.runner.assembly import build_engine
-        from turnout.text.processes.templates import TemplateProcesses
+        from turnout.text.prompt.template_process import TemplateProcesses
         from turnout.text.tokenizer import load_tokenizer
 
         # A script waits for all its prompts anyway, so none is refused for their number.

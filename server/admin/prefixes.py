@@ -31,7 +31,7 @@ from turnout.server.protocol.base import FailFastList
 from turnout.server.protocol.chat import Message
 from turnout.server.protocol.names import bounded_name
 from turnout.server.protocol.token_ids import TokenIds
-from turnout.text.processes.templates import TemplateProcesses
+from turnout.text.prompt.template_process import TemplateProcesses
 
 __all__ = ["PrefixList", "PrefixRequest", "PrefixState", "list_prefixes", "pin_prefix", "unpin_prefix"]
 

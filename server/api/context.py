@@ -26,7 +26,7 @@ from turnout.server.metrics.key_metrics import KeyMetrics
 from turnout.server.metrics.kv_stats import KVStats
 from turnout.server.metrics.request_metrics import RequestMetrics
 from turnout.server.storage.stores import Stores
-from turnout.text.processes.templates import TemplateProcesses
+from turnout.text.prompt.template_process import TemplateProcesses
 
 __all__ = ["Context", "context_of"]
 

@@ -24,7 +24,7 @@ from turnout.text.engine_params import engine_params
 from turnout.text.model_format import ModelFormat
 from turnout.text.output.grammar.call_grammar import Wanted
 from turnout.text.output.reading.splitter import OutputSplitter
-from turnout.text.processes.templates import TemplateProcesses
+from turnout.text.prompt.template_process import TemplateProcesses
 from turnout.text.prompt.truncation import encoded, last_tokens
 
 __all__ = ["conversation_text", "prepared_generation", "rendered_tokens", "translated"]

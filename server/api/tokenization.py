@@ -18,7 +18,7 @@ from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import fields, operation
 from turnout.server.protocol.chat import text_size
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest, TokenizeResponse
-from turnout.text.processes.templates import TemplateProcesses
+from turnout.text.prompt.template_process import TemplateProcesses
 from turnout.text.prompt.truncation import last_tokens
 
 __all__ = ["detokenize", "show_tokenizer", "tokenize"]

@@ -18,7 +18,7 @@ from turnout.core.errors import ModelError, Overloaded, RequestError
 from turnout.models.hub.resolve import resolve_model
 from turnout.text.chat_template import ChatTemplate
 from turnout.text.processes import pool
-from turnout.text.processes.templates import TemplateProcesses
+from turnout.text.prompt.template_process import TemplateProcesses
 from turnout.text.tokenizer import Tokenizer, load_tokenizer
 
 MESSAGES = [{"role": "user", "content": "hi"}]

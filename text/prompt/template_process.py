@@ -18,7 +18,7 @@ class TemplateProcesses:
     """Processes that render, started when they are needed. May be used from several threads."""
 
     def __init__(self) -> None:
-        self._pool = ProcessPool("turnout.text.processes.template_worker", "chat templates")
+        self._pool = ProcessPool("turnout.text.prompt.template_worker", "chat templates")
 
     def render(self, template: ChatTemplate, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
         """As `ChatTemplate.render`. Raises RequestError too for what takes too much time or memory.
