@@ -49,9 +49,10 @@ class AssistantServer(TinyServer):
         self.script.play(rule("Hello!"))
         self._prompts = self.script.file.with_suffix(".prompts")
         model = write_assistant(folder / "model")
+        kept = ("--response-store", str(folder / "responses.db"))
         super().__init__(
             *("--served-model-name", NAME, "--plugins-folder", str(HERE), "--max-model-len", str(CONTEXT)),
-            *("--decoding", f"played:script={self.script.file}", "--kv-memory", "64MiB", *flags),
+            *("--decoding", f"played:script={self.script.file}", "--kv-memory", "64MiB", *kept, *flags),
             model=str(model),
         )
 

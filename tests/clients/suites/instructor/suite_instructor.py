@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,9 +20,14 @@ NAME = os.environ["TURNOUT_MODEL"]
 SCRIPT = Script(Path(os.environ["TURNOUT_SCRIPT"]))
 ASK = [{"role": "user", "content": "Who is Ada?"}]
 ADA = '{"name": "Ada", "age": 36}'
-TOOLS = {Mode.TOOLS, Mode.TOOLS_STRICT, Mode.PARALLEL_TOOLS, Mode.ANTHROPIC_TOOLS, Mode.RESPONSES_TOOLS}
-OPENAI = [Mode.TOOLS, Mode.TOOLS_STRICT, Mode.JSON, Mode.JSON_SCHEMA, Mode.MD_JSON, Mode.RESPONSES_TOOLS]
-ANTHROPIC = [Mode.ANTHROPIC_TOOLS, Mode.ANTHROPIC_JSON]
+TEXTS = {Mode.JSON, Mode.JSON_O1, Mode.JSON_SCHEMA, Mode.MD_JSON, Mode.ANTHROPIC_JSON}
+"""Modes in which the answer is text, and no call."""
+OPENAI = [
+    *(Mode.FUNCTIONS, Mode.TOOLS, Mode.TOOLS_STRICT, Mode.RESPONSES_TOOLS),
+    *(Mode.JSON, Mode.JSON_O1, Mode.JSON_SCHEMA, Mode.MD_JSON),
+]
+ANTHROPIC = [Mode.ANTHROPIC_TOOLS, Mode.ANTHROPIC_REASONING_TOOLS, Mode.ANTHROPIC_JSON]
+PARALLEL = [Mode.PARALLEL_TOOLS, Mode.ANTHROPIC_PARALLEL_TOOLS]
 
 
 class Person(BaseModel):
@@ -41,9 +47,7 @@ class Adult(Person):
 
 
 def answer(mode: Mode, kind: type[BaseModel], text: str = ADA) -> str:
-    if mode in TOOLS:
-        import json
-
+    if mode not in TEXTS:
         return call(kind.__name__, **json.loads(text))
     return f"```json\n{text}\n```" if mode is Mode.MD_JSON else text
 
@@ -55,7 +59,7 @@ def mode(request) -> Mode:
 
 @pytest.fixture
 def client(mode: Mode):
-    if mode in ANTHROPIC:
+    if mode.name.startswith("ANTHROPIC"):
         with anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0) as client:
             yield instructor.from_anthropic(client, mode=mode, model=NAME, max_tokens=500)
     else:
@@ -91,6 +95,13 @@ def test_several_answers(client, mode: Mode) -> None:
     SCRIPT.play(rule(answer(mode, _Iterable, '{"tasks": [' + ADA + ', {"name": "Bea", "age": 2}]}')))
     people = client.create_iterable(response_model=Person, messages=ASK)
     assert [person.name for person in people] == ["Ada", "Bea"]
+
+
+@pytest.mark.parametrize("mode", PARALLEL, ids=lambda mode: mode.name, indirect=True)
+def test_answers_of_several_kinds(client, mode: Mode) -> None:
+    SCRIPT.play(rule(call("Person", name="Ada", age=36) + call("Adult", name="Bea", age=20)))
+    people = client.create(response_model=Iterable[Person | Adult], messages=ASK)
+    assert [type(person).__name__ for person in people] == ["Person", "Adult"]
 
 
 class _Iterable(BaseModel):

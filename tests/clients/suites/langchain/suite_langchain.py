@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel
+from langchain_ollama import ChatOllama
 from langchain_openai import ChatOpenAI
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 from script import Script, call, rule
@@ -117,3 +118,27 @@ class TestChatAnthropicBySchema(TestChatAnthropic):
     @pytest.mark.xfail(reason="langchain-anthropic takes no class of pydantic 1 here.", strict=True)
     def test_structured_output_pydantic_2_v1(self, model: BaseChatModel) -> None:
         super().test_structured_output_pydantic_2_v1(model)
+
+
+class TestChatOllama(Suite):
+    @property
+    def chat_model_class(self) -> type[BaseChatModel]:
+        return ChatOllama
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {"model": NAME, "base_url": URL}
+
+    @property
+    def supports_json_mode(self) -> bool:
+        return True
+
+    @property
+    def has_tool_choice(self) -> bool:
+        return False
+
+
+class TestChatOllamaByTools(TestChatOllama):
+    @property
+    def structured_output_kwargs(self) -> dict[str, Any]:
+        return {"method": "function_calling"}

@@ -128,3 +128,20 @@ async def test_reasoning_with_an_effort(model) -> None:
     result = await Runner.run(agent, "Is it so?")
     assert result.final_output == "Yes."
     assert any(item.type == "reasoning_item" for item in result.new_items)
+
+
+async def test_the_server_keeps_the_conversation(model, weather, asked) -> None:
+    """Over Responses; with chat, which keeps none, the loop sends all of it."""
+    SCRIPT.say(LOOP[0], LOOP[1], "You asked about Bern.")
+    kept = isinstance(model, OpenAIResponsesModel)
+    agent = Agent("weather", instructions="Be short.", tools=[weather], model=model)
+    first = await Runner.run(agent, "Is it sunny?", auto_previous_response_id=kept)
+    assert first.final_output == ANSWER and bool(first.last_response_id) == kept
+    then = [*first.to_input_list(), {"role": "user", "content": "What did I ask?"}]
+    second = await Runner.run(
+        agent,
+        "What did I ask?" if kept else then,
+        previous_response_id=first.last_response_id if kept else None,
+    )
+    assert second.final_output == "You asked about Bern."
+    assert second.context_wrapper.usage.input_tokens_details.cached_tokens > 150
