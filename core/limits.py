@@ -52,6 +52,8 @@ __all__ = [
     "LOGPROB_ENTRIES",
     "MESSAGES",
     "NAME",
+    "NOTES",
+    "NOTES_TEXT",
     "PIPELINED",
     "PORTION",
     "PREPARED",
@@ -165,7 +167,12 @@ LOGPROB_ENTRIES = Limit(
     what="log-probabilities of a response: of each token one, and of each of the most likely",
     answer="400, `logprobs` or `prompt_logprobs`",
 )
-TOKENIZED = Limit(most=2**20, unit="bytes", what="text to `/tokenize`", answer="400, `prompt`")
+TOKENIZED = Limit(
+    most=2**20,
+    unit="bytes",
+    what="text to `/tokenize`, and to `/v1/messages/count_tokens` where it exceeds the context, too",
+    answer="400, `prompt`",
+)
 DETOKENIZED = Limit(most=2**18, unit="tokens", what="tokens to `/detokenize`", answer="400, `tokens`")
 TEXTS = Limit(
     most=1024,
@@ -208,6 +215,13 @@ NAME = Limit(
     answer="served; a digest of the name stands for it",
 )
 MESSAGES = Limit(most=16_384, unit="messages", what="messages of a chat", answer="400, `messages`")
+NOTES = Limit(most=16, unit="pairs", what="`metadata` of a response or a batch", answer="400, `metadata`")
+NOTES_TEXT = Limit(
+    most=9216,
+    unit="characters",
+    what="`metadata` of a response or a batch, names and texts together",
+    answer="400, `metadata`",
+)
 FIGURES = Limit(
     most=32,
     unit="names",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.requests import Request
 
+from turnout.core import limits
 from turnout.core.types.request import RequestSpec
 from turnout.server.ab.arms import ServedArm
 from turnout.server.api.context import Context, context_of
@@ -109,9 +110,13 @@ def _prepared(
 
 
 def rendered_tokens(templates: TemplateProcesses, arm: ServedArm, body: ChatRequest) -> int:
-    """Returns how many tokens a conversation has."""
+    """Returns how many tokens a conversation has.
+
+    Raises RequestError for one beyond both the context and what is tokenized at once.
+    """
     text = conversation_text(templates, arm.format, body.messages, body, body.described())
-    return len(arm.tokenizer.encode(text, add_special_tokens=body.add_special_tokens))
+    limit = None if len(text.encode()) <= limits.TOKENIZED.most else arm.client.ready.max_model_len
+    return len(arm.tokenizer.encode(text, add_special_tokens=body.add_special_tokens, limit=limit))
 
 
 def conversation_text(

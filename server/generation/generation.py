@@ -204,7 +204,8 @@ class Generation:
         if delta.cached_tokens:
             self._cached_tokens[request.id] = delta.cached_tokens
         if delta.prompt_logprobs is not None:
-            scores = PackedLogprobs(delta.prompt_logprobs)
+            given = delta.prompt_logprobs  # packed, unless a stand-in for the engine gave them
+            scores = given if isinstance(given, PackedLogprobs) else PackedLogprobs(given)
             self._prompt_scores[request.id] = scores
             self._take(scores.nbytes)
         if delta.timing is not None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
+from turnout.server.protocol.metadata import Notes
 
 __all__ = ["ResponsesRequest"]
 
@@ -81,7 +82,7 @@ class ResponsesRequest(BaseModel):
     """Answer at once, and generate on; the response is stored, and `GET /v1/responses/{id}` shows it."""
     user: str | None = None
     """The client, as in chat."""
-    metadata: dict[str, str] | None = None
+    metadata: Notes | None = None
     """Given back with the response."""
 
     def functions(self) -> list[Item]:

@@ -18,6 +18,7 @@ from turnout.server.http.errors import ApiError
 from turnout.server.http.json_response import JsonResponse
 from turnout.server.http.openapi.operation import PAGING, STORAGE, operation
 from turnout.server.http.paging import Page
+from turnout.server.protocol.metadata import Notes
 from turnout.server.storage.batch_store import Batch, BatchStore
 
 __all__ = ["cancel_batch", "create_batch", "list_batches", "show_batch"]
@@ -34,7 +35,7 @@ class BatchRequest(BaseModel):
     """The path that all lines are for."""
     completion_window: Literal["24h"]
     """What has not been answered by then ends up in the error file."""
-    metadata: dict[str, str] | None = None
+    metadata: Notes | None = None
     """Given back with the batch."""
 
 
