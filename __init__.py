@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from turnout.core.types.sampling_params import SamplingParams
     from turnout.core.types.structured_outputs import StructuredOutputs
     from turnout.core.types.views import View
-    from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput
+    from turnout.llm import LLM, CompletionOutput, Logprob, RequestOutput, ToolCall
 
 __all__ = [
     "LLM",
@@ -57,6 +57,7 @@ __all__ = [
     "ServerConfig",
     "Share",
     "StructuredOutputs",
+    "ToolCall",
     "TurnoutError",
     "View",
     "hookimpl",
@@ -92,7 +93,7 @@ _HOMES = {
     "turnout.core.types.sampling_params": ("SamplingParams",),
     "turnout.core.types.structured_outputs": ("StructuredOutputs",),
     "turnout.core.types.views": ("View",),
-    "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput"),
+    "turnout.llm": ("LLM", "CompletionOutput", "Logprob", "RequestOutput", "ToolCall"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

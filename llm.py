@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
 
 from turnout.config import EngineConfig
 from turnout.core.errors import EngineError, RequestError
@@ -17,10 +20,13 @@ from turnout.core.types.sampling_params import SamplingParams, concrete_seed
 
 if TYPE_CHECKING:
     from turnout.core.types.messages import Delta
-    from turnout.text.choice_text import ChoiceText
+    from turnout.text.choice_text import ChoiceText, TextDelta
+    from turnout.text.output.reading.splitter import OutputSplitter
+    from turnout.text.prompt.function_tools import Offer
+    from turnout.text.prompt.tool_request import ToolRequest
     from turnout.text.tokenizer import Tokenizer
 
-__all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput"]
+__all__ = ["LLM", "CompletionOutput", "Logprob", "RequestOutput", "ToolCall"]
 
 Prompt = str | Sequence[int]
 Message = Mapping[str, Any]
@@ -36,12 +42,23 @@ class Logprob:
     decoded_token: str
 
 
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool that the model calls."""
+
+    id: str
+    name: str
+    arguments: str
+    """A JSON object; only `finish_reason` ``length`` may have cut it short."""
+
+
 @dataclass
 class CompletionOutput:
     """One choice of a prompt."""
 
     index: int
     text: str = ""
+    """Of a chat, the answer: without reasoning and calls."""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[dict[int, Logprob]] | None = None
     """For each position the chosen token and the most likely ones, by token id, where asked for."""
@@ -50,7 +67,25 @@ class CompletionOutput:
     beam_score: float | None = None
     """What a beam was ranked by; see `SamplingParams.length_penalty`."""
     finish_reason: str | None = None
+    """``stop``, ``length``, or ``tool_calls``: the model waits for their results."""
     stop_reason: str | int | None = None
+    reasoning: str = ""
+    """Of a chat, what the model thought before the answer."""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    """Of a chat with tools."""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The choice as a message, with which a conversation goes on."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+                for c in self.tool_calls
+            ]
+        return message
 
 
 @dataclass
@@ -82,7 +117,7 @@ class LLM:
         assembled = build_engine(self.config)
         self.engine = assembled.engine
         self.ready = assembled.ready
-        self.tokenizer: Tokenizer = load_tokenizer(assembled.folder)
+        self.tokenizer: Tokenizer = load_tokenizer(assembled.folder, self.config.chat_template)
         self._templates = TemplateProcesses()
         self._ids = itertools.count()
 
@@ -104,27 +139,20 @@ class LLM:
 
         Raises RequestError, before anything runs, for a prompt that cannot be served.
         """
-        from turnout.kernels.threads import give_back_threads
-
         listed = _listed(prompts)
         params = self._params_for(len(listed), sampling_params)
-        requests = [self._request(prompt, p, cache_salt) for prompt, p in zip(listed, params, strict=True)]
-        try:
-            for request in requests:
-                self.engine.add(request.spec)
-            self._run({request.spec.id: request for request in requests}, progress)
-        finally:
-            # However the loop ends, even by an interrupt, the next call starts with an idle engine.
-            for request in requests:
-                self.engine.abort(request.spec.id)
-            give_back_threads()
-        return [request.result() for request in requests]
+        return self._answers(
+            [self._request(prompt, p, cache_salt) for prompt, p in zip(listed, params, strict=True)], progress
+        )
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        tools: Sequence[Offer] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         cache_salt: str = "",
         progress: bool = True,
     ) -> list[RequestOutput]:
@@ -132,16 +160,24 @@ class LLM:
 
         A chat template is a program of the model's folder: it runs in a process of its own, in little time
         and memory. Raises RequestError where it takes more, or cannot render a conversation.
+
+        tools: functions with type hints and docstrings, or OpenAI's form; calls are valid by construction.
+        tool_choice: ``auto``, ``none``, ``required``, a function's name, or OpenAI's form.
+        chat_template_kwargs: variables for the chat template, such as ``{"enable_thinking": False}``.
         """
-        several = [messages] if messages and isinstance(messages[0], Mapping) else messages
-        prompts = [self._conversation(conversation) for conversation in several]  # type: ignore[arg-type]
-        return self.generate(prompts, sampling_params, cache_salt=cache_salt, progress=progress)
+        from turnout.text.prompt.function_tools import described
+        from turnout.text.prompt.tool_request import offered_tools
+
+        several: Any = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        offered = offered_tools(described(tools) if tools else None, tool_choice)
+        params = self._params_for(len(several), sampling_params)
+        chats = [
+            self._chat(conversation, p, offered, chat_template_kwargs or {}, cache_salt)
+            for conversation, p in zip(several, params, strict=True)
+        ]
+        return self._answers(chats, progress)
 
     # -------------------------------------------------------------- details
-
-    def _conversation(self, messages: Sequence[Message]) -> list[int]:
-        text = self._templates.render(self.tokenizer.chat_template, messages)
-        return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _params_for(
         self, count: int, given: SamplingParams | Sequence[SamplingParams] | None
@@ -154,7 +190,49 @@ class LLM:
             )
         return given
 
-    def _request(self, prompt: Prompt, params: SamplingParams, salt: str) -> _PromptRequest:
+    def _answers(self, requests: Sequence[_PromptRequest], progress: bool) -> list[RequestOutput]:
+        from turnout.kernels.threads import give_back_threads
+
+        try:
+            for request in requests:
+                self.engine.add(request.spec)
+            self._run({request.spec.id: request for request in requests}, progress)
+        finally:
+            # However the loop ends, even by an interrupt, the next call starts with an idle engine.
+            for request in requests:
+                self.engine.abort(request.spec.id)
+            give_back_threads()
+        return [request.result() for request in requests]
+
+    def _chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams,
+        offered: ToolRequest,
+        variables: Mapping[str, Any],
+        salt: str,
+    ) -> _PromptRequest:
+        """A conversation, as the server has it."""
+        from turnout.text.model_format import ModelFormat
+
+        format = ModelFormat(self.tokenizer, self.ready.output_format, self.ready.eos_token_ids)
+        told, tools = format.conversation(messages, offered.described())
+        text = self._templates.render(self.tokenizer.chat_template, told, **tools, **variables)
+        wanted, begun = offered.wanted, format.begun(text)
+        form = format.form(wanted, params.structured_outputs, begun)
+        splitter = format.splitter(wanted.tools, begun)
+        request = self._request(
+            self.tokenizer.encode(text, add_special_tokens=False),
+            msgspec.structs.replace(params, structured_outputs=form),
+            salt,
+            shown=frozenset() if splitter is None else format.shown,
+        )
+        request.split(splitter)
+        return request
+
+    def _request(
+        self, prompt: Prompt, params: SamplingParams, salt: str, shown: frozenset[int] = frozenset()
+    ) -> _PromptRequest:
         from turnout.text.engine_params import engine_params
 
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
@@ -165,7 +243,7 @@ class LLM:
             seed=concrete_seed(params.seed),
             cache_salt=salt,
         )
-        return _PromptRequest(spec, params, prompt if isinstance(prompt, str) else None, self)
+        return _PromptRequest(spec, params, prompt if isinstance(prompt, str) else None, self, shown)
 
     def _run(self, requests: dict[str, _PromptRequest], progress: bool) -> None:
         from tqdm import tqdm
@@ -183,7 +261,14 @@ class LLM:
 class _PromptRequest:
     """A prompt in the engine, and the choices it has so far."""
 
-    def __init__(self, spec: RequestSpec, params: SamplingParams, prompt: str | None, llm: LLM) -> None:
+    def __init__(
+        self,
+        spec: RequestSpec,
+        params: SamplingParams,
+        prompt: str | None,
+        llm: LLM,
+        shown: frozenset[int],
+    ) -> None:
         from turnout.text.choice_text import ChoiceText
         from turnout.text.stops import StopStrings
 
@@ -195,10 +280,16 @@ class _PromptRequest:
         self._outputs = [CompletionOutput(i, logprobs=[] if wanted else None) for i in range(spec.params.n)]
         stops = StopStrings(spec.params.stop)
         self._texts: list[ChoiceText] = [
-            ChoiceText(llm.tokenizer, spec.params, spec.prompt, i, stops) for i in range(spec.params.n)
+            ChoiceText(llm.tokenizer, spec.params, spec.prompt, i, stops, shown) for i in range(spec.params.n)
         ]
+        self._splitters: list[OutputSplitter] = []
         self._open = spec.params.n
         self._prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+
+    def split(self, splitter: Callable[[], OutputSplitter] | None) -> None:
+        """Tell the parts of the choices apart, by what `splitter` makes."""
+        if splitter is not None:
+            self._splitters = [splitter() for _ in self._outputs]
 
     def add(self, delta: Delta) -> bool:
         """Add what a step brought; returns True when the request has ended."""
@@ -211,12 +302,17 @@ class _PromptRequest:
         if output.finish_reason is not None:
             return False
         added = text.feed(delta)
-        output.text += added.text
+        if self._splitters:
+            self._add_parts(output, self._splitters[delta.index], added)
+        else:
+            output.text += added.text
         output.token_ids += added.tokens
         self._add_logprobs(output, delta.logprobs, len(added.tokens))
         if added.finish_reason is None:
             return False
-        output.finish_reason, output.stop_reason = added.finish_reason, added.stop_reason
+        called = bool(output.tool_calls) and added.finish_reason == "stop"
+        output.finish_reason = "tool_calls" if called else added.finish_reason
+        output.stop_reason = added.stop_reason
         output.cumulative_logprob, output.beam_score = added.cumulative_logprob, added.score
         if text.stopped_by_text:
             self._llm.engine.abort(self.spec.id, delta.index)
@@ -234,6 +330,21 @@ class _PromptRequest:
             [replace(self._outputs[position], index=index) for index, position in enumerate(positions)],
             prompt_logprobs=self._prompt_logprobs,
         )
+
+    def _add_parts(self, output: CompletionOutput, splitter: OutputSplitter, added: TextDelta) -> None:
+        from turnout.text.output.events import Reasoning, Text, ToolArguments, ToolBegin
+
+        ended = added.finish_reason is not None
+        for event in [*splitter.feed(added.text), *(splitter.finish() if ended else ())]:
+            if isinstance(event, Text):
+                output.text += event.text
+            elif isinstance(event, Reasoning):
+                output.reasoning += event.text
+            elif isinstance(event, ToolBegin):
+                output.tool_calls.append(ToolCall(f"call_{uuid4().hex[:24]}", event.name, ""))
+            elif isinstance(event, ToolArguments):
+                call = output.tool_calls[-1]
+                output.tool_calls[-1] = replace(call, arguments=call.arguments + event.text)
 
     def _add_logprobs(
         self, output: CompletionOutput, entries: list[TokenLogprobs] | None, count: int

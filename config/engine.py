@@ -186,6 +186,10 @@ class EngineConfig(Config):
         "template.",
     )
     """See [tools](../how-to/tools.md)."""
+    chat_template: PathText | None = Field(
+        None, description="Chat template: a file, or the template itself; default: the checkpoint's own."
+    )
+    """A value with `{{`, `{%` or a line break is the template itself."""
     observer: PluginSpecs = Field(
         (),
         description="Observer, which watches the engine, as `NAME` or `NAME:option=value,…`; repeat the flag "

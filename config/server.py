@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turnout.config.fields import Config, Listed, Texts
+from turnout.config.fields import Config, Listed, PathText, Texts
 from turnout.core import limits
 from turnout.core.sizes import ByteSize
 
@@ -20,6 +20,25 @@ class ServerConfig(Config):
     """The default answers on this machine only; `0.0.0.0` answers on all interfaces: then set an API key."""
     port: int = Field(
         8000, ge=0, le=65535, description="Port to bind; 0: any free one, which start-up prints."
+    )
+    uds: PathText | None = Field(
+        None, description="Unix socket to listen on, in place of a port; clients name it as `unix:PATH`."
+    )
+    """Whoever may enter its folder may connect. `/admin` needs a key there."""
+    root_path: str = Field(
+        "", pattern=r"^(/[\w.~-]+)*$", description="Prefix of all paths, such as /llm, that a proxy gives."
+    )
+    """Paths without it are served too."""
+    ssl_certfile: PathText | None = Field(
+        None, description="Certificate of the server, as PEM; with it, the server speaks TLS."
+    )
+    """`SSL_CERT_FILE=FILE turnout chat --url https://…` trusts one that nobody signed."""
+    ssl_keyfile: PathText | None = Field(
+        None, description="Key of the certificate, as PEM; default: the certificate's file has it."
+    )
+    ssl_keyfile_password: str | None = Field(None, description="Password of the key, if it has one.")
+    ssl_ca_certs: PathText | None = Field(
+        None, description="Authorities, as PEM, of which clients must have a certificate."
     )
     served_model_name: str | None = Field(
         None, description="Name of the model in the API; default: `--model` as given."

@@ -99,7 +99,7 @@ def build_engine(
         trust_remote_code=config.trust_remote_code,
     )
     check_attention(registry, policies.kv, checkpoint.spec)
-    format = find_format(registry, config.format, checkpoint.folder)
+    format = find_format(registry, config.format, checkpoint.folder, config.chat_template)
     setup = ComputeSetup.chosen(config, checkpoint.spec)
     budget = _budget(config, checkpoint.spec, policies, setup)
     # Before the weights are loaded: meanwhile processors prepare what they derive from the vocabulary.

@@ -26,14 +26,18 @@ class FoundFormat(NamedTuple):
     """The line of the start-up summary about it."""
 
 
-def find_format(registry: Registry, name: str | None, folder: Path) -> FoundFormat:
+def find_format(
+    registry: Registry, name: str | None, folder: Path, chat_template: str | None = None
+) -> FoundFormat:
     """Returns the format of a checkpoint's folder.
 
     The one that is named, or the checkpoint's own `response_template`, or the one that its chat template
     shows. Regions that the chat template does not mention are left out: the model has not learned to write
     them.
+
+    chat_template: as of `load_tokenizer`.
     """
-    template = template_source(folder)
+    template = template_source(folder, chat_template)
     if template is None:
         return FoundFormat(None)
     if name is not None:

@@ -29,6 +29,7 @@ from turnout.server.api.chat import chat
 from turnout.server.api.completions import completions
 from turnout.server.api.context import Context
 from turnout.server.api.health import health
+from turnout.server.api.llama_cpp.infill import infill
 from turnout.server.api.load import show_load
 from turnout.server.api.messages import count_tokens, messages
 from turnout.server.api.metrics import metrics
@@ -46,6 +47,7 @@ from turnout.server.http.load import LoadMiddleware, ServerLoad
 from turnout.server.http.openapi import page
 from turnout.server.http.request_id import PROCESSING, RequestIdMiddleware
 from turnout.server.http.request_memory import RequestMemory, RequestMemoryMiddleware
+from turnout.server.http.root_path import RootPathMiddleware
 from turnout.server.http.trailing_slash import TrailingSlashMiddleware
 from turnout.server.storage.stores import Stores
 
@@ -91,6 +93,7 @@ ROUTES = [
     Route("/v1/batches/{batch_id}/cancel", batches.cancel_batch, methods=["POST"]),
     Route("/openapi.json", page.show_openapi),
     Route("/docs", page.show_docs),
+    Route("/infill", infill, methods=["POST"]),
     Route("/tokenize", tokenization.tokenize, methods=["POST"]),
     Route("/detokenize", tokenization.detokenize, methods=["POST"]),
     Route("/tokenizer_info", tokenization.show_tokenizer),
@@ -119,6 +122,7 @@ def create_app(arms: Arms, config: ServerConfig) -> Starlette:
     app = Starlette(
         routes=ROUTES,
         middleware=[
+            Middleware(RootPathMiddleware, config.root_path),
             *_cors(config),
             Middleware(TrailingSlashMiddleware),
             Middleware(RequestIdMiddleware),

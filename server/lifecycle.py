@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from turnout.server.ab.arms import Arms
 from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
 from turnout.server.http.connections.http_server import HttpServer
+from turnout.server.http.connections.listening import Listener
 from turnout.server.signals import Signals
 
 __all__ = ["run"]
@@ -25,9 +25,7 @@ __all__ = ["run"]
 logger = logging.getLogger(__name__)
 
 
-async def run(
-    listener: socket.socket, clients: Sequence[ProcessClient], arms: Arms, config: ServerConfig
-) -> None:
+async def run(listener: Listener, clients: Sequence[ProcessClient], arms: Arms, config: ServerConfig) -> None:
     """Serve until asked to stop. `clients` are those of the arms; the first has been configured.
 
     Raises EngineError when an engine cannot be assembled or no engine is left, ConfigError when an engine
@@ -38,7 +36,7 @@ async def run(
         await _first_of(_start(clients, arms), signals.wait())
         if not signals.stopping:
             signals.server = HttpServer(create_app(arms, config), listener, config)
-            _announce(arms, config, listener)
+            _announce(arms, config, listener.url)
             with freeze_garbage(), quick_turns():
                 await _serve(signals.server, clients, arms, signals, config.shutdown_timeout)
     finally:
@@ -80,10 +78,8 @@ async def _serve(
         raise EngineGone(failure)
 
 
-def _announce(arms: Arms, config: ServerConfig, listener: socket.socket) -> None:
+def _announce(arms: Arms, config: ServerConfig, url: str) -> None:
     name = config.served_model_name or arms.first.client.ready.model
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    url = f"http://{host}:{listener.getsockname()[1]}"
     _print("\n".join([*_summary(arms), f"Turnout serving {name} at {url}", ""]))
 
 

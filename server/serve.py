@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from turnout.config import EngineConfig, ServerConfig
-from turnout.core.errors import TurnoutError
 from turnout.server.ab.ab_test import ABTest, check_vocabularies
 from turnout.server.ab.arms import Arms, ServedArm
 from turnout.server.engine.client import FACTORY, ProcessClient
 from turnout.server.http.access.keys import check_keys
+from turnout.server.http.connections.listening import Listener, listening
 from turnout.server.http.request_log import LOG_FORMAT, mark_record
 from turnout.server.storage.stores import check_storage
+from turnout.text.chat_template import given_template
 
 __all__ = ["serve"]
-
-BACKLOG = 2048
 
 
 def serve(
@@ -40,7 +36,10 @@ def serve(
     _log(server_config.log_level)
     check_keys(server_config)
     check_storage(server_config)
-    with _listen(server_config.host, server_config.port) as listener, _terminable():
+    configs = [ab.base_config, ab.config] if ab else [engine_config]
+    for template in {config.chat_template for config in configs} - {None}:
+        given_template(str(template))
+    with listening(server_config) as listener, _terminable():
         clients = [
             ProcessClient(
                 factory=factory,
@@ -61,7 +60,7 @@ def serve(
 
 
 def _serve(
-    listener: socket.socket,
+    listener: Listener,
     clients: Sequence[ProcessClient],
     engine_config: EngineConfig,
     server_config: ServerConfig,
@@ -78,13 +77,14 @@ def _serve(
     from turnout.server.lifecycle import run
     from turnout.text.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder, engine_config.chat_template)
     arms = Arms.of_one(clients[0], tokenizer, engine_config)
     if ab is not None:
         other = resolve_model(ab.config.model, revision=ab.config.revision)
         check_vocabularies(ab, folder, other)
         base = ServedArm(clients[0], tokenizer, ab.base, ab.base_config, {}, 1 - ab.share)
-        arm = ServedArm(clients[1], load_tokenizer(other), ab.name, ab.config, ab.changes, ab.share)
+        others = load_tokenizer(other, ab.config.chat_template)
+        arm = ServedArm(clients[1], others, ab.name, ab.config, ab.changes, ab.share)
         arms = Arms([base, arm], ab.trial)
     asyncio.run(run(listener, clients, arms, server_config))
 
@@ -94,23 +94,6 @@ def _log(level: str) -> None:
     handler = logging.StreamHandler()
     handler.addFilter(mark_record)
     logging.basicConfig(level=level.upper(), format=LOG_FORMAT, handlers=[handler])
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Bind the port first, so that a port in use is reported before a model is loaded."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
-        raise TurnoutError(
-            f"cannot listen on {host} port {port}: {reason}; choose another with {other}"
-        ) from None
-    except UnicodeError as error:  # from Python's encoding of the host name
-        raise TurnoutError(
-            f"{host!r} is not a valid host name: {error}; choose another with --host"
-        ) from None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -140,6 +141,36 @@ def test_the_best_of_several_are_the_most_likely_of_them(llm: LLM) -> None:
     assert [choice.token_ids for choice in best.outputs] == [choice.token_ids for choice in ranked[:2]]
     assert [choice.index for choice in best.outputs] == [0, 1]
     assert all(choice.logprobs is None for choice in best.outputs), "no request asked for them"
+
+
+def forecast(city: str, days: int) -> str:
+    """Tells the weather.
+
+    Args:
+        city: A city's name.
+        days: How many days.
+    """
+    return f"{city}: sun for {days} days"
+
+
+def test_a_babbling_model_makes_a_valid_call(llm: LLM) -> None:
+    """The embedded model knows no tools; the grammar, made of the function, does."""
+    babbling = SamplingParams(max_tokens=1500, temperature=1.0, seed=3)
+    (out,) = llm.chat(
+        [{"role": "user", "content": "Weather?"}],
+        babbling,
+        tools=[forecast],
+        tool_choice="forecast",
+        progress=False,
+    )
+    (choice,) = out.outputs
+    (call,) = choice.tool_calls
+    assert call.name == "forecast" and choice.text == ""
+    if choice.finish_reason == "length":  # in the middle of a long name
+        return
+    assert choice.finish_reason == "tool_calls"
+    arguments = json.loads(call.arguments)
+    assert isinstance(forecast(**arguments), str) and isinstance(arguments["days"], int)
 
 
 def test_chat_goes_through_the_models_template(llm: LLM) -> None:

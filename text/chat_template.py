@@ -13,12 +13,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.core.errors import ModelError, RequestError
+from turnout.core.errors import ConfigError, ModelError, RequestError
 
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["ChatTemplate", "named_templates"]
+__all__ = ["ChatTemplate", "given_template", "named_templates"]
 
 MAX_FILE = 2**20
 """Bytes of a template: a hundred times what templates take."""
@@ -37,6 +37,18 @@ def named_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     if (single := folder / "chat_template.jinja").is_file():
         templates["default"] = _read(single)
     return templates
+
+
+def given_template(given: str) -> str:
+    """The template of ``--chat-template``: a file's, or what is given itself. Raises ConfigError."""
+    source = given
+    if not any(mark in given for mark in ("{{", "{%", "\n")):
+        try:
+            source = _read(Path(given))
+        except ModelError as error:
+            raise ConfigError(f"--chat-template: {error}") from None
+    ChatTemplate(source, {}).check()
+    return source
 
 
 def _read(path: Path) -> str:
@@ -70,6 +82,15 @@ class ChatTemplate:
     @cached_property
     def _template(self) -> jinja2.Template:
         return _environment().from_string(self.source)
+
+    def check(self) -> None:
+        """Raises ConfigError for a template that is malformed."""
+        from jinja2.exceptions import TemplateSyntaxError
+
+        try:
+            _ = self._template
+        except TemplateSyntaxError as error:
+            raise ConfigError(f"--chat-template: line {error.lineno}: {error.message}") from None
 
     def render(
         self,

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 
 from turnout.core.errors import ModelError, RequestError
 from turnout.models.checkpoints.checkpoint import read_json
-from turnout.text.chat_template import ChatTemplate, named_templates
+from turnout.text.chat_template import ChatTemplate, given_template, named_templates
 from turnout.text.library_faults import is_fault, refused_by_library
 from turnout.text.processes.tokenizers import TokenizerProcesses
 from turnout.text.quick_tokenizers import is_quick
@@ -38,18 +38,29 @@ MAX_FILE = 256 * 2**20
 SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint. Raises ModelError when it is missing or damaged."""
+def load_tokenizer(folder: Path, chat_template: str | None = None) -> Tokenizer:
+    """The tokenizer of a checkpoint. Raises ModelError when it is missing or damaged.
+
+    chat_template: as of ``--chat-template``, in place of the checkpoint's.
+    """
     config = read_json(folder / "tokenizer_config.json", needed=False)
     special = {**read_json(folder / "special_tokens_map.json", needed=False), **config}
     names = {name: text for name in SPECIAL_NAMES if (text := _token_text(special.get(name)))}
-    return Tokenizer(_load_backend(folder), names, named_templates(folder, config), config)
+    templates = _templates(folder, config, chat_template)
+    return Tokenizer(_load_backend(folder), names, templates, config)
 
 
-def template_source(folder: Path) -> str | None:
-    """The chat template of a checkpoint; None if it has none. Raises ModelError when it cannot be read."""
+def template_source(folder: Path, chat_template: str | None = None) -> str | None:
+    """The chat template of a checkpoint; None if it has none. Raises ModelError when it cannot be read.
+
+    chat_template: as of `load_tokenizer`.
+    """
     config = read_json(folder / "tokenizer_config.json", needed=False)
-    return _default(named_templates(folder, config))
+    return _default(_templates(folder, config, chat_template))
+
+
+def _templates(folder: Path, config: Mapping[str, Any], given: str | None) -> dict[str, str]:
+    return {"default": given_template(given)} if given else named_templates(folder, config)
 
 
 def tokenizer_json(folder: Path) -> str:

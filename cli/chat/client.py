@@ -7,22 +7,21 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
+from turnout.cli.chat.answer import Piece
 from turnout.core.errors import ConfigError, TurnoutError, describe_error
+from turnout.lab.load.address import connector, http_url, is_local, server_url
 from turnout.lab.load.bounded_read import read_beginning
 from turnout.lab.load.event_reader import MOST_CHARACTERS, EventReader, error_message, error_text
-from turnout.lab.load.target import server_url
 
 __all__ = ["ChatClient", "ChatError", "Message"]
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
 """``{"role": …, "content": …}``."""
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 CONNECT_SECONDS = 10
 """The timeout for connecting. Then there is none: the first token of a long prompt takes a while."""
 
@@ -53,8 +52,8 @@ class ChatClient:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ChatError(f"the server at {self.url} is not compatible with OpenAI's API") from None
 
-    def answer(self, messages: Sequence[Message], parameters: Mapping[str, Any]) -> Generator[str]:
-        """The answer's text, piece by piece; closing the iterator early makes the server stop."""
+    def answer(self, messages: Sequence[Message], parameters: Mapping[str, Any]) -> Generator[Piece]:
+        """The answer, piece by piece; closing the iterator early makes the server stop."""
         body = _encoded({**parameters, "messages": list(messages), "stream": True})
         with self._reaching(), asyncio.Runner() as runner:  # which closes the connection when it ends
             pieces = self._pieces(body)
@@ -70,13 +69,13 @@ class ChatClient:
         async with self._request("GET", path) as response:
             return await read_beginning(response)
 
-    async def _pieces(self, body: bytes) -> AsyncGenerator[str]:
+    async def _pieces(self, body: bytes) -> AsyncGenerator[Piece]:
         reader = EventReader(_Chunk)
         async with self._request("POST", "/v1/chat/completions", body) as response:
             async for data in response.content.iter_any():
                 for chunk in _decoded(reader, data):
-                    for text in chunk.texts():
-                        yield text
+                    for piece in chunk.pieces():
+                        yield piece
                 if reader.done:
                     return
 
@@ -85,11 +84,13 @@ class ChatClient:
         self, method: str, path: str, body: bytes | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Raises ChatError where the server refuses."""
-        local = urlsplit(self.url).hostname in LOOPBACK  # no proxy reaches this machine's own servers
+        local = is_local(self.url)  # no proxy reaches this machine's own servers
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         async with (
-            aiohttp.ClientSession(headers=self._headers, timeout=timeout, trust_env=not local) as session,
-            session.request(method, self.url + path, data=body, allow_redirects=False) as response,
+            aiohttp.ClientSession(
+                headers=self._headers, timeout=timeout, trust_env=not local, connector=connector(self.url)
+            ) as session,
+            session.request(method, http_url(self.url) + path, data=body, allow_redirects=False) as response,
         ):
             if response.status >= 400:
                 reason = error_text(await read_beginning(response)) or response.reason
@@ -117,12 +118,12 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
         raise ChatError(f"this cannot be sent: {error}") from None
 
 
-async def _next(pieces: AsyncGenerator[str]) -> str | None:
+async def _next(pieces: AsyncGenerator[Piece]) -> Piece | None:
     """Returns the next piece, or None after the last."""
     return await anext(pieces, None)
 
 
-async def _close(pieces: AsyncGenerator[str]) -> None:
+async def _close(pieces: AsyncGenerator[Piece]) -> None:
     """Ends the request, so that the server stops."""
     await pieces.aclose()
 
@@ -130,20 +131,16 @@ async def _close(pieces: AsyncGenerator[str]) -> None:
 # ------------------------------------------------------------------ what comes back
 
 
-class _Delta(msgspec.Struct):
-    content: str | None = None
-
-
 class _Choice(msgspec.Struct):
-    delta: _Delta
+    delta: Piece
 
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     error: dict[str, object] | str | None = None
 
-    def texts(self) -> list[str]:
-        """Returns the chunk's texts.
+    def pieces(self) -> list[Piece]:
+        """Returns the chunk's pieces of the answer.
 
         Raises ChatError for an error that the server reports, and if this is not a chat completion.
         """
@@ -151,7 +148,7 @@ class _Chunk(msgspec.Struct):
             raise ChatError(f"the server stopped with an error: {error_message(self.error)}")
         if self.choices is None:
             raise ChatError("the server did not send a chat completion: there are no choices")
-        return [choice.delta.content for choice in self.choices if choice.delta.content]
+        return [choice.delta for choice in self.choices]
 
 
 def _decoded(reader: EventReader[_Chunk], data: bytes) -> list[_Chunk]:

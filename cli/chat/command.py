@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import click
 
-from turnout.cli.chat.client import ChatClient, ChatError, Message
+from turnout.cli.chat.client import ChatClient, ChatError
+from turnout.cli.chat.conversation import Conversation
 from turnout.cli.chat.prompt import MULTILINE_HELP, read_prompt
+from turnout.cli.chat.terminal import Terminal
+from turnout.cli.chat.toolbox import load_tools
 from turnout.cli.terminal.printable import printable
+from turnout.core.errors import ConfigError
 
-__all__ = ["Conversation", "command"]
+__all__ = ["command"]
 
 HELP = f"/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer.\n{MULTILINE_HELP}"
 
@@ -28,61 +29,44 @@ HELP = f"/reset forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops a
 @click.option("--top-p", type=float, help="Sample from the most likely tokens that make up this share.")
 @click.option("--max-tokens", type=int, help="Most tokens of an answer.")
 @click.option("--seed", type=int, help="Seed that makes answers repeatable.")
+@click.option(
+    "--tools",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Python file whose functions the model may call; each call runs after a question.",
+)
+@click.option("--yes", is_flag=True, help="Run calls without a question.")
 def command(
-    url: str, api_key: str | None, model: str | None, system: str | None, **parameters: object
+    url: str,
+    api_key: str | None,
+    model: str | None,
+    system: str | None,
+    tools: Path | None,
+    yes: bool,
+    **parameters: object,
 ) -> None:
     """Talk to a server in the terminal.
 
     Answers are streamed. In a pipe, each line of input is a prompt, and each answer is printed.
     """
+    toolbox = None if tools is None else load_tools(tools)
+    if toolbox is not None and not yes and not sys.stdin.isatty():
+        raise ConfigError("nobody can be asked whether calls may run: there is no terminal; give --yes")
     client = ChatClient(url, api_key)
     served = client.models()
     chosen = model or next(iter(served), None)
     if chosen is None:
         raise ChatError(f"the server at {client.url} serves no model")
     given = {name: value for name, value in parameters.items() if value is not None}
-    conversation = Conversation(client, {"model": chosen, **given}, system)
+    conversation = Conversation(client, {"model": chosen, **given}, system, toolbox)
+    screen = Terminal(always=yes)
     if sys.stdin.isatty():
         click.echo(f"{printable(chosen)} at {client.url}; /help for help")
-        _converse(conversation)
+        _converse(conversation, screen)
     else:
-        _answer_lines(conversation)
+        _answer_lines(conversation, screen)
 
 
-@dataclass
-class Conversation:
-    """The messages so far, and the server that answers."""
-
-    client: ChatClient
-    parameters: Mapping[str, Any]
-    system: str | None = None
-    history: list[Message] = field(default_factory=list)
-
-    def reset(self) -> None:
-        self.history.clear()
-
-    def ask(self, prompt: str, show: Callable[[str], None]) -> bool:
-        """Shows the answer as it arrives. Returns False if Ctrl-C cut it short.
-
-        The prompt and its answer, even a cut one, join the history. An error leaves the history unchanged.
-        """
-        question = {"role": "user", "content": prompt}
-        begin = [{"role": "system", "content": self.system}] if self.system else []
-        pieces: list[str] = []
-        complete = False
-        try:
-            with closing(self.client.answer([*begin, *self.history, question], self.parameters)) as answer:
-                for piece in answer:
-                    pieces.append(piece)
-                    show(piece)
-            complete = True
-        except KeyboardInterrupt:
-            pass
-        self.history += [question, {"role": "assistant", "content": "".join(pieces)}]
-        return complete
-
-
-def _converse(conversation: Conversation) -> None:
+def _converse(conversation: Conversation, screen: Terminal) -> None:
     while True:
         try:
             prompt = read_prompt()
@@ -97,7 +81,7 @@ def _converse(conversation: Conversation) -> None:
         if prompt.startswith("/"):
             click.echo(_obey(conversation, prompt.strip()))
         elif prompt.strip():
-            _show_answer(conversation, prompt)
+            _show_answer(conversation, prompt, screen)
 
 
 def _obey(conversation: Conversation, order: str) -> str:
@@ -107,26 +91,22 @@ def _obey(conversation: Conversation, order: str) -> str:
     return HELP if order == "/help" else f"there is no command {order!r}; {HELP}"
 
 
-def _show_answer(conversation: Conversation, prompt: str) -> None:
+def _show_answer(conversation: Conversation, prompt: str, screen: Terminal) -> None:
+    screen.begin()
     try:
-        complete = conversation.ask(prompt, _show)
+        complete = conversation.ask(prompt, screen)
     except ChatError as error:
         click.echo(f"Error: {printable(str(error))}", err=True)
     else:
         click.echo("" if complete else " (stopped)")
 
 
-def _answer_lines(conversation: Conversation) -> None:
+def _answer_lines(conversation: Conversation, screen: Terminal) -> None:
     try:
         for line in sys.stdin:
             if prompt := line.strip():
-                if not conversation.ask(prompt, _show):
+                if not conversation.ask(prompt, screen):
                     raise KeyboardInterrupt
                 click.echo()
     except UnicodeDecodeError as error:
         raise ChatError(f"the input is not {error.encoding} text: {error.reason}") from None
-
-
-def _show(piece: str) -> None:
-    click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
-    sys.stdout.flush()

@@ -10,6 +10,7 @@ import aiohttp
 
 from turnout.core.interfaces.trial import SESSION_HEADER
 from turnout.lab.jobs.job import Job
+from turnout.lab.load.address import connector, http_url
 from turnout.lab.load.bounded_read import read_beginning
 from turnout.lab.load.event_reader import MOST_CHARACTERS, EventReader, error_message, error_text
 from turnout.lab.load.messages import Event, TokenUsage
@@ -71,14 +72,14 @@ class Sender:
 
     def __init__(self, target: Target, clock: Callable[[], float], timeout: float | None = None) -> None:
         self._target = target
-        self._url = target.url + target.path
+        self._url = http_url(target.url) + target.path
         self._clock = clock
         self._timeout = aiohttp.ClientTimeout(total=timeout)
 
     async def __aenter__(self) -> Sender:
         self._http = aiohttp.ClientSession(
             headers=self._target.headers,
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=connector(self._target.url),
             timeout=self._timeout,
         )
         return self

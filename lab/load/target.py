@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from turnout.core.errors import ConfigError
 from turnout.lab.jobs.job import Job
+from turnout.lab.load.address import server_url
 
-__all__ = ["Content", "Target", "server_url"]
+__all__ = ["Content", "Target"]
 
 Content = str | list[int] | list[dict[str, str]]
 """A prompt as text or tokens, or the messages of a chat."""
@@ -68,16 +68,3 @@ class Target:
         if job.priority:
             fields["priority"] = job.priority
         return msgspec.json.encode({**fields, **self.body})
-
-
-def server_url(address: str) -> str:
-    """`address`, with or without ``http://`` and ``/v1``, as ``http://HOST:PORT``. Raises ConfigError."""
-    url = (address if "://" in address else f"http://{address}").rstrip("/").removesuffix("/v1")
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigError(f"{address!r} is not the address of a server; write http://HOST:PORT")
-    return url

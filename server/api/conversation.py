@@ -23,7 +23,6 @@ from turnout.server.http.request_memory import held_memory
 from turnout.server.protocol.chat import ChatOptions, ChatRequest, Message, text_size
 from turnout.text.engine_params import engine_params
 from turnout.text.model_format import ModelFormat
-from turnout.text.output.grammar.call_grammar import Wanted
 from turnout.text.output.reading.splitter import OutputSplitter
 from turnout.text.prompt.template_process import TemplateProcesses
 from turnout.text.prompt.truncation import encoded, last_tokens
@@ -98,15 +97,14 @@ def _prepared(
     last = last_tokens(body.truncate_prompt_tokens, limit, body.max_tokens)
     read = encoded(arm.tokenizer, text, special=body.add_special_tokens, limit=limit, last=last)
     prompt = [*before, *read]
-    tools, begun = body.callable_tools(), arm.format.begun(text)
-    wanted = Wanted(tools, "required" if body.must_call else "auto", not body.one_call)
+    wanted, begun = body.wanted, arm.format.begun(text)
     form = arm.format.form(wanted, params.structured_outputs, begun)
     params = msgspec.structs.replace(params, structured_outputs=form)
     if as_fits:
         params = fitting(params, limit - len(prompt))
     spec = body.request_spec(id, prompt, params, *client)
     check_logprobs([spec], limit)
-    return _Prepared(spec, arm.format.splitter(tools, begun))
+    return _Prepared(spec, arm.format.splitter(wanted.tools, begun))
 
 
 def rendered_tokens(templates: TemplateProcesses, arm: ServedArm, body: ChatRequest) -> int:

@@ -20,6 +20,7 @@ GENERATING = frozenset(
         "/v1/messages",
         "/api/chat",
         "/api/generate",
+        "/infill",
     }
 )
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, field_validator, mod
 from turnout.core import limits
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList, GenerationRequest
-from turnout.server.protocol.tools import ToolRequest
+from turnout.text.prompt.tool_request import ToolRequest
 
 __all__ = ["ChatOptions", "ChatRequest", "Message", "Messages", "text_size"]
 

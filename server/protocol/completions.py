@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import PrivateAttr, SkipValidation, field_validator, model_validator
 
@@ -11,7 +12,7 @@ from turnout.core.errors import RequestError
 from turnout.server.protocol.base import GenerationRequest
 from turnout.server.protocol.token_ids import are_token_ids
 
-__all__ = ["CompletionRequest", "Prompt"]
+__all__ = ["CompletionRequest", "PlainPrompt", "Prompt"]
 
 Prompt = str | list[int]
 """Text, or token ids."""
@@ -78,6 +79,13 @@ class CompletionRequest(GenerationRequest):
         """An echoed prompt has log-probabilities if the text has."""
         asked = [count for count in (self.prompt_logprobs, self.logprobs if self.echo else None)]
         return max((count for count in asked if count is not None), default=None)
+
+
+class PlainPrompt(CompletionRequest):
+    """A prompt of another API than OpenAI's, where by itself only the context bounds the text."""
+
+    UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}
+    as_fits: ClassVar[bool] = True
 
 
 def _is_prompt(value: object) -> bool:

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from turnout.core.errors import RequestError
 from turnout.server.protocol.chat import ChatOptions, Messages
 from turnout.server.protocol.token_ids import TokenIds, Truncation
-from turnout.server.protocol.tools import ToolRequest
 from turnout.server.protocol.unsupported import refuse_unsupported
+from turnout.text.prompt.tool_request import ToolRequest
 
 __all__ = ["DetokenizeRequest", "TokenizeRequest", "TokenizeResponse"]
 

@@ -22,6 +22,8 @@ class FakeServer:
     keys: list[str | None] = field(default_factory=list)
     pause: float = 0.0
     """Seconds between words."""
+    turns: list[list[dict[str, Any]]] = field(default_factory=list)
+    """Answers, as deltas, which are given in this order; then it says again what was said."""
     cut: threading.Event = field(default_factory=threading.Event)
     """Set when a client left in the middle of an answer."""
 
@@ -55,7 +57,8 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901
             if prompt == "refuse":
                 self._reply(400, json.dumps({"error": {"message": "too long by 3 tokens"}}))
             else:
-                self._stream(prompt)
+                words = [{"content": f"{word} "} for word in f"You said: {prompt}".split(" ")]
+                self._stream(prompt, fake.turns.pop(0) if fake.turns else words)
 
         def _reply(self, status: int, text: str) -> None:
             self.send_response(status)
@@ -63,14 +66,14 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:  # noqa: C901
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def _stream(self, prompt: str) -> None:
+        def _stream(self, prompt: str, deltas: list[dict[str, Any]]) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
             try:
                 self._event({"choices": [{"delta": {"role": "assistant"}}]})
-                for word in f"You said: {prompt}".split(" "):
-                    self._event({"choices": [{"delta": {"content": f"{word} "}}]})
+                for delta in deltas:
+                    self._event({"choices": [{"delta": delta}]})
                     time.sleep(fake.pause)
                 if prompt == "break":
                     self._event({"error": {"message": "the engine is gone"}})

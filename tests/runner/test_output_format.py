@@ -38,3 +38,11 @@ def test_the_template_of_gpt_oss_is_found_to_be_harmony(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_template_has_no_format(tmp_path: Path) -> None:
     assert find_format(Registry.load(), None, tmp_path).format is None
+
+
+def test_a_given_template_shows_the_format(tmp_path: Path) -> None:
+    given = tmp_path / "given.jinja"
+    given.write_text(GPT_OSS)
+    registry = Registry.load()
+    assert find_format(registry, None, tmp_path, str(given)).format == harmony()
+    assert find_format(registry, None, tmp_path, GPT_OSS).format == harmony()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from turnout.server.app import create_app
 from turnout.server.engine.client import ProcessClient
 from turnout.server.http.connections.connection import ClientLimits
 from turnout.server.http.connections.http_server import HttpServer
+from turnout.server.http.connections.listening import listening
 from turnout.text.tokenizer import Tokenizer
 
 FACTORY = "echo_engine:build"
@@ -33,7 +33,13 @@ class RunningServer:
         self.client: ProcessClient = arms.first.client
         self.loop = loop
         self.url = url
-        self.http = httpx.Client(base_url=url, timeout=20)
+        path = url.removeprefix("unix:")
+        if path != url:
+            self.http = httpx.Client(
+                transport=httpx.HTTPTransport(uds=path), base_url="http://localhost", timeout=20
+            )
+        else:
+            self.http = httpx.Client(base_url=url, timeout=20)
 
     def post(self, path: str, **body: object) -> httpx.Response:
         return self.http.post(path, json=body)
@@ -78,7 +84,6 @@ def running(
     other: Other | None = None,
     client_limits: ClientLimits | None = None,
 ) -> Iterator[RunningServer]:
-    listener = socket.create_server(("127.0.0.1", 0))
     started, stop = threading.Event(), asyncio.Event()
     servers: list[RunningServer] = []
 
@@ -93,14 +98,14 @@ def running(
             await client.start()
         watching = asyncio.create_task(arms.gone())
         app = create_app(arms, config)
-        server = HttpServer(app, listener, config, client_limits)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        servers.append(RunningServer(arms, asyncio.get_running_loop(), url))
-        started.set()
-        serving = asyncio.create_task(server.serve())
-        await stop.wait()
-        server.should_exit = True
-        await serving
+        with listening(config.model_copy(update={"port": 0})) as listener:
+            server = HttpServer(app, listener, config, client_limits)
+            servers.append(RunningServer(arms, asyncio.get_running_loop(), listener.url))
+            started.set()
+            serving = asyncio.create_task(server.serve())
+            await stop.wait()
+            server.should_exit = True
+            await serving
         watching.cancel()
         await arms.close()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from turnout.core.errors import ModelError, RequestError
+from turnout.core.errors import ConfigError, ModelError, RequestError
 from turnout.text.chat_template import ChatTemplate
 from turnout.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -138,3 +138,29 @@ def test_loading_needs_neither_torch_nor_transformers(folder: Path) -> None:
         "assert not {'torch', 'transformers', 'numpy'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", script, str(folder)], check=True)
+
+
+# ------------------------------------------------------------------ --chat-template
+
+
+def test_a_given_template_is_taken_instead(folder: Path, tmp_path: Path) -> None:
+    inline = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    (tmp_path / "own.jinja").write_text(inline + "\n")
+    for given in (inline, str(tmp_path / "own.jinja")):
+        tokenizer = load_tokenizer(folder, given)
+        assert tokenizer.chat_text(MESSAGES).rstrip() == "[你好][Hi ]"
+        assert tokenizer.description["chat_template"].rstrip() == inline
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("nowhere.jinja", "nowhere.jinja cannot be read: .*No such file"),
+        (".", "cannot be read"),
+        ("{% for %}", "line 1: "),
+        ("a\n{{ b", "line 2: "),
+    ],
+)
+def test_a_given_template_that_will_not_do_is_told(folder: Path, given: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"--chat-template: .*{why}"):
+        load_tokenizer(folder, given)

@@ -5,7 +5,7 @@ Which tokens, and in which order, is each family's own; a tokenizer that has non
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from turnout.core.errors import RequestError
@@ -125,25 +125,33 @@ class FillIn:
             *self._tokens(said),
         ]
 
-    def with_files(self, files: Sequence[tuple[str, str]], prompt: Sequence[int]) -> list[int]:
-        """A prompt behind other files of its repository, each a name and a text."""
-        if not files:
-            return list(prompt)
-        start = self._start()
-        return [*start, *self._files(files), *prompt[len(start) :]]
-
-    def _files(self, files: Sequence[tuple[str, str]]) -> Iterator[int]:
+    def file(self, name: str, text: str) -> list[int]:
+        """The tokens of another file of the repository. Raises RequestError for one that is too long."""
         if not self.markers.repository:
-            for _, text in files:
-                yield from self._tokens(f"--- snippet ---\n\n{text}\n")
-            return
-        yield self._known(self.markers.repository)
-        yield from self._tokens(f"{PROJECT}\n")
-        for name, text in files:
-            yield self._known(self.markers.file)
-            yield from self._tokens(f"{name}\n{text}\n")
-        yield self._known(self.markers.file)
-        yield from self._tokens("filename\n")
+            return self._tokens(f"--- snippet ---\n\n{text}\n")
+        return [self._known(self.markers.file), *self._tokens(f"{name}\n{text}\n")]
+
+    def behind(self, files: Sequence[Sequence[int]], prompt: Sequence[int], room: int) -> list[int]:
+        """A prompt behind other files, as of `file`: as many of the last ones as fit into `room` tokens."""
+        begin, start = self._start(), self._before_files
+        own = [*self._named("filename\n"), *prompt[len(begin) :]]
+        left = room - len(begin) - len(start) - len(own)
+        first = len(files)
+        while first and len(files[first - 1]) <= left:
+            first -= 1
+            left -= len(files[first])
+        if first == len(files):
+            return list(prompt)
+        return [*begin, *start, *(token for file in files[first:] for token in file), *own]
+
+    @property
+    def _before_files(self) -> list[int]:
+        repository = self.markers.repository
+        return [self._known(repository), *self._tokens(f"{PROJECT}\n")] if repository else []
+
+    def _named(self, name: str) -> list[int]:
+        """What comes before the file itself."""
+        return [self._known(self.markers.file), *self._tokens(name)] if self.markers.repository else []
 
     # -------------------------------------------------------------- tokens
 

@@ -6,44 +6,59 @@ messages is a chat template, for which a checkpoint has its own.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from turnout.core import limits
 from turnout.core.errors import RequestError
 
 __all__ = ["render"]
 
-ACTION = re.compile(r"(\s*\{\{-(?=\s)|\{\{)\s*(.*?)\s*((?<=\s)-\}\}\s*|\}\})", re.DOTALL)
 RESPONSE = ".Response"
 """Where the model's text goes: a prompt ends there."""
+DEEPEST = 64
+"""Branches within each other."""
 
 
 def render(template: str, variables: Mapping[str, str]) -> str:
-    """The prompt. Raises RequestError for a template that is malformed, or that this does not know.
+    """The prompt. Raises RequestError for a template that is malformed, too long, or that this does not know.
 
     variables: by name, such as ``Prompt``.
     """
-    parts: list[str] = []
-    branches: list[_Branch] = []
-    place = 0
-    for found in ACTION.finditer(template):
+    made, branches = _Made(), list[_Branch]()
+    for is_action, part in _parts(template):
         shown = all(branch.open for branch in branches)
-        if shown:
-            parts.append(template[place : found.start()])
-        place = found.end()
-        action = found[2]
-        if action == RESPONSE:
+        if not is_action:
+            made.add(part if shown else "")
+        elif part == RESPONSE:
             if shown:
-                return "".join(parts)
-        elif action == "end" or action.startswith("else"):
-            _turn(action, branches, variables)
-        elif action.startswith("if "):
-            branches.append(_Branch(_holds(action[3:], variables)))
-        elif not action.startswith("/*"):
-            parts += [_value(action, variables)] if shown else []
-    if branches:
-        raise _malformed("an 'if' has no 'end'")
-    return "".join([*parts, template[place:]])
+                break
+        elif part == "end" or part.startswith("else"):
+            _turn(part, branches, variables)
+        elif part.startswith("if "):
+            branches.append(_Branch(_holds(part[3:], variables)))
+            if len(branches) > DEEPEST:
+                raise _malformed(f"more than {DEEPEST} branches stand within each other")
+        elif not part.startswith("/*"):
+            value = _value(part, variables)
+            made.add(value if shown else "")
+    else:
+        if branches:
+            raise _malformed("an 'if' has no 'end'")
+    return "".join(made.parts)
+
+
+class _Made:
+    """The prompt so far, which a template could make endless."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        self.parts.append(text)
+        self._size += len(text)
+        if self._size > limits.TOKENIZED.most:
+            raise _malformed(f"it makes a prompt of more than {limits.TOKENIZED.whole:,} characters")
 
 
 class _Branch:
@@ -55,6 +70,25 @@ class _Branch:
     def go_on(self, holds: bool) -> None:
         self.open = holds and not self.taken
         self.taken |= holds
+
+
+def _parts(template: str) -> Iterator[tuple[bool, str]]:
+    """Text and actions in turn, each with whether it is an action; white space is trimmed as they say."""
+    place, trims = 0, False
+    while (begin := template.find("{{", place)) >= 0:
+        end = template.find("}}", begin)
+        if end < 0:
+            raise _malformed("an action that {{ begins has no }}")
+        text, action = template[place:begin], template[begin + 2 : end]
+        text = text.lstrip() if trims else text
+        if action[:1] == "-" and action[1:2].isspace():
+            text, action = text.rstrip(), action[1:]
+        trims = action.endswith("-") and action[-2:-1].isspace()
+        yield False, text
+        yield True, (action[:-1] if trims else action).strip()
+        place = end + 2
+    rest = template[place:]
+    yield False, rest.lstrip() if trims else rest
 
 
 def _turn(action: str, branches: list[_Branch], variables: Mapping[str, str]) -> None:
@@ -71,7 +105,7 @@ def _turn(action: str, branches: list[_Branch], variables: Mapping[str, str]) ->
 
 
 def _holds(condition: str, variables: Mapping[str, str]) -> bool:
-    word, *names = condition.split()
+    word, *names = condition.split() or [""]
     if word in ("and", "or", "not") and names:
         values = [bool(_value(name, variables)) for name in names]
         return not values[0] if word == "not" else (all if word == "and" else any)(values)

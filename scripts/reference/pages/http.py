@@ -57,6 +57,7 @@ TOLD = {
     "/v1/batches/{batch_id}/cancel": "http-api.md#batches",
     "/openapi.json": "api.md",
     "/docs": "api.md",
+    "/infill": "http-api.md#filling-in",
     "/tokenize": "http-api.md#tokens",
     "/detokenize": "http-api.md#tokens",
     "/tokenizer_info": "http-api.md#tokens",

@@ -19,7 +19,8 @@ from turnout.server.http.bodies.values import validate_body
 from turnout.server.http.disconnect import while_connected
 from turnout.server.http.openapi.operation import operation
 from turnout.server.http.request_memory import held_memory
-from turnout.server.protocol.ollama.requests import OllamaGenerate, PlainPrompt
+from turnout.server.protocol.completions import PlainPrompt
+from turnout.server.protocol.ollama.requests import OllamaGenerate
 from turnout.server.protocol.ollama.responses import GeneratePart
 from turnout.server.renderers.ollama import NDJSON, OllamaGenerateRenderer
 from turnout.server.renderers.token_names import TokenNames

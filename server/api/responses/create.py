@@ -94,4 +94,14 @@ def _echoed(asked: ResponsesRequest) -> dict[str, Any]:
         "metadata": asked.metadata or {},
         "previous_response_id": asked.previous_response_id or None,
         **({"background": True} if asked.background else {}),
+        **({"warnings": warnings} if (warnings := _warnings(asked)) else {}),
     }
+
+
+def _warnings(asked: ResponsesRequest) -> list[dict[str, str]]:
+    """Says which tools the model was not told of, so that a client that counts on one learns why."""
+    return [
+        {"param": f"tools[{number}]", "message": f"tools of the type {tool.get('type')!r} are left out"}
+        for number, tool in enumerate(asked.tools or ())
+        if tool.get("type") != "function"
+    ]

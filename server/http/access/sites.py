@@ -25,7 +25,7 @@ class Sites:
     def __init__(self, config: ServerConfig, *, keyless: bool) -> None:
         """`keyless`: clients need no key."""
         self._hosts, self._origins = config.allowed_hosts, config.allowed_origins
-        local = config.host == "localhost" or is_loopback(config.host)
+        local = config.uds is None and (config.host == "localhost" or is_loopback(config.host))
         self._checks_host = bool(self._hosts) or (keyless and local)
         self._checks_origin = keyless
 

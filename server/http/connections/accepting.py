@@ -13,6 +13,7 @@ import contextlib
 import logging
 import resource
 import socket
+import ssl
 from collections.abc import Callable, Sized
 
 from turnout.server.http.connections.waiting import WaitingConnections
@@ -25,6 +26,8 @@ MAX_DESCRIPTORS = 65536
 """More than one process can serve, and few enough for every system to grant."""
 RESERVED_DESCRIPTORS = 64
 """Descriptors for everything but connections; two engines and their successors take half of these."""
+HANDSHAKE_SECONDS = 10.0
+"""Time that a client has to begin TLS."""
 POLL_SECONDS = 0.05
 """Seconds until it is tried again."""
 
@@ -50,8 +53,9 @@ async def take_connections(
     connections: Sized,
     most: int,
     waiting: WaitingConnections,
+    tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Accept connections until cancelled.
+    """Accept connections until cancelled; with `tls`, they are encrypted.
 
     `protocol` makes the protocol of a connection, which is in `connections` for as long as the connection
     lasts, and in `waiting` while it may be closed to make room.
@@ -77,11 +81,24 @@ async def take_connections(
             await asyncio.sleep(POLL_SECONDS)
             continue
         _send_at_once(connection)
-        task = asyncio.create_task(loop.connect_accepted_socket(protocol, connection))
+        task = asyncio.create_task(_arrive(protocol, connection, tls))
         arriving.add(task)
         task.add_done_callback(arriving.discard)
         # `sock_accept` does not wait while connections keep coming: all else would.
         await asyncio.sleep(0)
+
+
+async def _arrive(
+    protocol: Callable[[], asyncio.Protocol], connection: socket.socket, tls: ssl.SSLContext | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    if tls is None:
+        await loop.connect_accepted_socket(protocol, connection)
+        return
+    with contextlib.suppress(OSError):  # among them ssl.SSLError: the client speaks no TLS, or left
+        await loop.connect_accepted_socket(
+            protocol, connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_SECONDS
+        )
 
 
 def _send_at_once(connection: socket.socket) -> None:

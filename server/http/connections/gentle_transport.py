@@ -29,7 +29,8 @@ class GentleTransport(asyncio.Transport):
             self.inner.write(data)
 
     def write_eof(self) -> None:
-        self.inner.write_eof()
+        if self.inner.can_write_eof():  # TLS cannot end one direction alone
+            self.inner.write_eof()
 
     def abort(self) -> None:
         self.inner.abort()

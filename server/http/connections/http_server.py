@@ -14,6 +14,7 @@ from turnout.config import ServerConfig
 from turnout.core.clock import monotonic
 from turnout.server.http.connections.accepting import take_connections, usable_descriptors
 from turnout.server.http.connections.connection import ClientLimits, Connection
+from turnout.server.http.connections.listening import Listener
 from turnout.server.http.connections.waiting import WaitingConnections
 
 __all__ = ["HttpServer"]
@@ -32,7 +33,7 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self,
         app: Starlette,
-        listener: socket.socket,
+        listener: Listener,
         config: ServerConfig,
         client_limits: ClientLimits | None = None,
     ) -> None:
@@ -67,7 +68,14 @@ class HttpServer(uvicorn.Server):
         open_connections = self.server_state.connections
         self._tasks = [
             asyncio.create_task(
-                take_connections(self._listener, self._connection, open_connections, most, self._waiting)
+                take_connections(
+                    self._listener.socket,
+                    self._connection,
+                    open_connections,
+                    most,
+                    self._waiting,
+                    self._listener.tls,
+                )
             ),
             asyncio.create_task(self._check_connections()),
         ]
@@ -77,7 +85,7 @@ class HttpServer(uvicorn.Server):
         for task in taking:
             task.cancel()
         await asyncio.gather(*taking, return_exceptions=True)
-        self._listener.close()
+        self._listener.socket.close()
         try:
             await super().shutdown()
             if self.force_exit:  # uvicorn leaves the application as it is then; its files are to be closed

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from turnout.core.errors import RequestError
 from turnout.server.protocol.base import FailFastList
-from turnout.server.protocol.completions import CompletionRequest
 from turnout.server.protocol.ollama.options import Options
 from turnout.server.protocol.token_ids import TokenIds
 
-__all__ = ["OllamaChat", "OllamaGenerate", "OllamaRequest", "PlainPrompt", "ShowRequest"]
+__all__ = ["OllamaChat", "OllamaGenerate", "OllamaRequest", "ShowRequest"]
 
 Fields = dict[str, Any]
 LEVELS = ("low", "medium", "high", "max")
@@ -193,13 +191,6 @@ class OllamaGenerate(OllamaRequest):
         _refuse_images(self.images, "images")
         if self.raw and (self.template or self.system or self.context):
             raise RequestError("raw excludes template, system and context: the prompt has it all", "raw")
-
-
-class PlainPrompt(CompletionRequest):
-    """A completion that by itself has no other bound than the context."""
-
-    UNSET_SAMPLING: ClassVar[Mapping[str, Any]] = {"max_tokens": None}
-    as_fits: ClassVar[bool] = True
 
 
 class ShowRequest(_Lenient):

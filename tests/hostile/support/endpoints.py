@@ -16,7 +16,9 @@ from turnout.server.admin.prefixes import PrefixRequest
 from turnout.server.admin.scheduler import PolicyChange
 from turnout.server.protocol.chat import ChatRequest
 from turnout.server.protocol.completions import CompletionRequest
+from turnout.server.protocol.infill import InfillRequest
 from turnout.server.protocol.messages import CountRequest, MessagesRequest
+from turnout.server.protocol.ollama.requests import OllamaChat, OllamaGenerate, ShowRequest
 from turnout.server.protocol.responses_request import ResponsesRequest
 from turnout.server.protocol.tokenization import DetokenizeRequest, TokenizeRequest
 
@@ -33,6 +35,7 @@ TOOLS = [
     {"type": "function", "function": {"name": "forecast", "description": "Weather.", "parameters": SCHEMA}},
     {"type": "function", "function": {"name": "now"}},
 ]
+MODEL, SHORT = "turnout-tiny", {"num_predict": 3, "temperature": 0.5, "stop": ["b"]}
 SAID = [{"role": "user", "content": "a"}]
 MESSAGE = {"messages": SAID, "max_tokens": 3}
 ENDPOINTS: dict[str, Endpoint] = {
@@ -66,6 +69,10 @@ ENDPOINTS: dict[str, Endpoint] = {
             "max_output_tokens": 40,
         },
     ),
+    "ollama-chat": ("/api/chat", OllamaChat, {"model": MODEL, "messages": SAID, "options": SHORT}),
+    "ollama-generate": ("/api/generate", OllamaGenerate, {"model": MODEL, "prompt": "a", "options": SHORT}),
+    "ollama-show": ("/api/show", ShowRequest, {"model": MODEL}),
+    "infill": ("/infill", InfillRequest, {"input_prefix": "a", "input_suffix": "b", "n_predict": 3}),
     "tokenize": ("/tokenize", TokenizeRequest, {"prompt": "def"}),
     "tokenize-chat": ("/tokenize", TokenizeRequest, {"messages": SAID, "tools": TOOLS}),
     "detokenize": ("/detokenize", DetokenizeRequest, {"tokens": [1, 2, 3]}),
@@ -120,6 +127,40 @@ CONVERSATIONS: dict[str, Body] = {
         "stream": True,
         "max_tokens": 20,
     },
+    "ollama-chat": {
+        "model": MODEL,
+        "messages": [
+            {"role": "user", "content": "When?"},
+            {
+                "role": "assistant",
+                "content": "",
+                "thinking": "Hm.",
+                "tool_calls": [{"function": {"name": "now", "arguments": {"zone": 1}}}],
+            },
+            {"role": "tool", "tool_name": "now", "content": "noon"},
+        ],
+        "tools": TOOLS,
+        "format": SCHEMA,
+        "options": {**SHORT, "num_ctx": 128, "repeat_last_n": 64, "seed": -1},
+        "keep_alive": "5m",
+        "logprobs": True,
+        "top_logprobs": 2,
+        "think": False,
+    },
+    "ollama-generate": {
+        "model": MODEL,
+        "prompt": "When?",
+        "system": "Be brief.",
+        "template": "{{ if .System }}{{ .System }}{{ else }}{{ end }} {{- .Prompt }}{{ .Response }}",
+        "context": [1, 2, 3],
+        "stream": False,
+        "options": SHORT,
+    },
+    "infill": {
+        "input_prefix": "a",
+        "input_extra": [{"filename": "f", "text": "t"}],
+        "response_fields": ["a/b"],
+    },
     "responses-tools": {
         "instructions": "Be brief.",
         "input": [
@@ -144,6 +185,7 @@ LAST = {
     "/v1/chat/completions": "data: [DONE]",
     "/v1/messages": "event: message_stop\n",
     "/v1/responses": "event: response.",
+    "/infill": "data: {",
 }
 """How the last event of a stream begins that brings no error."""
 
@@ -162,6 +204,8 @@ def assert_answered(path: str, answer: httpx.Response) -> None:
     if answer.status_code == 200:
         if answer.headers["Content-Type"].startswith("text/event-stream"):
             _assert_stream(path, answer.text)
+        elif answer.headers["Content-Type"] == "application/x-ndjson":
+            _assert_lines(path, answer.text)
         else:
             answer.json()
         return
@@ -188,8 +232,21 @@ def _assert_stream(path: str, text: str) -> None:
     assert last.startswith(LAST[path]) or (failed and LAST[path] != "data: [DONE]"), text[-500:]
 
 
+def _assert_lines(path: str, text: str) -> None:
+    """A stream of Ollama's ends in an object that says so, or in an error."""
+    *parts, last = [json.loads(line) for line in text.splitlines()]
+    assert not any(part.get("done") or "error" in part for part in parts), text[-500:]
+    if "error" in last:
+        _assert_error(path, last)
+    else:
+        assert last["done"] and last["done_reason"], last
+
+
 def _assert_error(path: str, body: dict[str, Any], *, busy: bool = False) -> None:
     error = body["error"]
+    if path.startswith("/api/"):
+        assert body.keys() == {"error"} and error and isinstance(error, str), body
+        return
     if path.startswith("/v1/messages"):
         assert body["type"] == "error" and error.keys() == {"type", "message"}, body
         assert error["message"] and error["type"] != "api_error", error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import openai
@@ -72,3 +73,77 @@ def test_a_model_without_such_tokens_refuses_it_by_name(server: RunningServer) -
     assert server.post(COMPLETIONS, prompt="a", suffix="", max_tokens=1).status_code == 200
     chat = {"messages": [{"role": "user", "content": "a"}], "suffix": "b"}
     assert server.post(CHAT, **chat).status_code == 400
+
+
+# ------------------------------------------------------------------ llama.cpp's /infill
+
+
+INFILL = "/infill"
+
+
+def test_infill_fills_in(coder: RunningServer) -> None:
+    body = {"input_prefix": "ab", "input_suffix": "z", "prompt": "c", "n_predict": 2}
+    answer = coder.post(INFILL, **body).json()
+    assert (answer["content"], answer["stop"], answer["stop_type"]) == ("a", True, "limit"), (
+        "markers are hidden"
+    )
+    assert (answer["tokens_predicted"], answer["tokens_evaluated"]) == (2, 7)
+    assert answer["timings"]["prompt_n"] + answer["timings"]["cache_n"] == 7
+    assert answer["timings"]["predicted_n"] == 2 and answer["timings"]["predicted_per_second"] > 0
+
+
+def test_infill_as_a_stream(coder: RunningServer) -> None:
+    body = {"input_prefix": "abcd", "input_suffix": "z", "n_predict": 4, "stream": True}
+    lines = [line for line in coder.post(INFILL, **body).text.split("\n\n") if line]
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert "".join(event["content"] for event in events) == "abc"
+    assert [event["stop"] for event in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1]["tokens_predicted"] == 4 and "timings" not in events[0]
+
+
+def test_infill_tells_what_stopped_it(coder: RunningServer) -> None:
+    by_word = coder.post(INFILL, input_prefix="abc", stop="c").json()
+    assert (by_word["content"], by_word["stop_type"], by_word["stopping_word"]) == ("ab", "word", "c")
+    by_token = coder.post(INFILL, input_prefix="a<fim_pad>").json()
+    assert (by_token["content"], by_token["stop_type"]) == ("a", "eos")
+
+
+def test_infill_only_computes_a_prompt_for_requests_to_come(coder: RunningServer) -> None:
+    answer = coder.post(INFILL, input_prefix="abc", n_predict=0).json()
+    assert (answer["content"], answer["tokens_predicted"]) == ("", 0)
+
+
+def test_infill_takes_what_editors_send(coder: RunningServer) -> None:
+    """As llama.vim does."""
+    hints = {"samplers": ["top_k", "infill"], "cache_prompt": True, "t_max_prompt_ms": 500, "n_indent": 4}
+    chosen = ["content", "timings/prompt_n", "truncated", "nothing"]
+    body = {"input_prefix": "abc", "n_predict": 2, "seed": -1, "top_k": 40, "t_max_predict_ms": 1000, **hints}
+    answer = coder.post(INFILL, **body, response_fields=chosen).json()
+    assert answer.keys() == {"content", "timings/prompt_n", "truncated"}
+
+
+def test_infill_has_other_files_as_far_as_they_fit(coder: RunningServer) -> None:
+    extra = [{"filename": "a.py", "text": "x" * 400}, {"text": "y" * 400}]
+    answer = coder.post(INFILL, input_prefix="abc", input_extra=extra, n_predict=30).json()
+    assert answer["content"].startswith("--- snippet ---\n\nyyy")
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input_prefix": "a" * 600}, "input_prefix"),
+        ({"input_prefix": "a" * 300, "input_suffix": "a" * 300}, "input_prefix"),
+        ({"n_predict": -2}, "n_predict"),
+        ({"input_extra": [{}]}, "input_extra[0].text"),
+        ({"mirostat": 2}, "mirostat"),
+        ({"temperature": -1}, "temperature"),
+    ],
+)
+def test_infill_refuses_by_name(coder: RunningServer, fields: dict[str, object], param: str) -> None:
+    refused = coder.post(INFILL, **fields)
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == param
+
+
+def test_infill_of_a_model_that_cannot(server: RunningServer) -> None:
+    refused = server.post(INFILL, input_prefix="a")
+    assert refused.status_code == 400 and "no tokens for that" in refused.json()["error"]["message"]

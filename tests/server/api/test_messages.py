@@ -150,3 +150,35 @@ def test_errors_have_anthropics_form(client: anthropic.Anthropic, server: TinySe
         ask(stranger)
     error: Any = refused.value.body
     assert error["error"]["type"] == "authentication_error"
+
+
+# ------------------------------------------------------------------ what Claude Code sends beside
+
+
+def test_the_paths_and_headers_of_betas(server: TinyServer) -> None:
+    """Claude Code asks `HEAD /` first, and sends fields that no documentation has."""
+    assert httpx.head(server.url, headers=server.headers).status_code == 200
+    headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "claude-code-20250219,and-more"}
+    text = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}, "citations": None}
+    body = {
+        "model": MODEL,
+        "max_tokens": 4,
+        "messages": [{"role": "user", "content": [text], "id": "msg_1"}],
+        "system": [{**text, "text": "Be short."}],
+        "tools": [{**TOOL, "cache_control": {"type": "ephemeral"}, "defer_loading": False}],
+        "metadata": {"user_id": "me", "session": "s"},
+        "context_management": {"edits": []},
+        "service_tier": "auto",
+        "something_new": {"a": 1},
+    }
+    answer = server.post("/v1/messages?beta=true", body, headers=headers)
+    assert answer.status_code == 200 and answer.json()["usage"]["output_tokens"] == 4
+    counted = server.post("/v1/messages/count_tokens?beta=true", body, headers=headers)
+    assert counted.json()["input_tokens"] > 10
+
+
+def test_a_stream_begins_with_a_ping(server: TinyServer) -> None:
+    body = {"model": MODEL, "max_tokens": 3, "messages": ASKED, "stream": True}
+    text = server.post("/v1/messages?beta=true", body).text
+    names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
+    assert names[:2] == ["message_start", "ping"] and names[-1] == "message_stop"

@@ -74,11 +74,17 @@ def test_a_tokenizer_without_such_tokens_is_refused_by_the_fields_name() -> None
 def test_other_files_come_first() -> None:
     qwen = tokenizer_with(*(text for text in vars(FAMILIES[0]).values() if isinstance(text, str)))
     fill_in = needed_fill_in(qwen, "input_extra", 1000)
-    tokens = fill_in.with_files([("a.py", "x = 1"), ("b.py", "y")], fill_in.prompt("A", []))
+    files = [fill_in.file("a.py", "x = 1"), fill_in.file("b.py", "y")]
+    own = fill_in.prompt("A", [])
+    tokens = fill_in.behind(files, own, 1000)
     assert qwen.decode(tokens, skip_special_tokens=False) == (
         "<|repo_name|>project\n<|file_sep|>a.py\nx = 1\n<|file_sep|>b.py\ny\n<|file_sep|>filename\n"
         "<|fim_prefix|>A<|fim_suffix|><|fim_middle|>"
     )
+    room = len(tokens) - 1
+    assert "a.py" not in qwen.decode(fill_in.behind(files, own, room)), "the first is left out"
+    assert len(fill_in.behind(files, own, room)) <= room
+    assert fill_in.behind(files, own, len(own) + 3) == own
 
 
 def test_the_beginning_of_a_sequence_stays_first() -> None:
@@ -91,7 +97,8 @@ def test_the_beginning_of_a_sequence_stays_first() -> None:
     fill_in = needed_fill_in(tokenizer, "suffix", 1000)
     made = fill_in.prompt("A", [])
     assert made[0] == begin and made.count(begin) == 1
-    with_files = fill_in.with_files([("a", "b")], made)
+    with_files = fill_in.behind([fill_in.file("a", "b")], made, 1000)
+    assert "snippet" in tokenizer.decode(with_files)
     assert with_files[0] == begin and with_files.count(begin) == 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from turnout.core.errors import RequestError
@@ -39,6 +41,10 @@ def test_what_a_template_makes(template: str, expected: str) -> None:
         ("{{ range .Messages }}{{ end }}", "range .Messages"),
         ("{{ .Nothing }}", ".Nothing"),
         ("{{ if .Prompt }}", "no 'end'"),
+        ("{{ .Prompt", "has no }}"),
+        ("{{ if  }}{{ end }}", "{{"),
+        ("{{ if .Prompt }}" * 100, "64 branches"),
+        ("{{ .Prompt }}" * 600_000, "more than 1,048,576 characters"),
         ("{{ end }}", "without an 'if'"),
         ("{{ else }}", "without an 'if'"),
         ("{{ if eq .Prompt .System }}a{{ end }}", "if eq"),
@@ -49,3 +55,11 @@ def test_what_is_not_known_is_refused_by_name(template: str, why: str) -> None:
     with pytest.raises(RequestError) as refused:
         render(template, TOLD)
     assert why in str(refused.value) and refused.value.param == "template"
+
+
+def test_a_long_template_takes_no_longer_than_its_length() -> None:
+    """A regular expression tried each space anew: 100,000 of them took minutes."""
+    branch = "{{ if .Prompt }}{{ end }}"
+    for template in (" " * 10**6, "{{" + " " * 10**6 + "}}", branch + "{" * 10**6 + "}}", branch * 50_000):
+        with suppress(RequestError):
+            render(template, TOLD)

@@ -115,8 +115,12 @@ def test_the_text_has_the_form_that_is_asked_for(client: openai.OpenAI) -> None:
 
 
 def test_tools_of_other_types_are_left_out(client: openai.OpenAI) -> None:
+    """Codex sends them beside its own; the response says so."""
     response = ask(client, tools=[{"type": "web_search"}, TOOL])
     assert [tool.type for tool in response.tools] == ["function"]
+    left_out = {"param": "tools[0]", "message": "tools of the type 'web_search' are left out"}
+    assert response.to_dict()["warnings"] == [left_out]
+    assert "warnings" not in ask(client, tools=[TOOL]).to_dict()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The fields by which a chat request offers tools, in OpenAI's form."""
+"""The fields by which a conversation offers tools, in OpenAI's form: of requests, and of `LLM.chat`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from turnout.core import limits
 from turnout.core.errors import RequestError
+from turnout.text.output.grammar.call_grammar import Wanted
 from turnout.text.output.tools import Tool
 
-__all__ = ["ToolRequest"]
+__all__ = ["ToolRequest", "offered_tools"]
 
 NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 FastTools = Annotated[list["ToolDefinition"], Field(fail_fast=True)]
@@ -133,6 +134,11 @@ class ToolRequest(BaseModel):
         return [_tool(each.function) for each in self.offered if name in (None, each.function.name)]
 
     @property
+    def wanted(self) -> Wanted:
+        """What an answer may and must call."""
+        return Wanted(self.callable_tools(), "required" if self.must_call else "auto", not self.one_call)
+
+    @property
     def must_call(self) -> bool:
         """Whether an answer without a call is not wanted."""
         return self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
@@ -141,6 +147,21 @@ class ToolRequest(BaseModel):
     def one_call(self) -> bool:
         """Whether at most one call is wanted."""
         return self.parallel_tool_calls is False or isinstance(self.tool_choice, NamedTool)
+
+
+def offered_tools(tools: Sequence[Mapping[str, Any]] | None, choice: object) -> ToolRequest:
+    """What `LLM.chat` is given, checked as a request's. Raises RequestError.
+
+    choice: a request's ``tool_choice``, or the name of the function that is to be called.
+    """
+    if isinstance(choice, str) and choice not in ("none", "auto", "required"):
+        choice = {"type": "function", "function": {"name": choice}}
+    try:
+        return ToolRequest.model_validate({"tools": tools, "tool_choice": choice})
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise RequestError(f"{field}: {problem['msg'].removeprefix('Value error, ')}", field) from None
 
 
 def _tool(function: Function) -> Tool:

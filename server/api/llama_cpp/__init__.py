@@ -1,0 +1,1 @@
+"""llama.cpp's API, as far as its clients have no other."""

@@ -1,0 +1,105 @@
+"""Where the server listens: a port, or a Unix socket; encrypted or not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.config import ServerConfig
+from turnout.core.errors import TurnoutError
+from turnout.server.http.connections.tls import tls_context
+
+__all__ = ["Listener", "listening"]
+
+BACKLOG = 2048
+CONNECTABLE = 0o666
+"""Who may enter the folder of a Unix socket may connect, as to a port; a proxy is often another user."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A socket that listens."""
+
+    socket: socket.socket
+    url: str
+    """What clients are given: ``http://HOST:PORT``, or ``unix:PATH``."""
+    tls: ssl.SSLContext | None = None
+
+
+@contextmanager
+def listening(config: ServerConfig) -> Iterator[Listener]:
+    """Listens until the block is left. Raises TurnoutError where that is not possible.
+
+    It comes before the model is loaded, so that a port in use, or a bad certificate, is told at once.
+    """
+    tls = tls_context(config)
+    if config.uds is not None:
+        with _at_path(Path(config.uds)) as listener:
+            yield Listener(listener, f"unix:{config.uds}", tls)
+        return
+    with _at_port(config.host, config.port) as listener:
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        scheme = "http" if tls is None else "https"
+        yield Listener(listener, f"{scheme}://{host}:{listener.getsockname()[1]}", tls)
+
+
+def _at_port(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        other = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
+        raise TurnoutError(
+            f"cannot listen on {host} port {port}: {reason}; choose another with {other}"
+        ) from None
+    except UnicodeError as error:  # from Python's encoding of the host name
+        raise TurnoutError(
+            f"{host!r} is not a valid host name: {error}; choose another with --host"
+        ) from None
+
+
+# ------------------------------------------------------------------ Unix sockets
+
+
+@contextmanager
+def _at_path(path: Path) -> Iterator[socket.socket]:
+    """A Unix socket, whose file is gone when the block is left."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        try:
+            _remove_stale(path)
+            listener.bind(str(path))
+            path.chmod(CONNECTABLE)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise TurnoutError(f"cannot listen on {path}: {why}; choose another path with --uds") from None
+        own = path.stat().st_ino
+        try:
+            yield listener
+        finally:
+            with suppress(OSError):
+                if path.stat().st_ino == own:
+                    path.unlink()
+
+
+def _remove_stale(path: Path) -> None:
+    """Removes the socket of a server that has died. Raises TurnoutError for any other file."""
+    if not path.exists():
+        return
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise TurnoutError(f"cannot listen on {path}: it is a file, and no socket; choose another with --uds")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise TurnoutError(f"cannot listen on {path}: another server listens there; choose another with --uds")

@@ -1,0 +1,160 @@
+"""The request of llama.cpp's ``POST /infill``, what it means as a completion, and its response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from turnout.core import limits
+from turnout.core.errors import RequestError
+from turnout.server.protocol.base import FailFastList
+from turnout.server.protocol.unsupported import refuse_unsupported
+
+__all__ = ["ExtraFile", "InfillRequest", "Infilled", "Timings"]
+
+EDITORS = frozenset(
+    {
+        "cache_prompt",
+        "id_slot",
+        "n_cache_reuse",
+        "n_indent",
+        "n_keep",
+        "repeat_last_n",
+        "return_tokens",
+        "samplers",
+        "t_max_predict_ms",
+        "t_max_prompt_ms",
+        "timings_per_token",
+    }
+)
+"""Fields that editors' plugins for llama.cpp send: hints on time and caching."""
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class ExtraFile(BaseModel):
+    """Another file that helps."""
+
+    model_config = ConfigDict(strict=True)
+
+    filename: str = "tmp"
+    """Its name."""
+    text: str
+    """What it holds."""
+
+
+class InfillRequest(BaseModel):
+    """The body of a request to fill in what is missing."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    model: str | None = None
+    """As for completions."""
+    input_prefix: str = ""
+    """What stands before the missing part."""
+    input_suffix: str = ""
+    """What stands after it."""
+    input_extra: FailFastList[ExtraFile] = Field(default_factory=list)
+    """Other files; the first are left out where not all fit."""
+    prompt: str = ""
+    """How the missing part begins."""
+    n_predict: int = -1
+    """Most tokens to generate. -1: as many as fit; 0: the prompt is only computed, for requests to come."""
+    temperature: float | None = None
+    """As for completions."""
+    top_k: int | None = None
+    """As for completions."""
+    top_p: float | None = None
+    """As for completions."""
+    min_p: float | None = None
+    """As for completions."""
+    seed: int | None = None
+    """-1: drawn anew."""
+    stop: Annotated[list[str], BeforeValidator(_listed)] | None = None
+    """As for completions."""
+    repeat_penalty: float | None = None
+    """`repetition_penalty`."""
+    presence_penalty: float | None = None
+    """As for completions."""
+    frequency_penalty: float | None = None
+    """As for completions."""
+    stream: bool = False
+    """Answer in pieces."""
+    response_fields: list[str] | None = None
+    """Return these fields alone; `timings/prompt_n` is one within another."""
+
+    @model_validator(mode="after")
+    def _supported(self) -> InfillRequest:
+        unknown = self.model_extra or {}
+        refuse_unsupported({name: value for name, value in unknown.items() if name not in EDITORS})
+        if self.n_predict < -1:
+            raise RequestError("n_predict must be -1 or more", "n_predict")
+        return self
+
+    @field_validator("input_extra", mode="after")
+    @classmethod
+    def _few_enough(cls, value: list[ExtraFile]) -> list[ExtraFile]:
+        if len(value) > limits.PROMPTS.most:
+            raise ValueError(f"at most {limits.PROMPTS.whole:,} files are expected")
+        return value
+
+    @property
+    def size(self) -> int:
+        """Characters."""
+        files = sum(len(file.filename) + len(file.text) for file in self.input_extra)
+        return files + len(self.input_prefix) + len(self.input_suffix) + len(self.prompt)
+
+    def fields(self, prompt: Sequence[int], ends: Sequence[int]) -> dict[str, Any]:
+        """The fields of a completion. `ends`: tokens that end the missing part."""
+        return {
+            "prompt": list(prompt),
+            "max_tokens": max(1, self.n_predict) if self.n_predict >= 0 else None,
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "min_p": self.min_p,
+            "seed": None if self.seed == -1 else self.seed,
+            "stop": self.stop,
+            "stop_token_ids": list(ends) or None,
+            "repetition_penalty": self.repeat_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "stream": self.stream,
+        }
+
+
+class Timings(msgspec.Struct):
+    """What an answer took."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+class Infilled(msgspec.Struct):
+    """What is filled in, or a piece of it."""
+
+    index: int
+    content: str
+    stop: bool
+    model: str
+    tokens_predicted: int
+    tokens_evaluated: int
+    stop_type: str | UnsetType = UNSET
+    """`eos`, `limit` or `word`; only the last piece has this and what follows."""
+    stopping_word: str | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    tokens_cached: int | UnsetType = UNSET
+    timings: Timings | UnsetType = UNSET

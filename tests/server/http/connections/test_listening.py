@@ -1,0 +1,198 @@
+"""TLS, Unix sockets and prefixes: servers that stand behind others, and clients that reach them."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from running_server import Start
+
+from turnout.cli.main import cli
+from turnout.config import ServerConfig
+from turnout.core.errors import ConfigError, TurnoutError
+from turnout.server.http.connections.listening import listening
+from turnout.server.http.connections.tls import tls_context
+
+HI = [{"role": "user", "content": "abc"}]
+CHAT = "/v1/chat/completions"
+PASSWORD = "open sesame"
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for this machine that signs itself, its key, and the key under a password."""
+    folder = tmp_path_factory.mktemp("pem")
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    made = ["-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    for name in ("own", "other"):
+        files = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.crt")]
+        openssl("req", "-x509", *made, *names, *files)
+    locked = ["-passout", f"pass:{PASSWORD}", "-out", str(folder / "locked.key")]
+    openssl("rsa", "-aes256", "-in", str(folder / "own.key"), *locked)
+    both = (folder / "own.crt").read_text() + (folder / "own.key").read_text()
+    (folder / "both.pem").write_text(both)
+    (folder / "text.pem").write_text("hello")
+    return folder
+
+
+def files(pem: Path, **names: str) -> dict[str, Any]:
+    return {f"ssl_{field}": str(pem / name) for field, name in names.items()}
+
+
+# ------------------------------------------------------------------ TLS
+
+
+def test_a_server_speaks_tls(start: Start, pem: Path) -> None:
+    server = start(**files(pem, certfile="own.crt", keyfile="own.key"), max_body_size=2**20)
+    trusted = ssl.create_default_context(cafile=str(pem / "own.crt"))
+    assert server.url.startswith("https://")
+    with httpx.Client(base_url=server.url, verify=trusted) as client:
+        answer = client.post(CHAT, json={"messages": HI, "max_tokens": 3})
+        assert answer.json()["choices"][0]["message"]["content"] == "abc"
+        with client.stream("POST", CHAT, json={"messages": HI, "max_tokens": 3, "stream": True}) as stream:
+            assert list(stream.iter_lines())[-2] == "data: [DONE]"
+        too_large = client.post(CHAT, content=b"{" + b" " * 2**25)
+        assert too_large.status_code == 413
+    with pytest.raises(httpx.ConnectError), httpx.Client(base_url=server.url) as stranger:
+        stranger.get("/health")
+    with pytest.raises(httpx.HTTPError), httpx.Client(base_url=server.url.replace("https", "http")) as plain:
+        plain.get("/health")
+    with httpx.Client(base_url=server.url, verify=trusted) as client:
+        assert client.get("/health").status_code == 200, "a client that speaks no TLS harms nobody"
+
+
+def test_clients_may_need_a_certificate(start: Start, pem: Path) -> None:
+    server = start(**files(pem, certfile="both.pem", ca_certs="other.crt"))
+    for name, served in (("other", True), ("own", False), ("", False)):
+        context = ssl.create_default_context(cafile=str(pem / "own.crt"))
+        if name:
+            context.load_cert_chain(pem / f"{name}.crt", pem / f"{name}.key")
+        with httpx.Client(base_url=server.url, verify=context) as client:
+            if served:
+                assert client.get("/health").status_code == 200
+            else:
+                with pytest.raises(httpx.TransportError):
+                    client.get("/health")
+
+
+def test_a_key_may_have_a_password(pem: Path) -> None:
+    names = files(pem, certfile="own.crt", keyfile="locked.key")
+    assert tls_context(ServerConfig(**names, ssl_keyfile_password=PASSWORD)) is not None
+
+
+@pytest.mark.parametrize(
+    ("names", "more", "why"),
+    [
+        ({"certfile": "none.crt"}, {}, "none.crt cannot be read: No such file"),
+        ({"certfile": "own.crt", "keyfile": "none.key"}, {}, "none.key cannot be read: No such file"),
+        ({"certfile": "own.crt"}, {}, "its key (or give --ssl-keyfile)"),
+        ({"certfile": "text.pem", "keyfile": "own.key"}, {}, "TLS needs a certificate in"),
+        ({"certfile": "own.crt", "keyfile": "text.pem"}, {}, "both as PEM"),
+        ({"certfile": "own.crt", "keyfile": "other.key"}, {}, "is not that of the certificate"),
+        ({"certfile": "own.crt", "keyfile": "locked.key"}, {}, "is encrypted; give --ssl-keyfile-password"),
+        (
+            {"certfile": "own.crt", "keyfile": "locked.key"},
+            {"ssl_keyfile_password": "sesame"},
+            "--ssl-keyfile-password does not open the key",
+        ),
+        ({"certfile": "both.pem", "ca_certs": "text.pem"}, {}, "holds no certificates"),
+        ({"certfile": "."}, {}, "cannot be read: Is a directory"),
+        ({"keyfile": "own.key"}, {}, "--ssl-keyfile needs --ssl-certfile"),
+        ({"ca_certs": "own.crt"}, {}, "--ssl-ca-certs needs --ssl-certfile"),
+    ],
+)
+def test_bad_files_are_told_at_the_start(
+    pem: Path, names: dict[str, str], more: dict[str, Any], why: str
+) -> None:
+    with (
+        pytest.raises(ConfigError) as refused,
+        listening(ServerConfig(port=0, **files(pem, **names), **more)),
+    ):
+        pass
+    assert why in str(refused.value)
+
+
+# ------------------------------------------------------------------ Unix sockets
+
+
+def test_a_server_listens_on_a_unix_socket(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "turnout.sock"
+    server = start(uds=str(path))
+    assert server.url == f"unix:{path}"
+    assert server.post(CHAT, messages=HI, max_tokens=3).json()["choices"][0]["message"]["content"] == "abc"
+    named = server.http.get("/v1/models", headers={"Host": "llm.example"})
+    assert named.status_code == 200, "no web page reaches a Unix socket, so any host may be named"
+    assert server.http.get("/v1/models", headers={"Origin": "http://evil.example"}).status_code == 403
+    refused = server.http.get("/admin/kv")
+    assert refused.status_code == 403 and "--admin-key" in refused.json()["error"]["message"]
+
+
+def test_turnouts_own_clients_reach_a_unix_socket(start: Start, tmp_path: Path) -> None:
+    server = start(uds=str(tmp_path / "turnout.sock"))
+    chat = CliRunner().invoke(cli, ["chat", "--url", server.url, "--max-tokens", "3"], input="abc\n")
+    assert chat.output == "abc\n", chat.output
+    work = ["--workload", "poisson:rate=50,requests=2,prompt=4,output=2"]
+    bench = CliRunner().invoke(cli, ["bench", "serve", "--url", server.url, "--prompts", "text", *work])
+    assert bench.exit_code == 0, bench.output
+
+
+def test_the_socket_of_a_dead_server_is_replaced_and_goes_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "turnout.sock"
+    config = ServerConfig(uds=path)
+    with listening(config) as dead:
+        left = path.with_suffix(".left")
+        path.rename(left)
+        dead.socket.close()
+    left.rename(path)
+    with listening(config):
+        with pytest.raises(TurnoutError, match="another server listens there"), listening(config):
+            pass
+        assert path.is_socket()
+    assert not path.exists()
+
+
+def test_a_path_that_cannot_be_listened_on_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("precious")
+    for path, why in (
+        (file, "it is a file, and no socket"),
+        (tmp_path / "nowhere" / "a.sock", "No such file"),
+        (tmp_path / ("a" * 200), "too long"),
+    ):
+        with pytest.raises(TurnoutError, match=why), listening(ServerConfig(uds=path)):
+            pass
+    assert file.read_text() == "precious"
+
+
+# ------------------------------------------------------------------ prefixes
+
+
+def test_paths_may_have_a_prefix(start: Start) -> None:
+    server = start(root_path="/llm", api_key="secret", admin_key="admin")
+    key, admin = {"Authorization": "Bearer secret"}, {"Authorization": "Bearer admin"}
+    for prefix in ("/llm", ""):
+        assert server.http.get(f"{prefix}/v1/models", headers=key).status_code == 200
+        assert server.http.get(f"{prefix}/health").status_code == 200
+        assert server.http.get(f"{prefix}/v1/models").status_code == 401
+        assert server.http.get(f"{prefix}/admin/kv", headers=key).status_code == 401, "admin's key is another"
+        assert server.http.get(f"{prefix}/admin/kv", headers=admin).status_code == 200
+    assert server.http.get("/llm", headers=key).json()["health"] == "/health"
+    assert server.http.get("/llms/v1/models", headers=key).status_code == 404
+    assert server.http.get("/llm/llm/v1/models", headers=key).status_code == 404
+    error = server.http.post("/llm/api/chat", json={}, headers=key).json()
+    assert error.keys() == {"error"} and isinstance(error["error"], str)
+
+
+@pytest.mark.parametrize("prefix", ["llm", "/llm/", "/a b", "/", "http://a"])
+def test_a_prefix_is_a_path(prefix: str) -> None:
+    with pytest.raises(ConfigError, match="root_path"):
+        ServerConfig(root_path=prefix)
